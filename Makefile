@@ -1,0 +1,92 @@
+# Everything a checkout does, from nothing but a Python: each target first builds .venv when that is needed.
+#
+# .venv is plain `python -m venv` and pip, held to constraints.txt. No environment that happens to be active is read or
+# changed, and pip's own settings (PIP_* variables, pip.conf) decide where packages come from.
+
+STORE ?= runs
+COMPARE_FLAGS ?=
+PYTEST_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help compare install test test-long lint format types clean FORCE
+
+# An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
+OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
+unexport $(OUTSIDE)
+
+help:
+	@echo "make compare     sample the two built-in tasks and write their reports under $(STORE)/ (resumes what is there)"
+	@echo "                 STORE=folder or URI, COMPARE_FLAGS='…' for more of raychains compare's options"
+	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
+	@echo "make test-long   the tests marked long"
+	@echo "make lint        ruff: rules and format          make format   rewrite to that format"
+	@echo "make types       mypy"
+	@echo "make install     only build .venv, with the test tools"
+	@echo "make clean       remove .venv and caches; never $(STORE)/"
+	@echo "The first of them installs into .venv (several minutes). Another Python: make PYTHON=python3.12 test"
+
+compare: .venv/.installed-run
+	.venv/bin/raychains compare --task digits --resume --store "$(STORE)" $(COMPARE_FLAGS)
+	.venv/bin/raychains compare --task mixture25 --resume --store "$(STORE)" $(COMPARE_FLAGS)
+
+install: .venv/.installed-test
+
+test: .venv/.installed-test
+	.venv/bin/python -m pytest $(PYTEST_FLAGS)
+
+test-long: .venv/.installed-test
+	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)
+
+lint: .venv/.installed-test
+	@status=0; .venv/bin/ruff check . || status=1; .venv/bin/ruff format --check . || status=1; exit $$status
+
+format: .venv/.installed-test
+	.venv/bin/ruff check --fix-only .
+	.venv/bin/ruff format .
+
+types: .venv/.installed-test
+	.venv/bin/python -m mypy raychains $(wildcard jobs/*.py)
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ── .venv ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# .venv/.made names the folder that a complete .venv was made for. It is missing while pip works, so an install that was
+# interrupted begins again from an empty .venv; so does one that was moved, or whose Python is gone.
+ifneq ($(shell unset $(OUTSIDE); [ "$$(cat .venv/.made 2>/dev/null)" = "$(CURDIR)" ] && \
+	.venv/bin/python -c '' 2>/dev/null && echo whole),whole)
+.venv/.made: FORCE
+endif
+
+.venv/.made:
+	@$(if $(BASE_PYTHON),,$(error $(NO_PYTHON)))"$(BASE_PYTHON)" -m venv --clear .venv
+	@printf '%s' "$(CURDIR)" > $@
+
+.venv/.installed-run: .venv/.made pyproject.toml constraints.txt
+	$(call pip_install,-e .)
+	@touch $@
+
+.venv/.installed-test: .venv/.made pyproject.toml constraints.txt
+	$(call pip_install,-e ".[test]")
+	@touch $@ .venv/.installed-run
+
+# --no-user: a `user = true` among pip's settings is an error inside an environment.
+define pip_install
+	@echo "installing raychains and what it needs into .venv (the first time about 7 GB, several minutes)"
+	@rm -f .venv/.made
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-user -c constraints.txt $(1)
+	@printf '%s' "$(CURDIR)" > .venv/.made
+endef
+
+# The first of these that is a Python we support and can make environments: Debian's lacks ensurepip without
+# python3-venv, and a pyenv shim may exist for a version that is not chosen. A PYTHON on the command line is an order.
+OTHERS := $(if $(filter command,$(firstword $(origin PYTHON))),,python3 python3.11 python3.12 python3.13 python3.14 python)
+PROBE := import sys, venv, ensurepip; (3, 11) <= sys.version_info < (3, 15) and print(sys.executable)
+BASE_PYTHON = $(eval BASE_PYTHON := $(shell unset $(OUTSIDE); for p in "$(PYTHON)" $(OTHERS); do \
+	found=$$("$$p" -c '$(PROBE)' 2>/dev/null); [ -n "$$found" ] && echo "$$found" && break; done))$(BASE_PYTHON)
+
+NO_PYTHON = no suitable Python$(if $(PYTHON), (PYTHON=$(PYTHON))): raychains needs Python 3.11 to 3.14 with its venv and \
+	ensurepip modules (Debian, Ubuntu: apt install python3 python3-venv); name another by make PYTHON=/path/to/python3
