@@ -1,0 +1,83 @@
+"""A draw of the posterior and what is known about it; a progress record of the chain that drew it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+THETA = "theta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleMeta:
+    """Where in its chain a sample was drawn; travels in the sample file's own header."""
+
+    digest: str
+    """Digest of the chain's spec."""
+    index: int
+    """Position among the chain's samples of this variable, from 0."""
+    variable: str = THETA
+    cycle: int
+    epoch: int
+    """Epoch in which the draw was made, from 0."""
+    step: int
+    """Gradient steps made when it was drawn (of a block: its last draw)."""
+    lr: float
+    temperature: float
+    stage: str
+    train_nll: float | None
+    """Mean minibatch loss since the last progress record; None for densities, which have no data."""
+    draws: int = 1
+    """Consecutive kept draws on axis 0 (a block of a low-dimensional target); 1 for networks, without that axis."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SampleMeta:
+        """Unknown fields are ignored, so that a later version may say more about a sample."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One draw of a network: tensors exactly as in ``model.state_dict()``; or a block of draws [draws, lanes, dim]."""
+
+    meta: SampleMeta
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a chain reports at its log interval."""
+
+    step: int
+    epoch: int
+    cycle: int
+    stage: str
+    lr: float
+    temperature: float
+    loss: float | None
+    """Mean minibatch loss since the last record; None for densities."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over names, dtypes, shapes and bytes, in the order of the names."""
+    import torch
+
+    h = hashlib.sha256()
+    for name in sorted(tensors):
+        t = tensors[name].detach().cpu().contiguous()
+        h.update(f"{name}|{t.dtype}|{tuple(t.shape)}|".encode())
+        h.update(memoryview(t.reshape(-1).view(torch.uint8).numpy()))
+    return h.hexdigest()

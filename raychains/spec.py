@@ -1,0 +1,216 @@
+"""What determines a chain, as plain data: frozen, JSON round-trip, one digest.
+
+A spec holds *parts* (task, sampler, schedule): a kind, an integer revision and JSON settings. The rooms that own
+the parts turn them into live objects and validate them; nothing here imports torch, so planning stays light.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from raychains.errors import UserError, require
+
+JSON = Any
+"""A value that JSON can hold."""
+Precision = Literal["fp64", "fp32"]
+
+FORMAT = 1
+"""Version of the JSON form below; a reader refuses a newer one."""
+
+
+def canonical_json(value: JSON) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN. The digest is taken of this text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+
+
+def digest_of(value: JSON) -> str:
+    """sha256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A named, versioned ingredient of a chain: ``{"kind": …, "revision": …, **settings}``.
+
+    ``revision`` is the integer that the ingredient's class carries: it is raised by any change that alters
+    samples, so that old and new samples never share a digest.
+    """
+
+    kind: str
+    revision: int
+    settings: Mapping[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"kind": self.kind, "revision": self.revision, **self.settings}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JSON]) -> Part:
+        kind, revision = data.get("kind"), data.get("revision")
+        if not isinstance(kind, str) or not isinstance(revision, int) or isinstance(revision, bool):
+            raise UserError(f"a part needs a text 'kind' and an integer 'revision', got {dict(data)!r}")
+        return cls(
+            kind=kind,
+            revision=revision,
+            settings={k: v for k, v in data.items() if k not in ("kind", "revision")},
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy does not pickle, and specs travel to actors
+        return _part, (self.kind, self.revision, dict(self.settings))
+
+    def __hash__(self) -> int:
+        return hash(canonical_json(self.to_json()))
+
+
+def _part(kind: str, revision: int, settings: dict[str, JSON]) -> Part:
+    return Part(kind=kind, revision=revision, settings=settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec(Part):
+    """What is sampled: ``kind`` is the import path ``module:Class``, ``settings`` its JSON arguments.
+
+    ``fingerprint`` identifies the data: a hash of them, or published checksums, with the split seed.
+    """
+
+    fingerprint: str
+
+    def to_json(self) -> dict[str, JSON]:
+        return {**super().to_json(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JSON]) -> TaskSpec:
+        fingerprint = data.get("fingerprint")
+        if not isinstance(fingerprint, str):
+            raise UserError(f"a task needs a text 'fingerprint', got {fingerprint!r}")
+        part = Part.from_json({k: v for k, v in data.items() if k != "fingerprint"})
+        return cls(kind=part.kind, revision=part.revision, settings=part.settings, fingerprint=fingerprint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaskSpec.from_json, (self.to_json(),)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSpec:
+    """Everything that determines one chain's samples; where it is stored, placed or evaluated is not in it."""
+
+    task: TaskSpec
+    sampler: Part
+    schedule: Part
+    steps: int
+    """Gradient steps of the whole chain."""
+    steps_per_epoch: int
+    """Steps that one pass over the data takes (1 for densities)."""
+    batch_size: int
+    """Examples per step (1 for densities)."""
+    seed: int
+    repeat: int
+    """Which independent repetition of the experiment; with ``seed`` and ``chain`` it names the random streams."""
+    chain: int
+    """Position of the chain in its arm; arms that differ only in their number of chains share the first ones."""
+    # Fields below are left out of the JSON at their default, which is therefore frozen for good.
+    precision: Precision = "fp32"
+    threads: int = 1
+    """torch's intra-op threads: other counts give other bits."""
+    lanes: int = 1
+    """Independent chains stacked on axis 0 of every parameter."""
+    block_draws: int = 0
+    """Draws per stored block of a low-dimensional target; 0 stores each draw by itself, as networks do."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
+            value = getattr(self, name)
+            require(_is_int(value) and value >= 1, name.replace("_", " "), value, "be an integer of at least 1")
+        for name in ("seed", "repeat", "chain", "block_draws"):
+            value = getattr(self, name)
+            require(_is_int(value) and value >= 0, name.replace("_", " "), value, "be an integer of at least 0")
+        require(self.precision in ("fp64", "fp32"), "precision", self.precision, "be fp32 or fp64")
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON: equal digests and environments give equal bytes."""
+        return digest_of(self.to_json())
+
+    @property
+    def gradient_evaluations(self) -> int:
+        """Per-example gradients of one lane: an epoch costs N of them, a step of a density costs one."""
+        return self.steps * self.batch_size * self.lanes
+
+    def to_json(self) -> dict[str, JSON]:
+        out: dict[str, JSON] = {"format": FORMAT}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.default is MISSING or value != f.default:
+                out[f.name] = value.to_json() if isinstance(value, Part) else value
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ChainSpec:
+        """The spec that `to_json` wrote.
+
+        Raises:
+            UserError: a newer format, or a field missing, unknown or of the wrong kind.
+        """
+        read = check_format(data, "chain spec")
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        unknown, missing = read.keys() - known.keys(), {n for n, f in known.items() if f.default is MISSING} - read.keys()
+        if unknown or missing:
+            problem = f"unknown field {min(unknown)!r}" if unknown else f"no field {min(missing)!r}"
+            raise UserError(f"chain spec: {problem}; known fields are {', '.join(known)}")
+        for name, kind in (("task", TaskSpec), ("sampler", Part), ("schedule", Part)):
+            if not isinstance(read[name], Mapping):
+                raise UserError(f"chain spec: {name} must be an object, got {read[name]!r}")
+            read[name] = kind.from_json(read[name])
+        return cls(**read)
+
+
+def check_format(data: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """``data`` without its format number, which must be one that this version reads."""
+    number = data.get("format") if isinstance(data, Mapping) else None
+    if not _is_int(number) or not 1 <= number <= FORMAT:  # type: ignore[operator]
+        raise UserError(f"{what}: format must be an integer from 1 to {FORMAT}, got {number!r}; newer files need a newer raychains")
+    return {k: v for k, v in data.items() if k != "format"}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What besides the spec decides a sample's bytes; recorded with every sample."""
+
+    torch: str
+    cuda: str | None
+    device: str
+    """``cpu`` or the GPU's name."""
+    cpu_capability: str
+    """The instruction set that torch's kernels use, e.g. ``AVX512``."""
+    threads: int
+
+    def to_json(self) -> dict[str, JSON]:
+        return dataclasses.asdict(self)
+
+
+Purpose = Literal["init", "order", "augmentation", "noise", "dropout"]
+
+
+def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:
+    """Seed of one random stream, from (seed, repeat, chain, purpose) and never from the arm.
+
+    Chains that two arms share therefore coincide, and adding a stream moves no other. ``index`` tells streams of
+    one purpose apart (the epoch, for the data order).
+    """
+    text = f"raychains/{spec.seed}/{spec.repeat}/{spec.chain}/{purpose}/{index}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1  # torch takes 63 bits
