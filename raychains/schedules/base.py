@@ -1,0 +1,90 @@
+"""A schedule is a pure function of the step: step k = 1 … K gives lr, temperature, stage, cycle and whether to keep a draw."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from raychains.errors import require
+from raychains.spec import Part
+
+EXPLORATION, SAMPLING, BURN_IN = "exploration", "sampling", "burn-in"
+
+
+class Setting(NamedTuple):
+    """What the chain applies at one step."""
+
+    lr: float
+    """Step size on the mean-loss scale, as in `torch.optim.SGD`; the papers' step is lr / N."""
+    temperature: float
+    """0 = no noise (optimisation), 1 = the Bayes posterior."""
+    stage: str
+    """``exploration``, ``sampling`` or ``burn-in``."""
+    cycle: int
+    """Counted from 0; 0 throughout without cycles."""
+    keep: bool
+    """Whether the state *after* this step is a draw to keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(ABC):
+    """Base of all schedules: validated where built, and convertible to and from a spec's `Part`."""
+
+    kind: ClassVar[str]
+    revision: ClassVar[int] = 1
+
+    steps: int
+    """K, the gradient steps of the whole chain."""
+    temperature: float = 1.0
+    """Temperature while noise is on."""
+
+    def __post_init__(self) -> None:
+        positive_int("steps", self.steps)
+        require(
+            is_number(self.temperature) and self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "be a finite number of at least 0 (1 is the Bayes posterior, 0 optimisation)",
+        )
+
+    @abstractmethod
+    def at(self, step: int) -> Setting:
+        """The setting of ``step``, counted from 1 to ``steps``."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> int:
+        """How many draws the whole chain keeps."""
+
+    @property
+    def cycle_count(self) -> int:
+        """How many cycles there are (1 without cycles)."""
+        return 1
+
+    def warnings(self) -> list[str]:
+        """Sentences about settings that are allowed but probably not meant."""
+        return []
+
+    def part(self) -> Part:
+        """This schedule as a spec's part."""
+        settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Part(kind=self.kind, revision=self.revision, settings=settings)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a finite int or float (bools are not numbers here)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def positive_int(field: str, value: object) -> None:
+    """Refuse anything but an integer of at least 1."""
+    ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    require(ok, field, value, "be an integer of at least 1")
+
+
+def positive(field: str, value: object) -> None:
+    """Refuse anything but a finite number above 0."""
+    require(is_number(value) and value > 0, field, value, "be a finite number above 0")  # type: ignore[operator]

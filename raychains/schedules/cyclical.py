@@ -1,0 +1,152 @@
+"""The cyclical cosine step size of cSG-MCMC (Zhang et al., ICLR 2020, Eq. 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from raychains.errors import UserError, require
+from raychains.schedules.base import (
+    EXPLORATION,
+    SAMPLING,
+    Schedule,
+    Setting,
+    is_number,
+    positive,
+    positive_int,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cyclical(Schedule):
+    """lr_k = lr/2 · (cos(π r) + 1), r = ((k−1) mod L)/L, L = ceil(K/M).
+
+    While r < ``exploration`` (β) the chain explores at temperature 0; from then on it samples at ``temperature``.
+    Momentum is carried through stages and cycles. Draws are counted back from each cycle's end.
+
+    Raises:
+        UserError: a field out of range; ceil(K/L) ≠ M, when fewer cycles than asked for would start; or more
+            samples per cycle than its sampling stage has room for.
+    """
+
+    kind: ClassVar[str] = "cyclical"
+
+    lr: float
+    """Step size at the start of each cycle (mean-loss scale)."""
+    cycles: int
+    """M, how often the step size restarts."""
+    exploration: float
+    """β, the share of each cycle spent without noise, in [0, 1)."""
+    samples_per_cycle: int | None = None
+    """Keep this many draws at the end of each cycle; None keeps the whole sampling stage."""
+    thinning: int = 1
+    """Steps between kept draws (an epoch's, for the papers' networks)."""
+    sample_below: float | None = None
+    """The paper's alternative to β: sample once the step size is below this, whatever r is."""
+    drop_first: int = 0
+    """Steps at the start of each sampling stage from which nothing is kept."""
+    noise_in_exploration: bool = False
+    """Keep the noise on while exploring, as the papers' mixture code does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("lr", self.lr)
+        positive_int("cycles", self.cycles)
+        positive_int("thinning", self.thinning)
+        if self.samples_per_cycle is not None:
+            positive_int("samples_per_cycle", self.samples_per_cycle)
+        if self.sample_below is not None:
+            positive("sample_below", self.sample_below)
+        ok = is_number(self.exploration) and 0 <= self.exploration < 1
+        require(ok, "exploration", self.exploration, "lie in [0, 1): it is the share of each cycle spent without noise (β in the paper)")
+        ok = isinstance(self.drop_first, int) and not isinstance(self.drop_first, bool) and self.drop_first >= 0
+        require(ok, "drop_first", self.drop_first, "be an integer of at least 0")
+        require(self.cycles <= self.steps, "cycles", self.cycles, f"be at most the number of steps ({self.steps})")
+        started = math.ceil(self.steps / self.cycle_length)
+        if started != self.cycles:
+            raise UserError(
+                f"cycles must divide the run so that all of them start: {self.steps} steps in cycles of "
+                f"ceil({self.steps}/{self.cycles}) = {self.cycle_length} give {started} cycles, not {self.cycles}; "
+                f"use {started} cycles or a multiple of {self.cycles} steps"
+            )
+        room = self.room
+        if room == 0:
+            stage = self.cycle_length - self._first_sampling(self.cycle_length)
+            field = "drop_first" if stage else "exploration" if self.sample_below is None else "sample_below"
+            raise UserError(
+                f"{field} must leave at least one draw per cycle, got {getattr(self, field)}: the sampling stage has "
+                f"{stage} of a cycle's {self.cycle_length} steps"
+            )
+        if self.samples_per_cycle is not None and room < self.samples_per_cycle:
+            raise UserError(
+                f"samples_per_cycle must be at most {room}, got {self.samples_per_cycle}: a cycle of {self.cycle_length} "
+                f"steps with exploration {self.exploration} has room for {room} draws that are {self.thinning} steps apart"
+            )
+
+    @cached_property
+    def cycle_length(self) -> int:
+        """L = ceil(K/M), in steps."""
+        return math.ceil(self.steps / self.cycles)
+
+    @property
+    def cycle_count(self) -> int:
+        return self.cycles
+
+    @property
+    def room(self) -> int:
+        """The most draws that a full cycle can keep."""
+        return self._draws_in(self.cycle_length)
+
+    @cached_property
+    def _sampling_from(self) -> int:
+        """First position (from 0) of a full cycle that belongs to the sampling stage."""
+        return next((j for j in range(self.cycle_length) if self._samples(j)), self.cycle_length)
+
+    def _samples(self, position: int) -> bool:
+        r = position / self.cycle_length
+        if self.sample_below is not None:
+            return self._lr(r) < self.sample_below
+        return r >= self.exploration
+
+    def _lr(self, r: float) -> float:
+        return self.lr / 2 * (math.cos(math.pi * r) + 1)
+
+    def _first_sampling(self, length: int) -> int:
+        return min(self._sampling_from, length)
+
+    def _draws_in(self, length: int) -> int:
+        """How many positions ``thinning`` apart, counted back from the end, fit into the kept part of the stage."""
+        room = length - self._first_sampling(length) - self.drop_first
+        return max(0, math.ceil(room / self.thinning))
+
+    def _length(self, cycle: int) -> int:
+        """Steps of one cycle: L, or what is left for the last."""
+        return min(self.cycle_length, self.steps - cycle * self.cycle_length)
+
+    def at(self, step: int) -> Setting:
+        cycle, position = divmod(step - 1, self.cycle_length)
+        lr = self.lr / 2 * (math.cos(math.pi * position / self.cycle_length) + 1)
+        if position < self._sampling_from:
+            return Setting(lr, self.temperature if self.noise_in_exploration else 0.0, EXPLORATION, cycle, False)
+        left = self._length(cycle) - 1 - position
+        keep = position >= self._sampling_from + self.drop_first and left % self.thinning == 0
+        if keep and self.samples_per_cycle is not None:
+            keep = left // self.thinning < self.samples_per_cycle
+        return Setting(lr, self.temperature, SAMPLING, cycle, keep)
+
+    @property
+    def kept(self) -> int:
+        most = self.samples_per_cycle if self.samples_per_cycle is not None else self.steps
+        return sum(min(most, self._draws_in(self._length(c))) for c in range(self.cycles))
+
+    def warnings(self) -> list[str]:
+        last = self._length(self.cycles - 1)
+        if last == self.cycle_length:
+            return []
+        cold = "" if last > self._sampling_from else " and never reaches its sampling stage"
+        return [
+            f"the last of {self.cycles} cycles has {last} steps instead of {self.cycle_length}{cold}: "
+            f"{self.steps} steps are not a multiple of {self.cycles}"
+        ]
