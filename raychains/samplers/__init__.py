@@ -1,0 +1,33 @@
+"""Samplers: one update rule per file, each a `torch.optim.Optimizer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raychains.errors import UserError, unknown_name
+from raychains.samplers.base import Sampler
+from raychains.samplers.sgd import SGD, SGDM
+from raychains.samplers.sghmc import SGHMC
+from raychains.samplers.sgld import SGLD
+from raychains.spec import Part
+
+KINDS: dict[str, type[Sampler]] = {c.kind: c for c in (SGD, SGDM, SGLD, SGHMC)}
+
+__all__ = ["KINDS", "SGD", "SGDM", "SGHMC", "SGLD", "Sampler", "build"]
+
+
+def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int) -> Sampler:
+    """The sampler that a spec's part describes, over ``params``; the schedule's first lr and temperature.
+
+    Raises:
+        UserError: an unknown kind, another revision, or settings that the sampler refuses.
+    """
+    if part.kind not in KINDS:
+        raise unknown_name("sampler", part.kind, KINDS)
+    kind: Any = KINDS[part.kind]
+    if part.revision != kind.revision:
+        raise UserError(f"sampler {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
+    try:
+        return kind(params, lr=lr, temperature=temperature, seed=seed, **part.settings)
+    except TypeError as error:
+        raise UserError(f"sampler {part.kind}: {error}") from None

@@ -1,0 +1,93 @@
+"""SGD and SGDM, the optimisation baselines: the zero-temperature limits of SGLD and SGHMC."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from raychains.errors import UserError
+from raychains.samplers.base import Params
+from raychains.samplers.velocity import VelocitySampler
+
+
+class _Optimiser(VelocitySampler):
+    """A velocity sampler whose temperature must stay 0."""
+
+    instead: ClassVar[str]
+    """The sampler that injects noise."""
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        temperature = group["temperature"]
+        if temperature != 0:
+            raise UserError(f"temperature must be 0 for {self.kind}, got {temperature!r}: it injects no noise; {self.instead} does")
+        super()._check_group(group)
+
+
+class SGD(_Optimiser):
+    """θ ← θ − lr·g. Has no target density; its temperature is 0 and must stay so.
+
+    Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale.
+        num_data: N; not used by the update, kept so that every method is built alike.
+        temperature: 0, the only value allowed.
+        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
+        seed: not used.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter or a sparse gradient.
+    """
+
+    kind: ClassVar[str] = "sgd"
+    instead: ClassVar[str] = "sgld"
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        num_data: int = 1,
+        temperature: float = 0.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": 0.0, "weight_decay": weight_decay}
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed)
+
+
+class SGDM(_Optimiser):
+    """v ← m·v − lr·g;  θ ← θ + v: SGD with momentum in velocity form.
+
+    Equals `torch.optim.SGD(momentum=m)` to rounding while lr is constant; when lr varies torch rescales the whole
+    accumulated velocity and this form, the papers', does not.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale.
+        momentum: m in [0, 1).
+        num_data: N; not used by the update.
+        temperature: 0, the only value allowed.
+        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
+        seed: not used.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter or a sparse gradient.
+    """
+
+    kind: ClassVar[str] = "sgdm"
+    instead: ClassVar[str] = "sghmc"
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        momentum: float,
+        num_data: int = 1,
+        temperature: float = 0.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed)

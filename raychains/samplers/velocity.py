@@ -1,0 +1,50 @@
+"""The one update that SGD, SGDM, SGLD and SGHMC are cases of: velocity form, with noise in the velocity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains.samplers.base import Sampler
+
+
+def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int) -> float:
+    """√(2·(1−m)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
+    return math.sqrt(2 * (1 - momentum) * lr * temperature / num_data)
+
+
+class VelocitySampler(Sampler):
+    """v ← m·v − lr·g + √(2(1−m)·lr·T/N)·ξ;  θ ← θ + v;  g = ∇loss + weight_decay·θ;  v starts at 0.
+
+    v holds −lr·g (the papers' form), so a changing lr leaves the accumulated velocity as it is; that is where it
+    differs from `torch.optim.SGD`. Without momentum no velocity is stored, and the arithmetic is the same.
+    """
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        lr, momentum = group["lr"], group["momentum"]
+        if group["weight_decay"] != 0:
+            grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])  # type: ignore[assignment]
+        if momentum == 0:
+            velocities: list[Tensor] = torch._foreach_mul(grads, -lr)  # type: ignore[assignment]
+        else:
+            velocities = [self._velocity(p) for p in params]
+            torch._foreach_mul_(velocities, momentum)
+            torch._foreach_add_(velocities, grads, alpha=-lr)
+        std = noise_std(lr=lr, momentum=momentum, temperature=group["temperature"], num_data=self.num_data)
+        if std > 0:
+            noise = [torch.empty_like(p).normal_(generator=self.generator(p.device)) for p in params]
+            torch._foreach_add_(velocities, noise, alpha=std)
+        torch._foreach_add_(params, velocities)
+
+    def _velocity(self, p: Tensor) -> Tensor:
+        state = self.state[p]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(p)
+        return state["velocity"]
+
+    def effective_noise_std(self) -> float:
+        group = self.param_groups[0]
+        return noise_std(lr=group["lr"], momentum=group["momentum"], temperature=group["temperature"], num_data=self.num_data)
