@@ -1,0 +1,1 @@
+"""Data that live on the chain's device, and the order in which a chain sees them."""

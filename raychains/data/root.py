@@ -1,0 +1,25 @@
+"""Where data sets lie: `--data-root`, else RAYCHAINS_DATA, else a folder of the user's cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raychains.errors import UserError
+
+VARIABLE = "RAYCHAINS_DATA"
+
+
+def data_root(given: str | None = None) -> Path:
+    """The data root as an absolute path.
+
+    Raises:
+        UserError: a root that was given, by argument or variable, does not exist or is not a folder.
+    """
+    value, source = (given, "data-root") if given is not None else (os.environ.get(VARIABLE), VARIABLE)
+    if not value:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raychains"
+    path = Path(value).expanduser().absolute()
+    if not path.is_dir():
+        raise UserError(f"{source} must be an existing folder, got {str(path)!r}")
+    return path

@@ -1,0 +1,5 @@
+"""Pure functions from samples to predictions, rows and metrics."""
+
+from raychains.evaluation.base import Evaluation, Metric, Reduced
+
+__all__ = ["Evaluation", "Metric", "Reduced"]

@@ -1,0 +1,148 @@
+"""The digits task: the published data, a disjoint seeded split, seeded batches and initialisation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+from torch import nn
+
+from raychains import tasks
+from raychains.data.digits import load_digits
+from raychains.data.order import EpochOrder
+from raychains.evaluation.classification import Classification
+from raychains.spec import TaskSpec
+from raychains.tasks.digits import Digits
+from tests.checks import refused
+
+
+def test_data_equal_scikit_learns() -> None:
+    bunch = sklearn.datasets.load_digits()
+    images, labels = load_digits()
+    assert images.shape == (1797, 64) and images.dtype == np.float32 and labels.dtype == np.int64
+    np.testing.assert_array_equal(images * 16, bunch.data)
+    np.testing.assert_array_equal(labels, bunch.target)
+
+
+def rows(evaluation: Any) -> list[bytes]:
+    return [
+        image.tobytes() + bytes([label])
+        for image, label in zip(evaluation._inputs.numpy(), evaluation._labels, strict=True)
+    ]
+
+
+def test_split_is_disjoint_and_complete() -> None:
+    task = Digits(train=500)
+    splits = task.splits()
+    train, test = rows(splits["train"]), rows(splits["test"])
+    images, labels = load_digits()
+    everything = [image.tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)]
+    assert len(set(everything)) == 1797, "no image occurs twice, so that equality of rows tells images apart"
+    assert len(train) == task.num_data == 500 and len(test) == 1297
+    assert not set(train) & set(test)
+    assert sorted(train + test) == sorted(everything)
+
+
+def test_training_reads_the_training_split_alone() -> None:
+    task = Digits(train=50)
+    train = task.splits()["train"]
+    assert isinstance(train, Classification)
+    assert torch.equal(task._x, train._inputs) and np.array_equal(task._y.numpy(), train._labels)
+
+
+@pytest.mark.parametrize(("n", "batch_size"), [(500, 32), (500, 500), (10, 3), (7, 1), (5, 9)])
+def test_an_epoch_is_a_permutation_in_batches(n: int, batch_size: int) -> None:
+    batches = list(EpochOrder(n, batch_size, seed=1))
+    assert len(batches) == -(-n // batch_size) == len(EpochOrder(n, batch_size, seed=1))
+    assert all(len(b) == batch_size for b in batches[:-1])
+    assert sorted(torch.cat(batches).tolist()) == list(range(n))
+
+
+def test_an_epochs_order_is_a_function_of_its_seed() -> None:
+    task = Digits(train=200)
+    torch.manual_seed(0)
+    first = torch.cat(list(task.epoch(seed=3, batch_size=32)))
+    torch.manual_seed(1)
+    again, other = (torch.cat(list(task.epoch(seed=s, batch_size=32))) for s in (3, 4))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert not torch.equal(first, torch.arange(200))
+
+
+def test_batches_are_reached_by_position() -> None:
+    order = EpochOrder(10, 3, seed=0)
+    assert [b.tolist() for b in order[1:3]] == [order[1].tolist(), order[2].tolist()]
+    with pytest.raises(IndexError):
+        order[4]
+
+
+def test_fingerprint_changes_with_the_split_only() -> None:
+    base = Digits(train=500)
+    assert base.fingerprint == Digits(train=500, hidden=(5,)).fingerprint
+    others = {Digits(train=500, split_seed=1).fingerprint, Digits(train=501).fingerprint}
+    assert len(others | {base.fingerprint}) == 3
+
+
+def test_evaluation_fingerprints_tell_splits_apart() -> None:
+    prints = [s.fingerprint for seed in (0, 1) for s in Digits(train=500, split_seed=seed).splits().values()]
+    assert len(set(prints)) == 4
+    assert prints[:2] == [s.fingerprint for s in Digits(train=500).splits().values()]
+
+
+def test_initialisation_is_seeded_and_leaves_the_global_generator_alone() -> None:
+    task = Digits(train=50, hidden=(7, 6))
+    torch.manual_seed(9)
+    before = torch.get_rng_state()
+    first = task.build_model(seed=1, lanes=1).state_dict()
+    assert torch.equal(before, torch.get_rng_state())
+    torch.rand(5)
+    again, other = (task.build_model(seed=s, lanes=1).state_dict() for s in (1, 2))
+    assert all(torch.equal(first[n], again[n]) for n in first)
+    assert not any(torch.equal(first[n], other[n]) for n in first)
+    assert [tuple(t.shape) for n, t in first.items() if n.endswith("weight")] == [(7, 64), (6, 7), (10, 6)]
+
+
+def test_backward_is_the_gradient_of_the_mean_cross_entropy() -> None:
+    task = Digits(train=60, hidden=(5,))
+    model = task.build_model(seed=0, lanes=1)
+    batch = task.epoch(seed=0, batch_size=20)[1]
+    loss = task.backward(model, batch, torch.Generator())
+    train = task.splits()["train"]
+    assert isinstance(train, Classification) and loss is not None and not loss.requires_grad
+    log_p = nn.functional.log_softmax(model(train._inputs[batch]), dim=1)
+    labels = torch.from_numpy(train._labels)[batch]
+    expected = -log_p[torch.arange(20), labels].mean()
+    torch.testing.assert_close(loss, expected.detach())
+    for p, gradient in zip(
+        model.parameters(), torch.autograd.grad(expected, list(model.parameters())), strict=True
+    ):
+        torch.testing.assert_close(p.grad, gradient)
+
+
+def test_spec_rebuilds_the_task_and_refuses_other_data() -> None:
+    task = Digits(train=70, split_seed=2, hidden=(4,))
+    spec = TaskSpec.from_json(json.loads(json.dumps(task.spec().to_json())))
+    again = tasks.build(spec)
+    assert (
+        isinstance(again, Digits)
+        and again.settings() == task.settings()
+        and again.fingerprint == task.fingerprint
+    )
+    with refused("fingerprint"):
+        tasks.build(TaskSpec.from_json({**spec.to_json(), "split_seed": 3}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("train", 0), ("train", 1797), ("train", -5), ("train", 10.0), ("train", True),
+        ("split_seed", -1), ("split_seed", 0.5), ("split_seed", None), ("hidden", [0]), ("hidden", [3, -1]),
+        ("hidden", "ab"), ("hidden", 100),
+    ],
+)  # fmt: skip
+def test_wrong_value_is_refused_in_one_line_naming_the_field(field: str, value: object) -> None:
+    with refused(field):
+        tasks.make("digits", **{field: value})
