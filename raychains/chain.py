@@ -1,0 +1,269 @@
+"""Chain: one Markov chain as a resumable producer of samples. Knows torch, nothing of Ray or disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raychains import samplers, schedules, tasks
+from raychains.errors import RaychainsError, UserError
+from raychains.sample import THETA, Progress, Sample, SampleMeta
+from raychains.schedules import Setting
+from raychains.spec import ChainSpec, Environment, stream_seed
+from raychains.tasks import Task
+
+Event = Progress | Sample
+LOG_POINTS = 200
+"""Progress records of a chain whose epoch is a single step; others report once per epoch."""
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
+
+
+class Diverged(RaychainsError):
+    """A non-finite loss or parameter; the state that holds it is never handed out."""
+
+
+class Chain:
+    """Executes a `ChainSpec`: `advance` runs to the next events, `state_dict` resumes it anywhere, bit for bit.
+
+    Args:
+        spec: what to run.
+        task: the spec's task when the caller has it already; built from the spec otherwise.
+        device: where the chain lives.
+    """
+
+    def __init__(self, spec: ChainSpec, task: Task | None = None, *, device: torch.device | str = "cpu") -> None:
+        self.spec, self.device = spec, torch.device(device)
+        self.task = task if task is not None else tasks.build(spec.task)
+        if spec.lanes > 1 and not self.task.supports_lanes:
+            raise UserError(f"lanes must be 1 for task {spec.task.kind}, got {spec.lanes}: its parameters do not stack")
+        self.schedule = schedules.build(spec.schedule)
+        if self.schedule.steps != spec.steps:
+            raise UserError(f"steps must equal the schedule's ({self.schedule.steps}), got {spec.steps}")
+        if self.device.type == "cuda":
+            _make_deterministic()
+        self.task.to(self.device)
+        seed = stream_seed(spec, "init")
+        self.model: nn.Module = self.task.build_model(seed=seed, lanes=spec.lanes).to(self.device, DTYPES[spec.precision])
+        self.sampler = samplers.build(
+            spec.sampler,
+            self.model.parameters(),
+            lr=self.schedule.at(1).lr,
+            temperature=self.schedule.temperature,  # not step 1's: optimisers refuse a later one too
+            seed=stream_seed(spec, "noise"),
+        )
+        self.step = 0
+        self.index = 0
+        """Index of the next sample."""
+        self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
+        self._dropout = torch.Generator().manual_seed(stream_seed(spec, "dropout")).get_state()
+        self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._loss_count = 0
+        self._block = _Block(spec.block_draws, dict(self.model.named_parameters())) if spec.block_draws else None
+        self._order: tuple[int, Sequence[Any]] = (-1, ())
+        batches = len(self._batches(0))
+        if batches != spec.steps_per_epoch:
+            raise UserError(
+                f"steps per epoch must be {batches} for batches of {spec.batch_size} from "
+                f"{self.task.num_data} data, got {spec.steps_per_epoch}"
+            )
+        self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
+
+    @property
+    def done(self) -> bool:
+        """Whether every step has been made."""
+        return self.step >= self.spec.steps
+
+    def __iter__(self) -> Iterator[Event]:
+        while events := self.advance():
+            yield from events
+
+    def advance(self, stop: Callable[[], bool] = lambda: False) -> list[Event]:
+        """Run until there is something to tell, and tell it; empty when the chain is done or ``stop()`` held.
+
+        ``stop`` is looked at between steps. After `advance` returns, `state_dict` continues exactly behind the
+        events that it returned.
+
+        Raises:
+            Diverged: a non-finite loss at a log interval or a non-finite draw.
+        """
+        if torch.get_num_threads() != self.spec.threads:
+            torch.set_num_threads(self.spec.threads)  # counts are per calling thread
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self._dropout)
+        try:
+            while not self.done and not stop():
+                setting = self._one_step()
+                if events := self._events(setting):
+                    return events
+            return []
+        finally:
+            self._dropout = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+    def _one_step(self) -> Setting:
+        setting = self.schedule.at(self.step + 1)
+        epoch, position = divmod(self.step, self.spec.steps_per_epoch)
+        for group in self.sampler.param_groups:
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
+            for p in group["params"]:
+                p.grad = None
+        loss = self.task.backward(self.model, self._batches(epoch)[position], self._augmentation)
+        if loss is not None:
+            self._loss_sum += loss
+            self._loss_count += 1
+        self.sampler.step()
+        self.step += 1
+        return setting
+
+    def _batches(self, epoch: int) -> Sequence[Any]:
+        # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
+        if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
+            seed = stream_seed(self.spec, "order", epoch)
+            self._order = (epoch, self.task.epoch(seed=seed, batch_size=self.spec.batch_size))
+        return self._order[1]
+
+    def _events(self, setting: Setting) -> list[Event]:
+        log = self.step % self._log_every == 0 or self.done
+        block_full = self._block is not None and setting.keep and self._block.add()
+        network = self._block is None and setting.keep
+        last_block = self._block is not None and self.done and self._block.count > 0
+        if not (log or block_full or network or last_block):
+            return []
+        loss = self._mean_loss()
+        events: list[Event] = []
+        if block_full or network or last_block:
+            events.append(self._sample(setting, loss))
+        if log:
+            self._loss_sum.zero_()
+            self._loss_count = 0
+            events.append(
+                Progress(
+                    step=self.step, epoch=self._epoch, cycle=setting.cycle, stage=setting.stage, lr=setting.lr,
+                    temperature=setting.temperature, loss=loss,
+                )
+            )  # fmt: skip
+        return events
+
+    @property
+    def _epoch(self) -> int:
+        return (self.step - 1) // self.spec.steps_per_epoch
+
+    def _mean_loss(self) -> float | None:
+        if self._loss_count == 0:
+            return None
+        loss = float(self._loss_sum) / self._loss_count
+        if loss != loss or loss in (float("inf"), float("-inf")):
+            raise Diverged(f"the loss is {loss} at step {self.step}: a smaller lr may help (lr is {self.sampler.param_groups[0]['lr']:.3g})")
+        return loss
+
+    def _sample(self, setting: Setting, loss: float | None) -> Sample:
+        if self._block is None:
+            tensors, draws = {n: t.detach().to("cpu", copy=True) for n, t in self.model.state_dict().items()}, 1
+        else:
+            draws, tensors = self._block.count, self._block.take()
+        for name, t in tensors.items():
+            if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+                raise Diverged(f"{name} has a non-finite value at step {self.step}: a smaller lr may help (lr is {setting.lr:.3g})")
+        meta = SampleMeta(
+            digest=self.spec.digest,
+            index=self.index,
+            variable=THETA,
+            cycle=setting.cycle,
+            epoch=self._epoch,
+            step=self.step,
+            lr=setting.lr,
+            temperature=setting.temperature,
+            stage=setting.stage,
+            train_nll=loss,
+            draws=draws,
+        )
+        self.index += 1
+        return Sample(meta=meta, tensors=tensors)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `load_state_dict` needs to go on, as nested dicts of tensors and JSON values."""
+        return {
+            "digest": self.spec.digest,
+            "step": self.step,
+            "index": self.index,
+            "model": self.model.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "augmentation": self._augmentation.get_state(),
+            "dropout": self._dropout,
+            "loss_sum": self._loss_sum,
+            "loss_count": self._loss_count,
+            "block": self._block.state() if self._block is not None else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises:
+            UserError: the state is another chain's.
+        """
+        if state["digest"] != self.spec.digest:
+            raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
+        self.step, self.index = state["step"], state["index"]
+        self.model.load_state_dict(state["model"])
+        self.sampler.load_state_dict(state["sampler"])
+        self._augmentation.set_state(state["augmentation"].to(torch.uint8))
+        self._dropout = state["dropout"].to(torch.uint8)
+        self._loss_sum = state["loss_sum"].to(self.device).clone()
+        self._loss_count = state["loss_count"]
+        if self._block is not None:
+            self._block.load(state["block"])
+
+    def environment(self) -> Environment:
+        """What besides the spec decides this chain's bytes."""
+        return Environment(
+            torch=torch.__version__,
+            cuda=torch.version.cuda if self.device.type == "cuda" else None,
+            device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            cpu_capability=torch.backends.cpu.get_cpu_capability(),
+            threads=self.spec.threads,
+        )
+
+
+class _Block:
+    """The draws of a low-dimensional target since the last full block: per parameter [draws, lanes, dim] on the CPU."""
+
+    def __init__(self, draws: int, parameters: dict[str, nn.Parameter]) -> None:
+        self.count = 0
+        self._draws, self._parameters = draws, parameters
+        self._buffers = {n: torch.empty(draws, *p.shape, dtype=p.dtype) for n, p in parameters.items()}
+
+    def add(self) -> bool:
+        """Keep the current draw; whether the block is full now."""
+        for name, p in self._parameters.items():
+            self._buffers[name][self.count] = p.detach()
+        self.count += 1
+        return self.count == self._draws
+
+    def take(self) -> dict[str, Tensor]:
+        """The draws so far, leaving the block empty."""
+        draws = self.state()
+        self.count = 0
+        return draws
+
+    def state(self) -> dict[str, Tensor]:
+        return {n: b[: self.count].clone() for n, b in self._buffers.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, draws in state.items():
+            self.count = len(draws)
+            self._buffers[name][: self.count] = draws
+
+
+def _make_deterministic() -> None:
+    """Equal bytes on one GPU model: deterministic kernels, no autotuning."""
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+
+
+def expected_samples(spec: ChainSpec) -> int:
+    """How many samples (or blocks) the whole chain yields: a pure function of its spec."""
+    kept = schedules.build(spec.schedule).kept
+    return -(-kept // spec.block_draws) if spec.block_draws else kept

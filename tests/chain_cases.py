@@ -1,0 +1,135 @@
+"""Tiny chains of every sampler and task, what identifies their outcome, and a script that resumes them.
+
+`python chain_cases.py STATES` loads {case: chain state} from the file STATES, runs each chain to its end
+and prints {case: outcome} as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains import tasks
+from raychains.chain import Chain, Event
+from raychains.sample import Sample, tensors_sha256
+from raychains.schedules import Cyclical
+from raychains.spec import ChainSpec, Part
+
+TASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixture": ("mixture25", {}),
+    "noisy-mixture": ("mixture25", {"gradient_noise": 1.0}),
+    "digits": ("digits", {"train": 90, "hidden": [8]}),
+}
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "sgdm": {"momentum": 0.9},
+    "sgld": {},
+    "sghmc": {"momentum": 0.9},
+}
+HALF = 12
+"""Steps after which a chain is cut: in the middle of an epoch, a log interval and a block."""
+
+
+def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
+    """The chain of one sampler on one task; ``change`` replaces fields of the spec."""
+    name, settings = TASKS[task_name]
+    task = tasks.make(name, **settings)
+    network = not task.low_dimensional
+    schedule = Cyclical(
+        steps=2 * HALF,
+        lr=0.3 if network else 0.02,
+        cycles=2,
+        exploration=0.25,
+        samples_per_cycle=3 if network else None,
+        thinning=2 if network else 1,
+        temperature=0.0 if sampler in ("sgd", "sgdm") else 1.0,
+    )
+    decay = {"weight_decay": 1e-3} if network else {}
+    fields: dict[str, Any] = {
+        "task": task.spec(),
+        "sampler": Part(
+            kind=sampler, revision=1, settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay}
+        ),
+        "schedule": schedule.part(),
+        "steps": 2 * HALF,
+        "steps_per_epoch": 5 if network else 1,
+        "batch_size": 20 if network else 1,
+        "seed": 1,
+        "repeat": 0,
+        "chain": 2,
+        "lanes": 1 if network else 3,
+        "block_draws": 0 if network else 5,
+    }
+    return ChainSpec(**{**fields, **change})
+
+
+CASES: dict[str, ChainSpec] = {
+    f"{sampler}-{task}": spec(task, sampler) for task in TASKS for sampler in SAMPLERS
+}
+
+
+def run(chain: Chain, until: int | None = None) -> list[Event]:
+    """What the chain tells until its end, or until ``until`` steps are made."""
+    told: list[Event] = []
+    while events := chain.advance(lambda: until is not None and chain.step >= until):
+        told += events
+    return told
+
+
+def told(events: Iterable[Event]) -> list[Any]:
+    """Events as JSON, samples with the hash of their tensors."""
+    return [
+        [e.meta.to_json(), tensors_sha256(e.tensors)] if isinstance(e, Sample) else e.to_json()
+        for e in events
+    ]
+
+
+def sample_hash(events: Iterable[Event]) -> str:
+    """One hash over all samples' tensors, in order."""
+    hashes = [tensors_sha256(e.tensors) for e in events if isinstance(e, Sample)]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def state_hash(chain: Chain) -> str:
+    """One hash over the whole of `Chain.state_dict`, tensors and plain values."""
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{path}/{key}", inner)
+        elif isinstance(value, list | tuple):
+            for i, inner in enumerate(value):
+                walk(f"{path}/{i}", inner)
+        elif isinstance(value, Tensor):
+            tensors[path] = value
+        else:
+            plain[path] = value
+
+    walk("", chain.state_dict())
+    text = json.dumps(plain, sort_keys=True) + tensors_sha256(tensors)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def outcome(chain: Chain, events: Iterable[Event]) -> dict[str, Any]:
+    return {"events": told(events), "state": state_hash(chain)}
+
+
+def main(path: str) -> None:
+    outcomes = {}
+    for case, state in torch.load(path, weights_only=True).items():
+        chain = Chain(CASES[case])
+        chain.load_state_dict(state)
+        outcomes[case] = outcome(chain, run(chain))
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
