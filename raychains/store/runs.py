@@ -1,0 +1,97 @@
+"""One run's folder: its plan, its results and its report."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raychains.errors import UserError, unknown_name
+from raychains.spec import check_format
+from raychains.store.filesystem import Root
+
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: str) -> str:
+    """A run's name, which is a folder's: refuse anything that could leave the store."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"name must be 1 to 100 letters, digits, '.', '_' or '-' and start with a letter or digit, got {name!r}")
+    return name
+
+
+class RunStore:
+    """Reads and writes ``runs/<name>/``: plan.json, *.parquet, report.html, figures/."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self.root, self.name = root, check_name(name)
+
+    def _name(self, name: str) -> str:
+        return f"runs/{self.name}/{name}"
+
+    def location(self, name: str = "") -> str:
+        """Where a file of the run lies, for people."""
+        return self.root.location(self._name(name)).rstrip("/")
+
+    def exists(self) -> bool:
+        """Whether a run of this name was ever planned."""
+        return self.root.exists(self._name("plan.json"))
+
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """Publish the plan as JSON with its format number."""
+        text = json.dumps({"format": FORMAT, **plan}, indent=1, sort_keys=True, allow_nan=False)
+        self.root.publish(self._name("plan.json"), text.encode())
+
+    def plan(self) -> dict[str, Any]:
+        """The plan that `write_plan` published.
+
+        Raises:
+            UserError: no run of this name (the nearest is suggested), or a newer format.
+        """
+        if not self.exists():
+            known = self.root.names("runs")
+            if not known:
+                raise UserError(f"run must be the name of a run in {self.root.uri}, got {self.name!r}: there are none yet")
+            raise unknown_name("run", self.name, known)
+        return check_format(json.loads(self.root.read(self._name("plan.json"))), f"run {self.name}")
+
+    def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Publish rows as ``<name>.parquet``."""
+        self.write_arrow(name, pa.Table.from_pylist([dict(r) for r in rows]))
+
+    def write_arrow(self, name: str, table: pa.Table) -> None:
+        """Publish an Arrow table as ``<name>.parquet``."""
+        out = io.BytesIO()
+        pq.write_table(table, out)
+        self.root.publish(self._name(f"{name}.parquet"), out.getvalue())
+
+    def table(self, name: str) -> pa.Table | None:
+        """The table of ``<name>.parquet``, None when it was never written."""
+        if not self.root.exists(self._name(f"{name}.parquet")):
+            return None
+        return pq.read_table(pa.BufferReader(self.root.read(self._name(f"{name}.parquet"))))
+
+    def write_file(self, name: str, data: bytes) -> str:
+        """Publish any other file; where it lies."""
+        self.root.publish(self._name(name), data)
+        return self.location(name)
+
+
+def split_run_path(path: str) -> tuple[str, str]:
+    """STORE and NAME of ``STORE/runs/NAME``.
+
+    Raises:
+        UserError: the path has another form.
+    """
+    store, _, name = path.rstrip("/").rpartition("/runs/")
+    if not store and path.startswith("runs/"):
+        store, name = ".", path.rstrip("/").removeprefix("runs/")
+    if not store or not name or "/" in name:
+        raise UserError(f"run must be a path of the form STORE/runs/NAME, got {path!r}")
+    return store, name
