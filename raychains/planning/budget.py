@@ -1,0 +1,55 @@
+"""The ledger: what a comparison costs in gradient evaluations, what sharing saves, what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from raychains.planning.comparison import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """All amounts are counted twice: in gradient evaluations (one epoch = N of them) and in epochs (or steps)."""
+
+    arms: int
+    """Gradient evaluations if every arm ran its own chains."""
+    unique: int
+    """After running each unique chain once."""
+    to_run: int
+    """After leaving out the chains that the store holds already."""
+    arms_length: int
+    unique_length: int
+    to_run_length: int
+    chains_of_arms: int
+    unique_chains: int
+    chains_to_run: int
+
+    @property
+    def saved(self) -> int:
+        """Gradient evaluations saved by sharing chains between arms."""
+        return self.arms - self.unique
+
+    @property
+    def saved_length(self) -> int:
+        """Epochs (or steps) saved by sharing chains between arms."""
+        return self.arms_length - self.unique_length
+
+
+def budget(comparison: Comparison, finished: Collection[str] = ()) -> Budget:
+    """The ledger of a comparison, given the digests of the chains that are finished already."""
+    lengths = {spec.digest: arm.length * spec.lanes for arm in comparison.arms for g in arm.chains for spec in g}
+    unique = comparison.chains()
+    of_arms = [spec for arm in comparison.arms for group in arm.chains for spec in group]
+    to_run = [digest for digest in unique if digest not in finished]
+    return Budget(
+        arms=sum(s.gradient_evaluations for s in of_arms),
+        unique=sum(s.gradient_evaluations for s in unique.values()),
+        to_run=sum(unique[d].gradient_evaluations for d in to_run),
+        arms_length=sum(lengths[s.digest] for s in of_arms),
+        unique_length=sum(lengths[d] for d in unique),
+        to_run_length=sum(lengths[d] for d in to_run),
+        chains_of_arms=len(of_arms),
+        unique_chains=len(unique),
+        chains_to_run=len(to_run),
+    )

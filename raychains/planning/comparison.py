@@ -1,0 +1,111 @@
+"""A comparison: arms × repeats, as data. Each arm is one column of the table, with its cost as the paper writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raychains.errors import UserError
+from raychains.spec import ChainSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """n chains per repeat under one sampler and one schedule."""
+
+    name: str
+    """Unique in the comparison: ``sghmc-cyclical-parallel-200``."""
+    label: str
+    """For people: ``cSGHMC, 4 chains``."""
+    sampler: str
+    schedule: str
+    chains: tuple[tuple[ChainSpec, ...], ...]
+    """Per group of repeats the arm's chains; a group holds as many repeats as its chains have lanes."""
+    length: int
+    """Epochs of each chain, or steps where the task has no epochs."""
+    published: Mapping[str, str]
+    """Published values by metric, as printed in the paper; empty when there are none."""
+
+    @property
+    def repeats(self) -> int:
+        return sum(group[0].lanes for group in self.chains)
+
+    @property
+    def cost(self) -> str:
+        """Cost of one repeat as in the paper: length per chain / length of all chains."""
+        return f"{self.length}/{self.length * len(self.chains[0])}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What `raychains compare` (several arms) or `run` (one arm) computes."""
+
+    task: str
+    """Short name or import path, for people."""
+    unit: str
+    """``epochs`` or ``steps``: what an arm's length counts."""
+    split: str
+    """The split that arms are evaluated on."""
+    arms: tuple[Arm, ...]
+
+    def __post_init__(self) -> None:
+        names = [a.name for a in self.arms]
+        if len(set(names)) != len(names):
+            raise UserError(f"arms must differ, got {', '.join(names)}")
+
+    @property
+    def task_spec(self) -> Any:
+        """The `TaskSpec` that all chains share."""
+        return self.arms[0].chains[0][0].task
+
+    def chains(self) -> dict[str, ChainSpec]:
+        """The unique chains by digest: repeat by repeat and arm by arm, so that first rows come early."""
+        found: dict[str, ChainSpec] = {}
+        for group in range(max(len(a.chains) for a in self.arms)):
+            for arm in self.arms:
+                if group < len(arm.chains):
+                    for spec in arm.chains[group]:
+                        found.setdefault(spec.digest, spec)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; chains by digest, each spec once."""
+        return {
+            "task": self.task,
+            "unit": self.unit,
+            "split": self.split,
+            "chains": {digest: spec.to_json() for digest, spec in self.chains().items()},
+            "arms": [
+                {
+                    "name": a.name,
+                    "label": a.label,
+                    "sampler": a.sampler,
+                    "schedule": a.schedule,
+                    "length": a.length,
+                    "published": dict(a.published),
+                    "chains": [[spec.digest for spec in group] for group in a.chains],
+                }
+                for a in self.arms
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+        """The comparison that `to_json` wrote.
+
+        Raises:
+            UserError: a field is missing or a chain's spec differs from its digest.
+        """
+        try:
+            specs = {digest: ChainSpec.from_json(spec) for digest, spec in data["chains"].items()}
+            arms = tuple(
+                Arm(**{**a, "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"])}) for a in data["arms"]
+            )
+            made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"plan: not a comparison that this version reads ({error!r})") from None
+        for digest, spec in specs.items():
+            if spec.digest != digest:
+                raise UserError(f"plan: chain {digest[:12]} holds the spec of {spec.digest[:12]}")
+        return made

@@ -1,0 +1,107 @@
+"""What a run tells whoever listens: events in, nothing out. Progress bars and logs are listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from raychains.planning.budget import Budget
+from raychains.planning.comparison import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The plan, before anything runs."""
+
+    comparison: Comparison
+    budget: Budget
+    notes: Sequence[str]
+    """Warnings and settings worth a line, e.g. the effective noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """Ray is up."""
+
+    slots: int
+    """Chains that can run at once."""
+    slot: str
+    """What one slot is: ``1 CPU``, ``1/2 GPU``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainStatus:
+    """Where one running chain is."""
+
+    digest: str
+    slot: int
+    step: int
+    steps: int
+    cycle: int
+    stage: str
+    loss: float | None
+    seconds: float
+    """Chain seconds so far, waiting not counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """The state of the whole run, a few times a second."""
+
+    running: Sequence[ChainStatus]
+    finished: int
+    chains: int
+    evaluated: int
+    to_evaluate: int
+    remaining_seconds: float | None
+    """Estimated from the speed so far; None before the first epochs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewDone:
+    """One arm's group of repeats is evaluated."""
+
+    arm: str
+    group: int
+    metrics: Sequence[Mapping[str, float]]
+    """Per repeat of the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainFailed:
+    """A chain was given up; the others go on."""
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotGone:
+    """A worker died; its chain waits for another slot."""
+
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """The person asked to stop; checkpoints are being written."""
+
+
+Happening = Planned | Ready | Tick | ViewDone | ChainFailed | SlotGone | Stopping
+
+
+class Listener(Protocol):
+    """Anything that wants to know."""
+
+    def on(self, happening: Happening) -> Any:
+        """Take note of one happening; what is returned is ignored."""
+        ...
+
+
+class Silent:
+    """Hears and says nothing."""
+
+    def on(self, happening: Happening) -> None:
+        """Ignore it."""
