@@ -1,0 +1,1 @@
+"""Published comparisons as data: arms, settings and published numbers."""
