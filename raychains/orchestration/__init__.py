@@ -1,0 +1,1 @@
+"""The only room that imports Ray: workers, the coordinator's shell, the sample pool, the evaluators."""

@@ -1,0 +1,243 @@
+"""The coordinator's shell: carries the state machine's actions out on actors, in the process that the person started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from raychains import tasks
+from raychains.chain import expected_samples
+from raychains.orchestration import session
+from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
+from raychains.orchestration.interrupt import Interrupt
+from raychains.orchestration.pool import SamplePool
+from raychains.orchestration.workers import Message, Workers
+from raychains.planning import coordinator as c
+from raychains.planning import listener as told
+from raychains.planning.comparison import Comparison
+from raychains.planning.speed import Speed
+from raychains.store import ChainStore, Root
+
+log = logging.getLogger(__name__)
+
+WAIT = 0.2
+"""Seconds between looks at Ctrl-C when nothing else happens."""
+TICK_EVERY = 0.5
+"""Seconds between ticks: every look at a worker's status takes time from its chain."""
+GROW_EVERY = 5.0
+"""Seconds between looks at the cluster for new slots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where and how chains run; nothing of it is in a digest."""
+
+    cpus_per_chain: int = 1
+    gpus_per_chain: float | None = None
+    evaluators: int | None = None
+    """None: one for every two slots."""
+    checkpoint_every: float = 60.0
+    max_failures: int = 3
+    data_root: str | None = None
+    evaluate: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run came to."""
+
+    views: dict[tuple[int, int], ViewResult] = field(default_factory=dict)
+    """Results by (arm, group)."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Chain seconds by digest, of the whole chain."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Why each chain that was given up failed."""
+    stopped: bool = False
+    """Whether the person stopped the run before its end."""
+    samples: int = 0
+    evaluated_while_sampling: float | None = None
+    """Share of the predictions that were made before the last sample came; None when no chain ran."""
+
+
+class Driver:
+    """Runs a comparison's unfinished chains and evaluates all of its views. Ray must be connected.
+
+    Args:
+        comparison: what to compute.
+        root: the store.
+        placement: slots, evaluators, cadence.
+        listener: told what happens.
+        run_chains: False evaluates what the store holds.
+    """
+
+    def __init__(
+        self, comparison: Comparison, root: Root, placement: Placement, listener: told.Listener, *, run_chains: bool = True
+    ) -> None:
+        self._comparison, self._root, self._placement, self._listener = comparison, root, placement, listener
+        self._specs = comparison.chains()
+        self._pool = SamplePool()
+        self._slots = session.slots(placement.cpus_per_chain, placement.gpus_per_chain)
+        self._workers = Workers(root.uri, self._slots, placement.checkpoint_every, placement.data_root)
+        unfinished = self._open(run_chains)
+        self._coordinator = c.Coordinator(unfinished, placement.max_failures)
+        evaluators = placement.evaluators or max(1, min(self._slots.count, len(self._specs)) // 2)
+        task = tasks.build(comparison.task_spec)
+        self._dispatcher = Dispatcher(
+            comparison,
+            self._pool,
+            store=root.uri,
+            split=comparison.split,
+            shards=task.splits()[comparison.split].shards,
+            data_root=placement.data_root,
+            evaluators=evaluators,
+        )
+        for pooled in self._pool.select():
+            self._dispatcher.add(pooled)
+        if not run_chains:
+            for digest in self._specs.keys() - self._seconds.keys():
+                self._dispatcher.abandon(digest)
+        self._views: dict[tuple[int, int], ViewResult] = {}
+        self._speed = Speed(self._specs, self._seconds)
+        self._evaluated_before_last = 0.0
+        self._grown = self._ticked = 0.0
+
+    def _open(self, run_chains: bool) -> dict[str, int]:
+        """Pool the finished chains' samples; the others' last incarnations, in order."""
+        self._seconds: dict[str, float] = {}
+        unfinished: dict[str, int] = {}
+        for digest, spec in self._specs.items():
+            store = ChainStore(self._root, digest)
+            if store.finished(expected_samples(spec)):
+                recovered(self._pool, store.records())
+                self._seconds[digest] = store.seconds()
+            elif run_chains:
+                unfinished[digest] = store.last_incarnation()
+        return unfinished
+
+    def run(self) -> Outcome:
+        """Until every chain ended and every view is evaluated, or the person stopped the run."""
+        sampling = bool(self._coordinator.queue)
+        self._listener.on(told.Ready(slots=self._slots.count, slot=self._slots.describe()))
+        try:
+            with Interrupt() as interrupt:
+                while not self._over():
+                    if interrupt.asked and not self._coordinator.stopping:
+                        self._listener.on(told.Stopping())
+                        self._carry_out(self._coordinator.handle(c.StopAsked()))
+                    self._grow()
+                    if self._placement.evaluate and not self._coordinator.stopping:
+                        self._dispatcher.pump()
+                    self._wait()
+                    self._tick()
+        finally:
+            self._workers.close()
+            self._dispatcher.close()
+        before = self._evaluated_before_last / max(1, len(self._pool))
+        return Outcome(
+            views=self._views,
+            seconds=self._seconds,
+            failed={d: self._coordinator.chains[d].reason for d in self._coordinator.with_status("failed")},
+            stopped=self._coordinator.stopping,
+            samples=len(self._pool),
+            evaluated_while_sampling=before if sampling else None,
+        )
+
+    def _over(self) -> bool:
+        if not self._coordinator.over:
+            return False
+        return self._coordinator.stopping or not self._placement.evaluate or self._dispatcher.idle
+
+    def _grow(self) -> None:
+        """Start workers for waiting chains as far as the cluster has slots, now and when slots appear."""
+        now = time.monotonic()
+        waiting = len(self._coordinator.queue)
+        if self._coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
+            return
+        self._grown = now
+        busy = sum(1 for d in self._coordinator.slots.values() if d is not None)
+        want = min(session.slots(self._placement.cpus_per_chain, self._placement.gpus_per_chain).count, busy + waiting)
+        for _ in range(want - len(self._workers)):
+            self._workers.add()
+
+    def _wait(self) -> None:
+        references = self._workers.references() + self._dispatcher.references()
+        if not references:
+            time.sleep(WAIT)
+            return
+        ready, _ = ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)
+        if not ready:
+            ready, _ = ray.wait(references, num_returns=1, timeout=WAIT, fetch_local=False)
+        for ref in ready:
+            if self._workers.owns(ref):
+                if message := self._workers.take(ref):
+                    self._heed(message)
+            elif self._dispatcher.owns(ref) and (view := self._dispatcher.take(ref)):
+                self._views[(view.key.arm, view.key.group)] = view
+                arm = self._comparison.arms[view.key.arm]
+                self._listener.on(told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics))
+
+    def _heed(self, message: Message) -> None:
+        event = message.event
+        if isinstance(event, c.Ended) and message.seconds is not None:
+            if event.outcome == "finished":
+                self._seconds[event.digest] = message.seconds
+                self._evaluated_before_last = self._dispatcher.evaluated
+            self._speed.ended(event.digest)
+        elif isinstance(event, c.Began) and message.step is not None:
+            self._speed.began(event.digest, message.step)
+        elif isinstance(event, c.SlotLost):
+            self._grown = 0.0
+            self._listener.on(told.SlotGone(slot=event.slot, reason=event.reason))
+        self._carry_out(self._coordinator.handle(event), message)
+
+    def _carry_out(self, actions: list[c.Action], message: Message | None = None) -> None:
+        for action in actions:
+            match action:
+                case c.Start(slot, digest, incarnation):
+                    about = {"driver": f"{socket.gethostname()}:{os.getpid()}", "started": time.time()}
+                    self._workers.start(slot, digest, incarnation, self._specs[digest].to_json(), about)
+                case c.Accept() if message is not None and message.arrived is not None:
+                    self._dispatcher.add(self._pool.add(message.arrived.record, message.arrived.ref))
+                case c.Recover(digest, index):
+                    records = ChainStore(self._root, digest).records()
+                    for pooled in recovered(self._pool, [r for r in records if r.meta.index < index]):
+                        self._dispatcher.add(pooled)
+                case c.Stop(slot, digest):
+                    self._workers.stop(slot, digest)
+                case c.Release(slot):
+                    self._workers.release(slot)
+                case c.Fail(digest, reason):
+                    self._dispatcher.abandon(digest)
+                    self._listener.on(told.ChainFailed(digest=digest, reason=reason))
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._ticked < TICK_EVERY:
+            return
+        self._ticked = now
+        self._workers.poll()
+        running = []
+        for slot, status in self._workers.statuses():
+            spec = self._specs[status["digest"]]
+            self._speed.at(spec.digest, status["step"], status["seconds"])
+            running.append(
+                told.ChainStatus(
+                    digest=spec.digest, slot=slot, step=status["step"], steps=spec.steps, cycle=status["cycle"],
+                    stage=status["stage"], loss=status["loss"], seconds=status["seconds"],
+                )
+            )  # fmt: skip
+        tick = told.Tick(
+            running=running,
+            finished=len(self._seconds),
+            chains=len(self._specs),
+            evaluated=self._dispatcher.evaluated,
+            to_evaluate=self._dispatcher.expected,
+            remaining_seconds=self._speed.remaining(max(1, len(self._workers))),
+        )
+        self._listener.on(tick)

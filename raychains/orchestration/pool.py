@@ -1,0 +1,77 @@
+"""SamplePool: a run's samples as object-store references beside their durable copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from raychains.store import SampleRecord
+
+
+@dataclass
+class Pooled:
+    """One sample of the pool; ``ref`` is None when only the durable copy is left."""
+
+    record: SampleRecord
+    ref: Any | None
+
+
+class SamplePool:
+    """Samples by (digest, variable, index). The object store is a cache: a reference may go, the file stays."""
+
+    def __init__(self) -> None:
+        self._samples: dict[tuple[str, str, int], Pooled] = {}
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def add(self, record: SampleRecord, ref: Any | None) -> Pooled:
+        """Take in one sample; a later one of the same key replaces it."""
+        meta = record.meta
+        pooled = self._samples[(meta.digest, meta.variable, meta.index)] = Pooled(record, ref)
+        return pooled
+
+    def drop_references(self, digest: str) -> None:
+        """Let go of a chain's objects in the object store; the durable copies stay selectable."""
+        for pooled in self._of(digest):
+            pooled.ref = None
+
+    def _of(self, digest: str) -> Iterator[Pooled]:
+        return (p for (d, _, _), p in self._samples.items() if d == digest)
+
+    def select(
+        self,
+        chains: list[str] | None = None,
+        *,
+        cycle: int | None = None,
+        stage: str | None = None,
+        variable: str | None = None,
+        first: int | None = None,
+    ) -> list[Pooled]:
+        """Samples of ``chains`` (all chains without it), in round-robin order: first draws of all chains first.
+
+        Args:
+            chains: digests, in the arm's order.
+            cycle: keep one cycle's samples.
+            stage: keep one stage's samples.
+            variable: ``theta`` or another variable that the sampler draws.
+            first: keep this many.
+        """
+        position = {d: i for i, d in enumerate(chains)} if chains is not None else None
+        tests: list[Callable[[Pooled], bool]] = []
+        if position is not None:
+            tests.append(lambda p: p.record.meta.digest in position)
+        if cycle is not None:
+            tests.append(lambda p: p.record.meta.cycle == cycle)
+        if stage is not None:
+            tests.append(lambda p: p.record.meta.stage == stage)
+        if variable is not None:
+            tests.append(lambda p: p.record.meta.variable == variable)
+        found = [p for p in self._samples.values() if all(test(p) for test in tests)]
+
+        def order(p: Pooled) -> tuple[int, int, str]:
+            meta = p.record.meta
+            return (meta.index, position[meta.digest] if position is not None else 0, meta.digest)
+
+        return sorted(found, key=order)[:first]

@@ -1,0 +1,95 @@
+"""Connecting to Ray: an address by choice, else this machine, never a cluster that happens to be there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from raychains.errors import UserError
+from raychains.orchestration import preflight
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A connection to Ray, and whether it was made here."""
+
+    ours: bool
+    """Whether `close` shuts Ray down: a connection that the caller had made stays."""
+
+    def close(self) -> None:
+        """Leave Ray; a local one that was started here ends."""
+        if self.ours:
+            ray.shutdown()
+
+
+def connect(
+    address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None, cpus: int | None = None
+) -> Session:
+    """Use the connection that the process has, else ``address``, else RAY_ADDRESS, else start Ray on this machine.
+
+    A bare `ray.init()` would join any cluster it finds on the machine, so the address is always explicit.
+
+    Raises:
+        UserError: a ``ray://`` address, nothing at the address, or a machine on which Ray cannot start.
+    """
+    if ray.is_initialized():
+        return Session(ours=False)
+    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    if where.startswith("ray://"):
+        raise UserError(f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give HOST:PORT")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # evaluators hide the GPUs themselves
+    options: dict[str, object] = {"address": where, "log_to_driver": False, "logging_level": logging.ERROR}
+    if where == "local":
+        memory = preflight.object_store_bytes(object_store_memory)
+        for warning in preflight.check(object_store_memory=memory, temp_dir=Path(temp_dir) if temp_dir else None):
+            log.warning("%s", warning)
+        options |= {"object_store_memory": memory, "include_dashboard": False, "_temp_dir": temp_dir, "num_cpus": cpus}
+    try:
+        ray.init(**{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]
+    except ConnectionError as error:
+        raise UserError(f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}") from None
+    return Session(ours=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slots:
+    """What one chain holds, and how many such slots the cluster has."""
+
+    cpus: float
+    gpus: float
+    count: int
+
+    def describe(self) -> str:
+        """For people."""
+        if self.gpus:
+            share = f"1/{round(1 / self.gpus)} GPU" if self.gpus < 1 else f"{self.gpus:g} GPU"
+            return f"{share}, {self.cpus:g} CPU"
+        return f"{self.cpus:g} CPU"
+
+
+def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
+    """The cluster's slots now; GPUs are used when Ray has them, unless ``gpus_per_chain`` says otherwise.
+
+    Raises:
+        UserError: a fraction of a GPU that is not 1/k, or a slot that no part of the cluster can hold.
+    """
+    have = ray.cluster_resources()
+    cpus, gpus = have.get("CPU", 0.0), have.get("GPU", 0.0)
+    share = gpus_per_chain if gpus_per_chain is not None else (1.0 if gpus else 0.0)
+    if 0 < share < 1 and abs(1 / share - round(1 / share)) > 1e-6:
+        raise UserError(f"gpus_per_chain must be 1/k or a whole number, got {share}")
+    if share > gpus:
+        raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share:g}")
+    if cpus_per_chain > cpus:
+        raise UserError(f"cpus_per_chain must be at most the cluster's CPUs ({cpus:g}), got {cpus_per_chain}")
+    count = int(cpus // cpus_per_chain)
+    if share:
+        count = min(count, int(gpus / share + 1e-9))
+    return Slots(cpus=cpus_per_chain, gpus=share, count=count)
