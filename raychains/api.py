@@ -1,0 +1,232 @@
+"""The Python API: `compare`, `run`, `evaluate`, `report`, `load`. The command line calls the same functions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raychains.errors import ChainsFailed, Interrupted, UserError
+from raychains.options import Common, Compare, Run
+from raychains.planning import Comparison, budget
+from raychains.planning.listener import Listener, Planned, Silent
+from raychains.spec import digest_of
+from raychains.store import ChainStore, Root, RunStore, split_run_path
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from raychains.experiments.comparisons import Planned as PlannedComparison
+    from raychains.orchestration.driver import Outcome, Placement
+    from raychains.predictive import Predictive
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run in its store: its table, its files, its posterior predictive."""
+
+    store: RunStore
+    comparison: Comparison
+    failed: Mapping[str, str]
+    """Chains that were given up in this session, and why."""
+
+    @property
+    def path(self) -> str:
+        """STORE/runs/NAME."""
+        return self.store.location()
+
+    @property
+    def report(self) -> str:
+        """Where the HTML report lies."""
+        return self.store.location("report.html")
+
+    def results(self) -> pd.DataFrame:
+        """Metrics per arm and repeat."""
+        from raychains.report import results
+
+        return results.frame(self.store.table("results"))
+
+    def table(self) -> pd.DataFrame:
+        """One row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
+        from raychains import tasks
+        from raychains.report import results
+
+        metrics = tasks.build(self.comparison.task_spec).splits()[self.comparison.split].metrics
+        return results.summary(self.comparison, self.results(), metrics)
+
+    def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
+        """The posterior predictive of one arm (default the first) and group of repeats.
+
+        Raises:
+            UserError: an unknown arm or group, or a task that predicts nothing.
+        """
+        from raychains.predictive import Predictive
+
+        return Predictive.load(self.store.root, self.comparison, arm, group)
+
+    def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
+        """Posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
+        return self.predictive(arm)(x)
+
+
+def compare(options: Compare | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
+    """Compare parallel with single chains; see `raychains.options.Compare` for the settings.
+
+    Example: ``rc.compare(task="digits", epochs=40).table()``
+
+    Raises:
+        UserError: a setting out of range.
+        Interrupted: the person stopped the run; what was computed is kept.
+    """
+    from raychains.experiments import comparisons
+
+    options = _options(Compare, options, settings)
+    return _execute("compare", options, comparisons.compare(options), listener)
+
+
+def run(options: Run | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
+    """Sample one posterior; see `raychains.options.Run` for the settings. Raises as `compare`."""
+    from raychains.experiments import comparisons
+
+    options = _options(Run, options, settings)
+    return _execute("run", options, comparisons.run(options), listener)
+
+
+def load(path: str) -> Result:
+    """The run at STORE/runs/NAME.
+
+    Raises:
+        UserError: there is none.
+    """
+    store, name = split_run_path(path)
+    folder = RunStore(Root(store), name)
+    return Result(folder, Comparison.from_json(folder.plan()["comparison"]), {})
+
+
+def evaluate(path: str, split: str | None = None, *, options: Common | None = None, listener: Listener | None = None) -> Result:
+    """Evaluate a run's finished chains on a split of its task, write the results and the report.
+
+    Raises:
+        UserError: no such run or split, or no arm whose chains are all finished.
+    """
+    import dataclasses
+
+    from raychains import tasks
+
+    loaded = load(path)
+    known = tasks.build(loaded.comparison.task_spec).splits()
+    split = split if split is not None else loaded.comparison.split
+    if split not in known:
+        raise UserError(f"split must be one of {', '.join(known)}, got {split!r}")
+    comparison = dataclasses.replace(loaded.comparison, split=split)
+    options = options if options is not None else Common()
+    outcome = _drive(comparison, loaded.store.root, options, listener or Silent(), run_chains=False)
+    if not outcome.views:
+        raise UserError(f"run must have an arm whose chains are all finished, got {path!r}: continue it with --resume")
+    suffix = "" if split == loaded.comparison.split else f"-{split}"
+    folder = RunStore(loaded.store.root, loaded.store.name)
+    if suffix:  # another split's results stand beside the run's own
+        folder = RunStore(loaded.store.root, f"{loaded.store.name}{suffix}")
+        folder.write_plan({**loaded.store.plan(), "comparison": comparison.to_json()})
+    return _publish(folder, comparison, outcome)
+
+
+def report(path: str) -> Result:
+    """Draw a run's report again from its stored results.
+
+    Raises:
+        UserError: no such run, or one without results.
+    """
+    from raychains.report import page
+
+    result = load(path)
+    if result.store.table("results") is None:
+        raise UserError(f"run must have results, got {path!r}: continue it with --resume, or evaluate it")
+    page.write(result.store, result.comparison)
+    return result
+
+
+def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> Any:
+    if given is not None:
+        return given
+    try:
+        return kind(**settings)
+    except TypeError as error:
+        raise UserError(f"settings: {error}") from None
+
+
+def _execute(command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None) -> Result:
+    comparison, listener = planned.comparison, listener or Silent()
+    root = Root(options.store)
+    data = comparison.to_json()
+    folder = RunStore(root, options.name or f"{comparison.task}-{digest_of(data)[:8]}")
+    _check_name_is_free(folder, data, options.resume)
+    finished = _finished(root, comparison)
+    listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
+    if not folder.exists():
+        folder.write_plan({"command": command, "comparison": data, "notes": planned.notes})
+    outcome = _drive(comparison, root, options, listener, run_chains=True)
+    if outcome.stopped:
+        raise Interrupted(
+            f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; checkpoints are written. "
+            f"To go on: the same command with --resume --name {folder.name}"
+        )
+    return _publish(folder, comparison, outcome)
+
+
+def _check_name_is_free(folder: RunStore, data: Mapping[str, Any], resume: bool) -> None:
+    if not folder.exists():
+        return
+    if not resume:
+        raise UserError(f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name")
+    if digest_of(folder.plan()["comparison"]) != digest_of(data):
+        raise UserError(f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name")
+
+
+def _finished(root: Root, comparison: Comparison) -> set[str]:
+    from raychains.chain import expected_samples
+
+    return {d for d, spec in comparison.chains().items() if ChainStore(root, d).finished(expected_samples(spec))}
+
+
+def placement(options: Common) -> Placement:
+    """The part of the options that says where chains run."""
+    from raychains.orchestration.driver import Placement
+
+    return Placement(
+        cpus_per_chain=options.cpus_per_chain,
+        gpus_per_chain=options.gpus_per_chain,
+        evaluators=options.evaluators,
+        checkpoint_every=options.checkpoint_every,
+        data_root=options.data_root,
+    )
+
+
+def _drive(comparison: Comparison, root: Root, options: Common, listener: Listener, *, run_chains: bool) -> Outcome:
+    from raychains.orchestration.driver import Driver
+    from raychains.orchestration.session import connect
+
+    session = connect(options.address, object_store_memory=options.object_store_memory)
+    try:
+        return Driver(comparison, root, placement(options), listener, run_chains=run_chains).run()
+    finally:
+        session.close()
+
+
+def _publish(folder: RunStore, comparison: Comparison, outcome: Outcome) -> Result:
+    from raychains.report import page, results
+
+    results.write(folder, comparison, outcome.views, outcome.seconds)
+    page.write(folder, comparison)
+    result = Result(folder, comparison, outcome.failed)
+    if outcome.failed:
+        digest, reason = next(iter(outcome.failed.items()))
+        raise ChainsFailed(
+            f"{len(outcome.failed)} of {len(comparison.chains())} chains failed, results of the others are in {result.path}; "
+            f"the first, {digest[:12]}: {reason}"
+        )
+    return result

@@ -1,0 +1,142 @@
+"""The command line: `raychains run | compare | evaluate | report`. Each command is one flat dataclass of options."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import logging
+import re
+import sys
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from raychains import __version__
+from raychains.errors import RaychainsError, UserError, unknown_name
+
+COMMANDS = {
+    "run": ("Run", "sample one posterior: samples, evaluation, report"),
+    "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
+    "evaluate": ("Evaluate", "evaluate a run's finished chains on a split"),
+    "report": ("Report", "draw a run's report again"),
+}
+
+HELP = f"""raychains {__version__}: Bayesian deep learning by stochastic-gradient MCMC on Ray
+
+usage: raychains COMMAND [OPTIONS]
+
+commands:
+{chr(10).join(f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items())}
+
+Start with:  raychains compare --task digits
+Then:        raychains run --task digits --sampler sghmc --schedule cyclical --chains 2
+Every run is in the store: STORE/runs/NAME/report.html, its samples in STORE/chains/.
+Options of a command: raychains COMMAND --help.  Exit status: 0 done, 1 bug, 2 wrong input, 3 some chains failed,
+130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status. A person's mistake is one line on standard error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(HELP)
+            return 0 if arguments else 2
+        if arguments[0] == "--version":
+            print(__version__)
+            return 0
+        if arguments[0] not in COMMANDS:
+            raise unknown_name("command", arguments[0], COMMANDS)
+        options = parse(arguments[0], arguments[1:])
+        if options is not None:
+            _do(arguments[0], options)
+        return 0
+    except RaychainsError as error:
+        print(f"raychains: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("raychains: interrupted", file=sys.stderr)
+        return 130
+
+
+def entry_point() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+def parse(command: str, arguments: Sequence[str]) -> Any:
+    """The command's options; None when its help was printed.
+
+    Raises:
+        UserError: an option that does not exist, or a value of the wrong kind.
+    """
+    import tyro
+
+    from raychains import options
+
+    kind: Any = getattr(options, COMMANDS[command][0])
+    if any(a in ("-h", "--help") for a in arguments):
+        with contextlib.suppress(SystemExit):
+            tyro.cli(kind, args=["--help"], prog=f"raychains {command}")
+        return None
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return tyro.cli(kind, args=list(arguments), prog=f"raychains {command}")
+    except SystemExit:
+        raise _one_line(command, kind, said.getvalue()) from None
+
+
+def _one_line(command: str, kind: Any, text: str) -> UserError:
+    """tyro's box as one line that names the option, the value and what is allowed."""
+    words = " ".join(line.strip("│╭╮╰╯─ ") for line in text.splitlines() if line.strip("│╭╮╰╯─ "))
+    fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(kind)}
+    if found := re.search(r"Unrecognized options: (\S+?)(?:,|\s|$)", words):
+        name = found[1].lstrip("-").partition("=")[0]
+        if found[1].startswith("-") and name not in fields:
+            close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+            hint = f"; did you mean --{close[0]}?" if close else ";"
+            return UserError(f"unknown option --{name}{hint} see raychains {command} --help")
+        return UserError(f"{command} takes no argument {found[1]!r}; see raychains {command} --help")
+    if found := re.search(r"Error parsing (?:--)?([\w-]+)\b.*?\[(.*?)\]", words):
+        name = found[1].lower()
+        allowed = _kind_of(kind, fields[name].name) if name in fields else "another value"
+        return UserError(f"{name.replace('-', '_')} must be {allowed}, got {found[2]}")
+    if "equired" in words or "Missing" in words:
+        return UserError(f"{command} needs its argument; see raychains {command} --help")
+    return UserError(f"{words.partition('For full helptext')[0].strip()}; see raychains {command} --help")
+
+
+def _kind_of(kind: Any, name: str) -> str:
+    wanted = typing.get_type_hints(kind)[name]
+    names = {int: "an integer", float: "a number", str: "a text", bool: "a flag without value"}
+    inner = [a for a in (wanted, *typing.get_args(wanted)) if a in names]
+    return names[inner[0]] if inner else str(wanted)
+
+
+def _do(command: str, options: Any) -> None:
+    from raychains import api
+
+    if command == "report":
+        print(f"report: {api.report(options.run).report}")
+        return
+    from raychains.report.terminal import Terminal
+
+    with Terminal() as terminal:
+        try:
+            if command == "evaluate":
+                result = api.evaluate(options.run, options.split, options=options, listener=terminal)
+            elif command == "run":
+                result = api.run(options, listener=terminal)
+            else:
+                result = api.compare(options, listener=terminal)
+        finally:
+            terminal.table()
+    print(f"report: {result.report}")
+
+
+if __name__ == "__main__":
+    entry_point()

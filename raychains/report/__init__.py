@@ -1,0 +1,1 @@
+"""Tables, figures and the HTML page of a run."""

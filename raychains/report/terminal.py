@@ -1,0 +1,198 @@
+"""What a person sees while a run goes on: the plan, a line per running chain, one for evaluation, the table as it grows.
+
+Without a terminal (a log file, a job) the same comes as occasional lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from raychains.evaluation.base import Metric
+from raychains.planning import listener as told
+from raychains.planning.comparison import Arm, Comparison
+
+LINE_EVERY = 10.0
+"""Seconds between lines where there is no terminal."""
+
+
+class Terminal:
+    """A listener for people; use it as a context manager around the run.
+
+    Args:
+        console: where to draw; lines instead of live bars when it is no terminal.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._live: Live | None = None
+        self._chains = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+        )  # fmt: skip
+        self._whole = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+        )  # fmt: skip
+        self._bars: dict[str, TaskID] = {}
+        self._comparison: Comparison | None = None
+        self._cyclical: set[str] = set()
+        self._metrics: tuple[Metric, ...] = ()
+        self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
+        self._estimated = False
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def on(self, happening: told.Happening) -> None:
+        """Show one happening."""
+        match happening:
+            case told.Planned():
+                self._planned(happening)
+            case told.Ready():
+                self._say(f"Ray is up: {happening.slots} slot{'s' * (happening.slots != 1)} of {happening.slot}")
+                self._begin()
+            case told.Tick():
+                self._tick(happening)
+            case told.ViewDone():
+                self._found[happening.arm] += [dict(m) for m in happening.metrics]
+                self._view(happening.arm)
+            case told.ChainFailed():
+                self._say(f"chain {happening.digest[:12]} failed: {happening.reason.splitlines()[-1]}", style="red")
+            case told.SlotGone():
+                self._say(f"slot {happening.slot} is gone ({happening.reason}); its chain goes on in another", style="yellow")
+            case told.Stopping():
+                self._say("stopping: chains write checkpoints (Ctrl-C again interrupts at once)", style="yellow")
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def _planned(self, plan: told.Planned) -> None:
+        from raychains import tasks
+
+        comparison, budget = plan.comparison, plan.budget
+        self._comparison = comparison
+        self._metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+        self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
+        unit = comparison.unit
+        table = Table(box=box.SIMPLE, title=f"{comparison.task}: the plan", title_justify="left")
+        for name in ("arm", "repeats", "chains", f"{unit} per chain/total"):
+            table.add_column(name, justify="left" if name == "arm" else "right")
+        for arm in comparison.arms:
+            table.add_row(arm.label, str(arm.repeats), str(len(arm.chains[0]) * len(arm.chains)), arm.cost)
+        self._console.print(table)
+        self._say(
+            f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} of "
+            f"{budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
+        )
+        done = budget.unique_chains - budget.chains_to_run
+        self._say(
+            f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient evaluations"
+            + (f"; {done} chains are in the store already" if done else "")
+        )
+        for note in plan.notes:
+            self._say(note, style="yellow" if note.startswith("warning") else "")
+
+    def _begin(self) -> None:
+        self._all = self._whole.add_task("chains", total=None, note="")
+        self._evaluation = self._whole.add_task("evaluation", total=None, note="")
+        if self._console.is_terminal:
+            self._live = Live(self._draw(), console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+
+    def _tick(self, tick: told.Tick) -> None:
+        if tick.remaining_seconds is not None and not self._estimated:
+            self._estimated = True
+            self._say(f"estimated from the first {self._unit}: {_duration(tick.remaining_seconds)} of sampling")
+        left = f"about {_duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
+        if self._live is None:
+            if time.monotonic() - self._said > LINE_EVERY:
+                self._said = time.monotonic()
+                parts = [f"{tick.finished}/{tick.chains} chains", f"{tick.evaluated}/{tick.to_evaluate} samples evaluated", left]
+                self._say(", ".join(p for p in parts if p))
+            return
+        self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=left)
+        self._whole.update(self._evaluation, completed=tick.evaluated, total=tick.to_evaluate)
+        running = {c.digest for c in tick.running}
+        for digest in [d for d in self._bars if d not in running]:
+            self._chains.remove_task(self._bars.pop(digest))
+        for chain in tick.running:
+            if chain.digest not in self._bars:
+                self._bars[chain.digest] = self._chains.add_task(f"chain {chain.digest[:8]}", total=chain.steps, note="")
+            loss = f"loss {chain.loss:.4f}" if chain.loss is not None else ""
+            cycle = f"cycle {chain.cycle + 1}, " if chain.digest in self._cyclical else ""
+            note = f"{cycle}{chain.stage} {loss}" if chain.step else "starting"
+            self._chains.update(self._bars[chain.digest], completed=chain.step, note=note)
+        self._live.update(self._draw())
+
+    @property
+    def _unit(self) -> str:
+        return self._comparison.unit if self._comparison is not None else "steps"
+
+    def _view(self, name: str) -> None:
+        assert self._comparison is not None
+        arm = next(a for a in self._comparison.arms if a.name == name)
+        if self._live is None:
+            cells = ", ".join(f"{m.label} {_cell(self._found[name], m)}" for m in self._metrics)
+            self._say(f"{arm.label} ({arm.cost}), {len(self._found[name])} of {arm.repeats} repeats: {cells}")
+        else:
+            self._live.update(self._draw())
+
+    def _draw(self) -> Group:
+        parts: list[Table | Progress] = [self._chains, self._whole]
+        if self._found and self._comparison is not None:
+            parts.insert(0, self._table(self._comparison.arms))
+        return Group(*parts)
+
+    def _table(self, arms: Sequence[Arm]) -> Table:
+        table = Table(box=box.SIMPLE)
+        table.add_column("arm")
+        table.add_column(f"{self._unit} per chain/total", justify="right")
+        table.add_column("repeats", justify="right")
+        for metric in self._metrics:
+            table.add_column(metric.label, justify="right")
+        for arm in arms:
+            found = self._found.get(arm.name, [])
+            table.add_row(
+                arm.label, arm.cost, f"{len(found)}/{arm.repeats}", *[_cell(found, m) for m in self._metrics]
+            )
+        return table
+
+    def table(self) -> None:
+        """Print the table as it stands, if anything is in it."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._comparison is not None and self._found:
+            self._console.print(self._table(self._comparison.arms))
+
+
+def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
+    """Mean ± s.e. over the repeats so far."""
+    values = np.array([f[metric.name] for f in found]) * metric.scale
+    if not len(values):
+        return "…"
+    mean = f"{values.mean():.{metric.digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.{metric.digits}f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
