@@ -1,4 +1,4 @@
-"""The Python API: `compare`, `run`, `evaluate`, `report`, `load`. The command line calls the same functions."""
+"""The Python API: `compare`, `run`, `evaluate`, `draw_report`, `load`. The command line calls the same functions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from raychains.data.root import data_root
 from raychains.errors import ChainsFailed, Interrupted, UserError
 from raychains.options import Common, Compare, Run
 from raychains.planning import Comparison, budget
 from raychains.planning.listener import Listener, Planned, Silent
-from raychains.spec import digest_of
 from raychains.store import ChainStore, Root, RunStore, split_run_path
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def load(path: str) -> Result:
     return Result(folder, Comparison.from_json(folder.plan()["comparison"]), {})
 
 
-def evaluate(path: str, split: str | None = None, *, options: Common | None = None, listener: Listener | None = None) -> Result:
+def evaluate(
+    path: str, split: str | None = None, *, options: Common | None = None, listener: Listener | None = None
+) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
     Raises:
@@ -135,7 +137,7 @@ def evaluate(path: str, split: str | None = None, *, options: Common | None = No
     return _publish(folder, comparison, outcome)
 
 
-def report(path: str) -> Result:
+def draw_report(path: str) -> Result:
     """Draw a run's report again from its stored results.
 
     Raises:
@@ -160,15 +162,18 @@ def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) 
 
 
 def _execute(command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None) -> Result:
+    from raychains.orchestration import session
+
     comparison, listener = planned.comparison, listener or Silent()
     root = Root(options.store)
-    data = comparison.to_json()
-    folder = RunStore(root, options.name or f"{comparison.task}-{digest_of(data)[:8]}")
-    _check_name_is_free(folder, data, options.resume)
+    placement(options)  # whatever is wrong is said before anything is written or started
+    session.look(options.address, object_store_memory=options.object_store_memory)
+    folder = RunStore(root, options.name or f"{comparison.task}-{comparison.digest[:8]}")
+    _check_name_is_free(folder, comparison, options.resume)
     finished = _finished(root, comparison)
     listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
     if not folder.exists():
-        folder.write_plan({"command": command, "comparison": data, "notes": planned.notes})
+        folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
     outcome = _drive(comparison, root, options, listener, run_chains=True)
     if outcome.stopped:
         raise Interrupted(
@@ -178,13 +183,17 @@ def _execute(command: str, options: Compare | Run, planned: PlannedComparison, l
     return _publish(folder, comparison, outcome)
 
 
-def _check_name_is_free(folder: RunStore, data: Mapping[str, Any], resume: bool) -> None:
+def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) -> None:
     if not folder.exists():
         return
     if not resume:
-        raise UserError(f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name")
-    if digest_of(folder.plan()["comparison"]) != digest_of(data):
-        raise UserError(f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name")
+        raise UserError(
+            f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name"
+        )
+    if Comparison.from_json(folder.plan()["comparison"]).digest != comparison.digest:
+        raise UserError(
+            f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"
+        )
 
 
 def _finished(root: Root, comparison: Comparison) -> set[str]:
@@ -202,7 +211,7 @@ def placement(options: Common) -> Placement:
         gpus_per_chain=options.gpus_per_chain,
         evaluators=options.evaluators,
         checkpoint_every=options.checkpoint_every,
-        data_root=options.data_root,
+        data_root=str(data_root(options.data_root)) if options.data_root is not None else None,
     )
 
 
@@ -221,6 +230,8 @@ def _publish(folder: RunStore, comparison: Comparison, outcome: Outcome) -> Resu
     from raychains.report import page, results
 
     results.write(folder, comparison, outcome.views, outcome.seconds)
+    if outcome.failed:
+        folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
     page.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed)
     if outcome.failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,7 +46,9 @@ class Chain:
             _make_deterministic()
         self.task.to(self.device)
         seed = stream_seed(spec, "init")
-        self.model: nn.Module = self.task.build_model(seed=seed, lanes=spec.lanes).to(self.device, DTYPES[spec.precision])
+        self.model: nn.Module = self.task.build_model(seed=seed, lanes=spec.lanes).to(
+            self.device, DTYPES[spec.precision]
+        )
         self.sampler = samplers.build(
             spec.sampler,
             self.model.parameters(),
@@ -156,7 +158,9 @@ class Chain:
             return None
         loss = float(self._loss_sum) / self._loss_count
         if loss != loss or loss in (float("inf"), float("-inf")):
-            raise Diverged(f"the loss is {loss} at step {self.step}: a smaller lr may help (lr is {self.sampler.param_groups[0]['lr']:.3g})")
+            raise Diverged(
+                f"the loss is {loss} at step {self.step}: a smaller lr may help (lr is {self.sampler.param_groups[0]['lr']:.3g})"
+            )
         return loss
 
     def _sample(self, setting: Setting, loss: float | None) -> Sample:
@@ -164,9 +168,7 @@ class Chain:
             tensors, draws = {n: t.detach().to("cpu", copy=True) for n, t in self.model.state_dict().items()}, 1
         else:
             draws, tensors = self._block.count, self._block.take()
-        for name, t in tensors.items():
-            if t.is_floating_point() and not bool(torch.isfinite(t).all()):
-                raise Diverged(f"{name} has a non-finite value at step {self.step}: a smaller lr may help (lr is {setting.lr:.3g})")
+        self._check_finite(tensors)
         meta = SampleMeta(
             digest=self.spec.digest,
             index=self.index,
@@ -183,8 +185,21 @@ class Chain:
         self.index += 1
         return Sample(meta=meta, tensors=tensors)
 
+    def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, t in tensors.items():
+            if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+                lr = self.sampler.param_groups[0]["lr"]
+                raise Diverged(
+                    f"{name} has a non-finite value at step {self.step}: a smaller lr may help (lr is {lr:.3g})"
+                )
+
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `load_state_dict` needs to go on, as nested dicts of tensors and JSON values."""
+        """Everything that `load_state_dict` needs to go on, as nested dicts of (live) tensors and JSON values.
+
+        Raises:
+            Diverged: a parameter is not finite, so that no checkpoint ever is.
+        """
+        self._check_finite(self.model.state_dict())
         return {
             "digest": self.spec.digest,
             "step": self.step,

@@ -121,7 +121,7 @@ def _do(command: str, options: Any) -> None:
     from raychains import api
 
     if command == "report":
-        print(f"report: {api.report(options.run).report}")
+        print(f"report: {api.draw_report(options.run).report}")
         return
     from raychains.report.terminal import Terminal
 

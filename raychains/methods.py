@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from raychains.data.root import data_root
 from raychains.errors import UserError, require, unknown_name
 from raychains.options import Sampling
 from raychains.schedules import Cyclical, Decreasing, Schedule
+from raychains.schedules.base import is_number, positive, positive_int
 from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
 
@@ -62,7 +63,10 @@ DEFAULTS: dict[str, Defaults] = {
     # Epochs, cycles, β and samples as cSG-MCMC §5.2 has them for CIFAR; step sizes and prior tuned by us for T = 1.
     "digits": Defaults(
         samplers=("sgld", "sghmc"),
-        lr={(s, k): v for s in ("cyclical", "decreasing") for k, v in (("sgd", 0.6), ("sgld", 0.6), ("sgdm", 0.06), ("sghmc", 0.06))},
+        lr={
+            ("cyclical", "sgd"): 0.3, ("cyclical", "sgld"): 0.3, ("cyclical", "sgdm"): 0.06, ("cyclical", "sghmc"): 0.06,
+            ("decreasing", "sgd"): 0.6, ("decreasing", "sgld"): 0.6, ("decreasing", "sgdm"): 0.06, ("decreasing", "sghmc"): 0.06,
+        },
         epochs=200,
         batch_size=50,
         cycles=4,
@@ -94,7 +98,9 @@ class Method:
 
     def noise(self) -> str:
         """One line on the noise that sampling injects, as a standard deviation per step."""
-        kept = next((k for k in range(self.schedule.steps, 0, -1) if self.schedule.at(k).stage == schedules.SAMPLING), 1)
+        kept = next(
+            (k for k in range(self.schedule.steps, 0, -1) if self.schedule.at(k).stage == schedules.SAMPLING), 1
+        )
         first = next((k for k in range(1, kept + 1) if self.schedule.at(k).stage == schedules.SAMPLING), kept)
         stds = []
         for k in (first, kept):
@@ -102,7 +108,9 @@ class Method:
             p = torch.nn.Parameter(torch.zeros(1))
             s = samplers.build(self.spec.sampler, [p], lr=setting.lr, temperature=setting.temperature, seed=0)
             stds.append(s.effective_noise_std())
-        return f"{self.sampler}, {self.spec.schedule.kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
+        return (
+            f"{self.sampler}, {self.spec.schedule.kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
+        )
 
 
 def defaults(task: str) -> Defaults:
@@ -123,12 +131,15 @@ def make_task(options: Sampling, task: str) -> Task:
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
     """How many repeats there are, and how many of them one process stacks."""
     repeats = options.repeats if options.repeats is not None else defaults(name).repeats
-    require(repeats >= 1, "repeats", repeats, "be an integer of at least 1")
+    positive_int("repeats", repeats)
     if not task.supports_lanes:
-        require(options.lanes in (None, 1), "lanes", options.lanes, f"be 1 for task {name}: its parameters do not stack")
+        require(
+            options.lanes in (None, 1), "lanes", options.lanes, f"be 1 for task {name}: its parameters do not stack"
+        )
         return repeats, 1
     lanes = options.lanes if options.lanes is not None else repeats
-    require(lanes >= 1 and repeats % max(lanes, 1) == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
+    positive_int("lanes", lanes)
+    require(repeats % lanes == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
     return repeats, lanes
 
 
@@ -157,20 +168,22 @@ def resolve(options: Sampling, *, task: Task, name: str, sampler: str, schedule:
         require(length % 2 == 0, unit, length, f"be even: one arm runs half as many {unit}")
         length //= 2
     steps = length * steps_per_epoch
-    temperature = 0.0 if sampler in NOISE_FREE else 1.0
-    if options.temperature is not None:
-        ok = sampler not in NOISE_FREE or options.temperature == 0
-        require(ok, "temperature", options.temperature, f"be 0 for {sampler}: it injects no noise")
-        temperature = options.temperature
+    temperature = 1.0 if options.temperature is None else options.temperature
+    if sampler in NOISE_FREE:
+        temperature = 0.0
     lr = options.lr if options.lr is not None else base.lr[(schedule, sampler)]
-    require(math.isfinite(lr) and lr > 0, "lr", lr, "be a finite number above 0")
+    positive("lr", lr)
     thinning = options.thinning if options.thinning is not None else steps_per_epoch
-    made = _schedule(schedule, options, base, steps=steps, lr=lr, temperature=temperature, thinning=thinning, epochs=length)
+    made = _schedule(
+        schedule, options, base, steps=steps, lr=lr, temperature=temperature, thinning=thinning, epochs=length
+    )
     part = _sampler(sampler, options, base, task)
-    first = made.at(1)
-    samplers.build(part, [torch.nn.Parameter(torch.zeros(1))], lr=first.lr, temperature=first.temperature, seed=0)  # validates
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    samplers.build(
+        part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0
+    )  # refuses what is out of range
     _, lanes = repeats_and_lanes(options, task, name)
-    require(options.cpus_per_chain >= 1, "cpus_per_chain", options.cpus_per_chain, "be an integer of at least 1")
+    positive_int("cpus_per_chain", options.cpus_per_chain)
     spec = ChainSpec(
         task=task.spec(), sampler=part, schedule=made.part(), steps=steps, steps_per_epoch=steps_per_epoch,
         batch_size=batch_size, seed=options.seed, repeat=0, chain=0, threads=options.cpus_per_chain, lanes=lanes,
@@ -182,22 +195,46 @@ def resolve(options: Sampling, *, task: Task, name: str, sampler: str, schedule:
 def _length(options: Sampling, base: Defaults, task: Task, name: str) -> tuple[int, int, int]:
     """Epochs (or steps), batch size, steps per epoch."""
     if base.epochs is None:
-        require(options.epochs is None, "epochs", options.epochs, f"be left out for task {name}, which has no data: give steps")
-        require(options.batch_size is None, "batch_size", options.batch_size, f"be left out for task {name}, which has no data")
+        require(
+            options.epochs is None,
+            "epochs",
+            options.epochs,
+            f"be left out for task {name}, which has no data: give steps",
+        )
+        require(
+            options.batch_size is None,
+            "batch_size",
+            options.batch_size,
+            f"be left out for task {name}, which has no data",
+        )
         steps = options.steps if options.steps is not None else base.steps
         assert steps is not None
-        require(steps >= 1, "steps", steps, "be an integer of at least 1")
+        positive_int("steps", steps)
         return steps, 1, 1
     require(options.steps is None, "steps", options.steps, f"be left out for task {name}, which has data: give epochs")
     batch_size = options.batch_size if options.batch_size is not None else base.batch_size
-    require(1 <= batch_size <= task.num_data, "batch_size", batch_size, f"lie in [1, {task.num_data}], the number of training data")
+    positive_int("batch_size", batch_size)
+    require(
+        batch_size <= task.num_data,
+        "batch_size",
+        batch_size,
+        f"lie in [1, {task.num_data}], the number of training data",
+    )
     epochs = options.epochs if options.epochs is not None else base.epochs
-    require(epochs >= 1, "epochs", epochs, "be an integer of at least 1")
+    positive_int("epochs", epochs)
     return epochs, batch_size, math.ceil(task.num_data / batch_size)
 
 
 def _schedule(
-    kind: str, options: Sampling, base: Defaults, *, steps: int, lr: float, temperature: float, thinning: int, epochs: int
+    kind: str,
+    options: Sampling,
+    base: Defaults,
+    *,
+    steps: int,
+    lr: float,
+    temperature: float,
+    thinning: int,
+    epochs: int,
 ) -> Schedule:
     if kind == "cyclical":
         made = Cyclical(
@@ -231,18 +268,30 @@ def _schedule(
 
 def _sampler(kind: str, options: Sampling, base: Defaults, task: Task) -> Part:
     settings: dict[str, Any] = {"num_data": task.num_data}
-    settings["weight_decay"] = options.weight_decay if options.weight_decay is not None else base.weight_decay
+    settings["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
     if kind in WITH_MOMENTUM:
-        settings["momentum"] = options.momentum if options.momentum is not None else base.momentum
-    elif options.momentum is not None:
-        require(options.momentum == 0, "momentum", options.momentum, f"be left out for {kind}; {_MOMENTUM_FORM[kind]} has it")
+        settings["momentum"] = base.momentum if options.momentum is None else options.momentum
+    settings = {name: float(v) if name != "num_data" and is_number(v) else v for name, v in settings.items()}
     return Part(kind=kind, revision=samplers.KINDS[kind].revision, settings=settings)
 
 
-_MOMENTUM_FORM = {"sgd": "sgdm", "sgld": "sghmc"}
+def check_used(options: Sampling, chosen: Iterable[str]) -> None:
+    """Refuse a setting that none of the chosen samplers has.
+
+    Raises:
+        UserError: momentum without a sampler that has it, or a temperature without one that injects noise.
+    """
+    names = set(chosen)
+    if options.momentum is not None and not names & WITH_MOMENTUM:
+        raise UserError(
+            f"momentum must be left out for {' and '.join(sorted(names))}, got {options.momentum}: sgdm and sghmc have it"
+        )
+    if options.temperature and names <= NOISE_FREE:
+        raise UserError(
+            f"temperature must be 0 for {' and '.join(sorted(names))}, got {options.temperature}: no noise is injected"
+        )
 
 
 def check_chains(chains: int) -> None:
     """Refuse fewer than one chain."""
-    if chains < 1:
-        raise UserError(f"chains must be an integer of at least 1, got {chains}")
+    positive_int("chains", chains)

@@ -51,12 +51,16 @@ class Predictive:
             raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
         task = tasks.build(comparison.task_spec)
         if task.low_dimensional:
-            raise UserError(f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}")
+            raise UserError(
+                f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
+            )
         samples: list[tuple[ChainStore, str]] = []
         for spec in groups[group]:
             store = ChainStore(root, spec.digest)
             if not store.finished(expected_samples(spec)):
-                raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
+                raise UserError(
+                    f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume"
+                )
             samples += [(store, file) for file in store.sample_files()]
         return cls(task.build_model(seed=0, lanes=1), samples)
 
@@ -67,4 +71,4 @@ class Predictive:
         for store, file in self._samples:
             tensors, _ = codec.decode(store.read_sample(file))
             total = total + np.exp(log_probabilities(self._model, tensors, inputs).astype(np.float64))
-        return total / len(self._samples)  # type: ignore[no-any-return]
+        return total / len(self._samples)

@@ -164,7 +164,10 @@ class ChainSpec:
         """
         read = check_format(data, "chain spec")
         known = {f.name: f for f in dataclasses.fields(cls)}
-        unknown, missing = read.keys() - known.keys(), {n for n, f in known.items() if f.default is MISSING} - read.keys()
+        unknown, missing = (
+            read.keys() - known.keys(),
+            {n for n, f in known.items() if f.default is MISSING} - read.keys(),
+        )
         if unknown or missing:
             problem = f"unknown field {min(unknown)!r}" if unknown else f"no field {min(missing)!r}"
             raise UserError(f"chain spec: {problem}; known fields are {', '.join(known)}")
@@ -179,7 +182,9 @@ def check_format(data: Mapping[str, Any], what: str) -> dict[str, Any]:
     """``data`` without its format number, which must be one that this version reads."""
     number = data.get("format") if isinstance(data, Mapping) else None
     if not _is_int(number) or not 1 <= number <= FORMAT:  # type: ignore[operator]
-        raise UserError(f"{what}: format must be an integer from 1 to {FORMAT}, got {number!r}; newer files need a newer raychains")
+        raise UserError(
+            f"{what}: format must be an integer from 1 to {FORMAT}, got {number!r}; newer files need a newer raychains"
+        )
     return {k: v for k, v in data.items() if k != "format"}
 
 

@@ -53,9 +53,7 @@ def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
     decay = {"weight_decay": 1e-3} if network else {}
     fields: dict[str, Any] = {
         "task": task.spec(),
-        "sampler": Part(
-            kind=sampler, revision=1, settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay}
-        ),
+        "sampler": Part(kind=sampler, revision=1, settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay}),
         "schedule": schedule.part(),
         "steps": 2 * HALF,
         "steps_per_epoch": 5 if network else 1,
@@ -69,9 +67,7 @@ def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
     return ChainSpec(**{**fields, **change})
 
 
-CASES: dict[str, ChainSpec] = {
-    f"{sampler}-{task}": spec(task, sampler) for task in TASKS for sampler in SAMPLERS
-}
+CASES: dict[str, ChainSpec] = {f"{sampler}-{task}": spec(task, sampler) for task in TASKS for sampler in SAMPLERS}
 
 
 def run(chain: Chain, until: int | None = None) -> list[Event]:
@@ -84,10 +80,7 @@ def run(chain: Chain, until: int | None = None) -> list[Event]:
 
 def told(events: Iterable[Event]) -> list[Any]:
     """Events as JSON, samples with the hash of their tensors."""
-    return [
-        [e.meta.to_json(), tensors_sha256(e.tensors)] if isinstance(e, Sample) else e.to_json()
-        for e in events
-    ]
+    return [[e.meta.to_json(), tensors_sha256(e.tensors)] if isinstance(e, Sample) else e.to_json() for e in events]
 
 
 def sample_hash(events: Iterable[Event]) -> str:

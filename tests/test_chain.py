@@ -27,9 +27,7 @@ def fresh_interpreter(*arguments: str) -> str:
     """Output of a new Python that finds the same raychains."""
     root = str(Path(raychains.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=200
-    )
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -123,11 +121,7 @@ def test_expected_samples_equals_what_is_emitted(case: str) -> None:
 
 def test_blocks_hold_every_kept_draw_in_order() -> None:
     case = CASES["sghmc-mixture"]
-    single = [
-        e.tensors["theta"]
-        for e in run(Chain(dataclasses.replace(case, block_draws=1)))
-        if isinstance(e, Sample)
-    ]
+    single = [e.tensors["theta"] for e in run(Chain(dataclasses.replace(case, block_draws=1))) if isinstance(e, Sample)]
     blocks = [e for e in run(Chain(case)) if isinstance(e, Sample)]
     assert [e.meta.draws for e in blocks] == [5, 5, 5, 3] and [e.meta.step for e in blocks] == [8, 16, 21, 24]
     assert all(e.tensors["theta"].shape == (e.meta.draws, case.lanes, 2) for e in blocks)
@@ -143,9 +137,7 @@ def test_a_networks_sample_is_its_state_dict_at_the_schedules_steps() -> None:
                 state = chain.model.state_dict()
                 assert e.tensors.keys() == state.keys()
                 assert all(torch.equal(e.tensors[n], t) for n, t in state.items())
-                assert all(e.tensors[n].data_ptr() != t.data_ptr() for n, t in state.items()), (
-                    "a sample is a copy"
-                )
+                assert all(e.tensors[n].data_ptr() != t.data_ptr() for n, t in state.items()), "a sample is a copy"
     kept = [e.meta for e in run(Chain(CASES["sghmc-digits"])) if isinstance(e, Sample)]
     assert [(m.step, m.cycle, m.epoch) for m in kept] == [
         (8, 0, 1), (10, 0, 1), (12, 0, 2), (20, 1, 3), (22, 1, 4), (24, 1, 4)
@@ -163,8 +155,7 @@ def test_progress_reports_each_epoch_with_its_mean_loss_and_the_end() -> None:
 def test_chains_differ_by_chain_repeat_and_seed_and_ignore_the_global_generator() -> None:
     base = CASES["sgld-digits"]
     hashes = {
-        name: sample_hash(run(Chain(dataclasses.replace(base, **{name: 7}))))
-        for name in ("seed", "repeat", "chain")
+        name: sample_hash(run(Chain(dataclasses.replace(base, **{name: 7})))) for name in ("seed", "repeat", "chain")
     }
     torch.manual_seed(123)
     hashes["base"] = sample_hash(run(Chain(base)))
@@ -177,9 +168,7 @@ def test_chains_differ_by_chain_repeat_and_seed_and_ignore_the_global_generator(
 
 def test_arms_share_initialisation_and_data_order() -> None:
     sgd, sghmc = Chain(CASES["sgd-digits"]), Chain(CASES["sghmc-digits"])
-    assert all(
-        torch.equal(a, b) for a, b in zip(sgd.model.parameters(), sghmc.model.parameters(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(sgd.model.parameters(), sghmc.model.parameters(), strict=True))
     assert all(torch.equal(sgd._batches(1)[i], sghmc._batches(1)[i]) for i in range(5))
 
 

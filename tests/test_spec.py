@@ -14,13 +14,9 @@ from raychains.spec import ChainSpec, Environment, Part, TaskSpec, stream_seed
 from tests.checks import refused
 
 SPEC = ChainSpec(
-    task=TaskSpec(
-        kind="pkg.tasks:Toy", revision=1, settings={"train": 500, "hidden": [100, 100]}, fingerprint="abc"
-    ),
+    task=TaskSpec(kind="pkg.tasks:Toy", revision=1, settings={"train": 500, "hidden": [100, 100]}, fingerprint="abc"),
     sampler=Part(kind="sghmc", revision=1, settings={"momentum": 0.9, "num_data": 500}),
-    schedule=Part(
-        kind="cyclical", revision=1, settings={"steps": 320, "lr": 0.5, "cycles": 4, "exploration": 0.8}
-    ),
+    schedule=Part(kind="cyclical", revision=1, settings={"steps": 320, "lr": 0.5, "cycles": 4, "exploration": 0.8}),
     steps=320,
     steps_per_epoch=16,
     batch_size=32,
@@ -146,9 +142,7 @@ def test_a_field_of_the_wrong_kind_is_refused(change: dict[str, Any], words: tup
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *itertools.product(
-            ["steps", "steps_per_epoch", "batch_size", "threads", "lanes"], [0, -1, 1.0, True, "2"]
-        ),
+        *itertools.product(["steps", "steps_per_epoch", "batch_size", "threads", "lanes"], [0, -1, 1.0, True, "2"]),
         *itertools.product(["seed", "repeat", "chain", "block_draws"], [-1, 1.0, False, None]),
         ("precision", "fp16"),
     ],
@@ -199,9 +193,7 @@ def test_random_streams_never_depend_on_the_arm() -> None:
 def test_random_streams_differ_by_purpose_index_chain_repeat_and_seed() -> None:
     seeds = [
         stream_seed(dataclasses.replace(SPEC, seed=seed, repeat=repeat, chain=chain), purpose, index)
-        for seed, repeat, chain, purpose, index in itertools.product(
-            (0, 1, 11), (0, 1), (0, 1, 11), PURPOSES, (0, 1)
-        )
+        for seed, repeat, chain, purpose, index in itertools.product((0, 1, 11), (0, 1), (0, 1, 11), PURPOSES, (0, 1))
     ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= s < 2**63 for s in seeds)

@@ -57,7 +57,7 @@ class Evaluation(ABC):
     def shards(self) -> int:
         """How many shards the split has."""
 
-    def warm(self) -> None:
+    def warm(self) -> None:  # noqa: B027  nothing to import is a fine answer
         """Import what `summarise` needs, ahead of need."""
 
     @abstractmethod

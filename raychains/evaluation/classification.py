@@ -38,11 +38,11 @@ class Classification(Evaluation):
     )
 
     def __init__(self, *, model: nn.Module, inputs: Tensor, labels: Array, classes: int) -> None:
-        self._model, self._inputs, self._labels, self._classes = model.eval(), inputs, labels, classes
+        self._model, self.inputs, self._labels, self._classes = model.eval(), inputs, labels, classes
 
     @cached_property
     def fingerprint(self) -> str:
-        h = hashlib.sha256(np.ascontiguousarray(self._inputs.numpy()).tobytes())
+        h = hashlib.sha256(np.ascontiguousarray(self.inputs.numpy()).tobytes())
         h.update(self._labels.tobytes())
         return h.hexdigest()
 
@@ -58,7 +58,7 @@ class Classification(Evaluation):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
-        return log_probabilities(self._model, tensors, self._inputs[self._range(shard)])
+        return log_probabilities(self._model, tensors, self.inputs[self._range(shard)])
 
     def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
         labels = self._labels[self._range(shard)]

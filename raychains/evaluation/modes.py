@@ -18,9 +18,7 @@ class ModeCoverage(Evaluation):
     up lane by lane, since lanes are repeats.
     """
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric(name="modes", label="Modes covered", better="higher", digits=2),
-    )
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric(name="modes", label="Modes covered", better="higher", digits=2),)
 
     def __init__(self, *, centres: Sequence[tuple[float, ...]], radius: float, more_than: int) -> None:
         self._centres, self._radius, self._more_than = np.asarray(centres), radius, more_than
@@ -38,7 +36,7 @@ class ModeCoverage(Evaluation):
         """Counts [lanes, modes], int64."""
         draws = np.asarray(tensors["theta"])
         squared = sum((draws[..., None, d] - self._centres[:, d]) ** 2 for d in range(self._centres.shape[1]))
-        return np.count_nonzero(squared <= self._radius**2, axis=0)  # type: ignore[no-any-return]
+        return np.count_nonzero(squared <= self._radius**2, axis=0)
 
     def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
         running = np.cumsum(np.stack(blocks), axis=0)

@@ -61,6 +61,7 @@ def compare(options: Compare) -> Planned:
     chosen = options.sampler or methods.defaults(options.task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
+    methods.check_used(options, chosen)
     for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
         methods.resolve(options, task=task, name=options.task, sampler=chosen[0], schedule=schedule)
     columns = [c for c in (TABLE4 if task.low_dimensional else TABLE2) if c.schedule in options.schedule]
@@ -74,6 +75,7 @@ def run(options: Run) -> Planned:
         UserError: a setting out of range.
     """
     task = methods.make_task(options, options.task)
+    methods.check_used(options, [options.sampler])
     return _plan(options, options.task, task, [(options.sampler, _Column(options.schedule, True))])
 
 

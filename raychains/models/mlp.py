@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ class MLP(nn.Module):
         super().__init__()
         widths = [inputs, *hidden, outputs]
         layers: list[nn.Module] = []
-        for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (a, b) in enumerate(pairwise(widths)):
             layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
         self.layers = nn.Sequential(*layers)
 

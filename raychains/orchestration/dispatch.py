@@ -170,7 +170,12 @@ class Dispatcher:
         self._evaluators = []
 
     def _start(self) -> None:
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD",
+        }
         self._evaluators.append(_Evaluator(ray.remote(**options)(EvaluationWorker).remote(*self._arguments)))
 
     def _submit(self, evaluator: _Evaluator, job: _Job) -> None:

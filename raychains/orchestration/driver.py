@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import ray
 
@@ -22,6 +21,7 @@ from raychains.planning import coordinator as c
 from raychains.planning import listener as told
 from raychains.planning.comparison import Comparison
 from raychains.planning.speed import Speed
+from raychains.schedules.base import positive, positive_int
 from raychains.store import ChainStore, Root
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,13 @@ class Placement:
     max_failures: int = 3
     data_root: str | None = None
     evaluate: bool = True
+
+    def __post_init__(self) -> None:
+        positive_int("cpus_per_chain", self.cpus_per_chain)
+        positive("checkpoint_every", self.checkpoint_every)
+        if self.evaluators is not None:
+            positive_int("evaluators", self.evaluators)
+        session.check_share(self.gpus_per_chain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,13 @@ class Driver:
     """
 
     def __init__(
-        self, comparison: Comparison, root: Root, placement: Placement, listener: told.Listener, *, run_chains: bool = True
+        self,
+        comparison: Comparison,
+        root: Root,
+        placement: Placement,
+        listener: told.Listener,
+        *,
+        run_chains: bool = True,
     ) -> None:
         self._comparison, self._root, self._placement, self._listener = comparison, root, placement, listener
         self._specs = comparison.chains()
@@ -180,7 +193,9 @@ class Driver:
             elif self._dispatcher.owns(ref) and (view := self._dispatcher.take(ref)):
                 self._views[(view.key.arm, view.key.group)] = view
                 arm = self._comparison.arms[view.key.arm]
-                self._listener.on(told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics))
+                seconds = arm.seconds(view.key.group, self._seconds)
+                done = told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics, chain_seconds=seconds)
+                self._listener.on(done)
 
     def _heed(self, message: Message) -> None:
         event = message.event

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 
-from raychains.errors import UserError
+from raychains.errors import UserError, require
 from raychains.orchestration import preflight
 
 log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a cluster has to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,11 @@ class Session:
 
 
 def connect(
-    address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None, cpus: int | None = None
+    address: str | None = None,
+    *,
+    object_store_memory: int | None = None,
+    temp_dir: str | None = None,
+    cpus: int | None = None,
 ) -> Session:
     """Use the connection that the process has, else ``address``, else RAY_ADDRESS, else start Ray on this machine.
 
@@ -40,22 +49,52 @@ def connect(
     """
     if ray.is_initialized():
         return Session(ours=False)
-    where = address or os.environ.get("RAY_ADDRESS") or "local"
-    if where.startswith("ray://"):
-        raise UserError(f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give HOST:PORT")
+    where = look(address, object_store_memory=object_store_memory, temp_dir=temp_dir)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # evaluators hide the GPUs themselves
     options: dict[str, object] = {"address": where, "log_to_driver": False, "logging_level": logging.ERROR}
     if where == "local":
         memory = preflight.object_store_bytes(object_store_memory)
-        for warning in preflight.check(object_store_memory=memory, temp_dir=Path(temp_dir) if temp_dir else None):
-            log.warning("%s", warning)
         options |= {"object_store_memory": memory, "include_dashboard": False, "_temp_dir": temp_dir, "num_cpus": cpus}
     try:
-        ray.init(**{k: v for k, v in options.items() if v is not None})  # type: ignore[arg-type]
+        ray.init(**{k: v for k, v in options.items() if v is not None})
     except ConnectionError as error:
-        raise UserError(f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}") from None
+        raise UserError(
+            f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}"
+        ) from None
     return Session(ours=True)
+
+
+def look(address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None) -> str:
+    """The address that `connect` would use, after a look at whether it can; starts nothing.
+
+    Raises:
+        UserError: a ``ray://`` address, or a machine on which Ray cannot start.
+    """
+    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    if where.startswith("ray://"):
+        raise UserError(
+            f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give HOST:PORT"
+        )
+    if where == "local":
+        memory = preflight.object_store_bytes(object_store_memory)
+        for warning in preflight.check(object_store_memory=memory, temp_dir=Path(temp_dir) if temp_dir else None):
+            log.warning("%s", warning)
+    elif not _answers(where):
+        raise UserError(f"address must be HOST:PORT of a running Ray cluster, got {where!r}: nothing answers there")
+    return where
+
+
+def _answers(address: str) -> bool:
+    """Whether something listens at HOST:PORT; Ray itself waits a minute and more before it says so."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        return False
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +113,15 @@ class Slots:
         return f"{self.cpus:g} CPU"
 
 
+def check_share(gpus: float | None) -> None:
+    """Refuse what Ray cannot give one chain: neither 1/k of a GPU nor whole GPUs."""
+    if gpus is None:
+        return
+    inverse = 1 / gpus if 0 < gpus < 1 else gpus
+    whole = math.isfinite(gpus) and gpus >= 0 and abs(inverse - round(inverse)) < 1e-6
+    require(whole, "gpus_per_chain", gpus, "be 1/k or a whole number")
+
+
 def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
     """The cluster's slots now; GPUs are used when Ray has them, unless ``gpus_per_chain`` says otherwise.
 
@@ -83,8 +131,6 @@ def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
     have = ray.cluster_resources()
     cpus, gpus = have.get("CPU", 0.0), have.get("GPU", 0.0)
     share = gpus_per_chain if gpus_per_chain is not None else (1.0 if gpus else 0.0)
-    if 0 < share < 1 and abs(1 / share - round(1 / share)) > 1e-6:
-        raise UserError(f"gpus_per_chain must be 1/k or a whole number, got {share}")
     if share > gpus:
         raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share:g}")
     if cpus_per_chain > cpus:

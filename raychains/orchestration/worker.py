@@ -40,7 +40,9 @@ class ChainWorker:
         if data_root is not None:
             os.environ["RAYCHAINS_DATA"] = data_root
         import torch
+        import torch._dynamo  # by the first optimizer else: seconds, which are start-up and no chain's
 
+        import raychains.chain  # noqa: F401  # the same
         from raychains.store import Root
 
         torch.set_num_threads(1)
@@ -70,7 +72,12 @@ class ChainWorker:
         """
         run = self._run
         if run is None or (run.spec.digest, run.incarnation) != (digest, incarnation):
-            return {"kind": "ended", "outcome": "stopped", "reason": "the worker runs another chain", "seconds": 0.0}, None
+            return {
+                "kind": "ended",
+                "outcome": "stopped",
+                "reason": "the worker runs another chain",
+                "seconds": 0.0,
+            }, None
         return run.take()
 
     def status(self) -> dict[str, Any] | None:
@@ -98,7 +105,14 @@ class _Run:
         self._seconds = 0.0
         self._broken = threading.Event()
         self._last: dict[str, Any] | None = None
-        self.status: dict[str, Any] = {"digest": spec.digest, "step": 0, "seconds": 0.0, "cycle": 0, "stage": "", "loss": None}
+        self.status: dict[str, Any] = {
+            "digest": spec.digest,
+            "step": 0,
+            "seconds": 0.0,
+            "cycle": 0,
+            "stage": "",
+            "loss": None,
+        }
 
     def begin(self) -> None:
         threading.Thread(target=self._guarded, name="stepping", daemon=True).start()
@@ -122,7 +136,9 @@ class _Run:
         writer: threading.Thread | None = None
         try:
             chain = self._chain()
-            writer = threading.Thread(target=self._write, args=(chain.environment().to_json(),), name="writer", daemon=True)
+            writer = threading.Thread(
+                target=self._write, args=(chain.environment().to_json(),), name="writer", daemon=True
+            )
             writer.start()
             outcome = self._step(chain)
             self._to_write.put(("end", (outcome, "", chain.step)))
@@ -217,7 +233,12 @@ class _Run:
                 kind, item = self._to_write.get()
                 if kind == "sample":
                     record, data = self._store.publish_sample(item, self.incarnation, environment)
-                    event = {"kind": "sample", "meta": record.meta.to_json(), "file": record.file, "sha256": record.sha256}
+                    event = {
+                        "kind": "sample",
+                        "meta": record.meta.to_json(),
+                        "file": record.file,
+                        "sha256": record.sha256,
+                    }
                     self._ready.put((event, np.frombuffer(data, dtype=np.uint8)))
                 elif kind == "progress":
                     records.append(item)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains.errors import UserError
-from raychains.spec import ChainSpec
+from raychains.spec import ChainSpec, digest_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,11 @@ class Arm:
     @property
     def repeats(self) -> int:
         return sum(group[0].lanes for group in self.chains)
+
+    def seconds(self, group: int, by_digest: Mapping[str, float]) -> float:
+        """Chain seconds of one repeat of a group, from those of whole chains: lanes are repeats and share them."""
+        specs = self.chains[group]
+        return sum(by_digest.get(spec.digest, 0.0) for spec in specs) / specs[0].lanes
 
     @property
     def cost(self) -> str:
@@ -69,6 +74,12 @@ class Comparison:
                         found.setdefault(spec.digest, spec)
         return found
 
+    @property
+    def digest(self) -> str:
+        """Identifies what is computed: chains, arms and split, not how they are called for people."""
+        arms = [[a.name, [[spec.digest for spec in group] for group in a.chains]] for a in self.arms]
+        return digest_of({"task": self.task, "split": self.split, "arms": arms})
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; chains by digest, each spec once."""
         return {
@@ -100,7 +111,8 @@ class Comparison:
         try:
             specs = {digest: ChainSpec.from_json(spec) for digest, spec in data["chains"].items()}
             arms = tuple(
-                Arm(**{**a, "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"])}) for a in data["arms"]
+                Arm(**{**a, "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"])})
+                for a in data["arms"]
             )
             made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms)
         except (KeyError, TypeError, AttributeError) as error:

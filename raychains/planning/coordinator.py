@@ -36,12 +36,13 @@ class SlotLost:
 
 @dataclass(frozen=True)
 class Began:
-    """A worker runs the chain from ``step`` on; samples before ``index`` are durable already."""
+    """A worker runs the chain from its checkpoint at ``step`` on; samples before ``index`` are durable already."""
 
     slot: int
     digest: str
     incarnation: int
     index: int
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class ChainState:
     slot: int | None = None
     accepted: int = 0
     """Samples in the pool; they come in order, so this is also the next index."""
+    step: int = 0
+    """The furthest checkpoint that an incarnation began from."""
     failures: int = 0
     """Losses since the last progress."""
     reason: str = ""
@@ -147,7 +150,7 @@ class Coordinator:
 
     Args:
         last_incarnations: unfinished chains in the order to run them, with the last incarnation that ever began.
-        max_failures: losses in a row without progress before a chain is given up.
+        max_failures: losses in a row without progress that a chain survives; the next one gives it up.
     """
 
     last_incarnations: dict[str, int]
@@ -178,12 +181,14 @@ class Coordinator:
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
-            case Began(_, digest, incarnation, index) if self._current(digest, incarnation):
+            case Began(_, digest, incarnation, index, step) if self._current(digest, incarnation):
                 chain = self.chains[digest]
+                if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
+                    chain.step, chain.failures = step, 0
                 # After a loss the pool may hold samples behind the checkpoint; they are drawn again and stay as they are.
-                missing = [Recover(digest, index)] if chain.accepted < index else []
+                missing: list[Action] = [Recover(digest, index)] if chain.accepted < index else []
                 chain.accepted = max(chain.accepted, index)
-                return [*missing]
+                return missing
             case Sampled(_, digest, incarnation, index) if self._current(digest, incarnation):
                 chain = self.chains[digest]
                 if index < chain.accepted:
@@ -228,7 +233,9 @@ class Coordinator:
         self.queue.appendleft(digest)
         return []
 
-    def _ended(self, slot: int, digest: str, outcome: Literal["finished", "stopped", "failed"], reason: str) -> list[Action]:
+    def _ended(
+        self, slot: int, digest: str, outcome: Literal["finished", "stopped", "failed"], reason: str
+    ) -> list[Action]:
         chain = self.chains[digest]
         chain.status, chain.slot, chain.reason = outcome, None, reason
         failed: list[Action] = [Fail(digest, reason)] if outcome == "failed" else []

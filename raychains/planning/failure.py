@@ -13,7 +13,7 @@ class Decision(Enum):
 
 
 MAX_FAILURES = 3
-"""Losses in a row without progress after which a chain is given up."""
+"""Losses in a row without progress that a chain survives."""
 
 
 def decide(*, deterministic: bool, failures: int, max_failures: int = MAX_FAILURES) -> Decision:

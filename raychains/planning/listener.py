@@ -66,6 +66,8 @@ class ViewDone:
     group: int
     metrics: Sequence[Mapping[str, float]]
     """Per repeat of the group."""
+    chain_seconds: float
+    """Seconds of the group's chains, for one repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)

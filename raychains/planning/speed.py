@@ -40,6 +40,7 @@ class Speed:
     def ended(self, digest: str) -> None:
         """Nothing is left of the chain in this run."""
         self._left.pop(digest, None)
+        self._from.pop(digest, None)  # a status that comes late brings it back otherwise
 
     def remaining(self, slots: int) -> float | None:
         """Estimated seconds until all chains are done on ``slots`` equal slots; None without a measurement."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from raychains.orchestration.dispatch import ViewResult
 
 
-def write(store: RunStore, comparison: Comparison, views: Mapping[tuple[int, int], ViewResult], seconds: Mapping[str, float]) -> None:
+def write(
+    store: RunStore, comparison: Comparison, views: Mapping[tuple[int, int], ViewResult], seconds: Mapping[str, float]
+) -> None:
     """Publish results.parquet (per arm and repeat), curves.parquet (first n samples) and rows.parquet (per example).
 
     results: arm, group, repeat, samples, chain_seconds (of the repeat's chains), and one column per metric.
@@ -30,14 +32,23 @@ def write(store: RunStore, comparison: Comparison, views: Mapping[tuple[int, int
     for (a, g), view in sorted(views.items()):
         arm = comparison.arms[a]
         group = arm.chains[g]
-        cost = sum(seconds.get(spec.digest, 0.0) for spec in group) / group[0].lanes
+        cost = arm.seconds(g, seconds)
         for i, (metrics, curve) in enumerate(zip(view.metrics, view.curves, strict=True)):
             repeat = g * group[0].lanes + i
             results.append(
-                {"arm": arm.name, "group": g, "repeat": repeat, "samples": view.samples, "chain_seconds": cost, **metrics}
+                {
+                    "arm": arm.name,
+                    "group": g,
+                    "repeat": repeat,
+                    "samples": view.samples,
+                    "chain_seconds": cost,
+                    **metrics,
+                }
             )
             for n, values in enumerate(zip(*curve.values(), strict=True), start=1):
-                curves.append({"arm": arm.name, "repeat": repeat, "samples": n, **dict(zip(curve, values, strict=True))})
+                curves.append(
+                    {"arm": arm.name, "repeat": repeat, "samples": n, **dict(zip(curve, values, strict=True))}
+                )
         n = len(next(iter(view.rows.values())))
         columns = {name: pa.array(list(v) if v.ndim > 1 else v) for name, v in view.rows.items()}
         rows.append(pa.table({"arm": pa.array([arm.name] * n).dictionary_encode(), "group": np.full(n, g), **columns}))

@@ -24,6 +24,8 @@ from raychains.planning.comparison import Arm, Comparison
 
 LINE_EVERY = 10.0
 """Seconds between lines where there is no terminal."""
+PLAIN_WIDTH = 130
+"""Columns of output that goes to a file or a pipe."""
 
 
 class Terminal:
@@ -34,7 +36,7 @@ class Terminal:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or _console()
         self._live: Live | None = None
         self._chains = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
@@ -48,13 +50,17 @@ class Terminal:
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
         self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
+        self._seconds: dict[str, list[float]] = defaultdict(list)
         self._estimated = False
+        self._saved = 0
         self._said = time.monotonic()
 
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -70,11 +76,14 @@ class Terminal:
                 self._tick(happening)
             case told.ViewDone():
                 self._found[happening.arm] += [dict(m) for m in happening.metrics]
+                self._seconds[happening.arm] += [happening.chain_seconds] * len(happening.metrics)
                 self._view(happening.arm)
             case told.ChainFailed():
                 self._say(f"chain {happening.digest[:12]} failed: {happening.reason.splitlines()[-1]}", style="red")
             case told.SlotGone():
-                self._say(f"slot {happening.slot} is gone ({happening.reason}); its chain goes on in another", style="yellow")
+                self._say(
+                    f"slot {happening.slot} is gone ({happening.reason}); its chain goes on in another", style="yellow"
+                )
             case told.Stopping():
                 self._say("stopping: chains write checkpoints (Ctrl-C again interrupts at once)", style="yellow")
 
@@ -87,6 +96,7 @@ class Terminal:
         comparison, budget = plan.comparison, plan.budget
         self._comparison = comparison
         self._metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+        self._saved = budget.saved_length
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
         table = Table(box=box.SIMPLE, title=f"{comparison.task}: the plan", title_justify="left")
@@ -122,7 +132,11 @@ class Terminal:
         if self._live is None:
             if time.monotonic() - self._said > LINE_EVERY:
                 self._said = time.monotonic()
-                parts = [f"{tick.finished}/{tick.chains} chains", f"{tick.evaluated}/{tick.to_evaluate} samples evaluated", left]
+                parts = [
+                    f"{tick.finished}/{tick.chains} chains",
+                    f"{tick.evaluated}/{tick.to_evaluate} samples evaluated",
+                    left,
+                ]
                 self._say(", ".join(p for p in parts if p))
             return
         self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=left)
@@ -132,7 +146,9 @@ class Terminal:
             self._chains.remove_task(self._bars.pop(digest))
         for chain in tick.running:
             if chain.digest not in self._bars:
-                self._bars[chain.digest] = self._chains.add_task(f"chain {chain.digest[:8]}", total=chain.steps, note="")
+                self._bars[chain.digest] = self._chains.add_task(
+                    f"chain {chain.digest[:8]}", total=chain.steps, note=""
+                )
             loss = f"loss {chain.loss:.4f}" if chain.loss is not None else ""
             cycle = f"cycle {chain.cycle + 1}, " if chain.digest in self._cyclical else ""
             note = f"{cycle}{chain.stage} {loss}" if chain.step else "starting"
@@ -163,13 +179,19 @@ class Terminal:
         table.add_column("arm")
         table.add_column(f"{self._unit} per chain/total", justify="right")
         table.add_column("repeats", justify="right")
+        table.add_column("chain s", justify="right")
         for metric in self._metrics:
             table.add_column(metric.label, justify="right")
+            if any(metric.name in arm.published for arm in arms):
+                table.add_column("published", justify="right")
         for arm in arms:
-            found = self._found.get(arm.name, [])
-            table.add_row(
-                arm.label, arm.cost, f"{len(found)}/{arm.repeats}", *[_cell(found, m) for m in self._metrics]
-            )
+            found, seconds = self._found.get(arm.name, []), self._seconds.get(arm.name, [])
+            cells = [f"{np.mean(seconds):.1f}" if seconds else "…"]
+            for metric in self._metrics:
+                cells.append(_cell(found, metric))
+                if any(metric.name in a.published for a in arms):
+                    cells.append(arm.published.get(metric.name, "–"))
+            table.add_row(arm.label, arm.cost, f"{len(found)}/{arm.repeats}", *cells)
         return table
 
     def table(self) -> None:
@@ -179,6 +201,14 @@ class Terminal:
             self._live = None
         if self._comparison is not None and self._found:
             self._console.print(self._table(self._comparison.arms))
+            if self._saved:
+                self._say(f"sharing chains between arms saved {self._saved:,} {self._unit}")
+
+
+def _console() -> Console:
+    """Standard output; a file or pipe has no width of its own, and 80 columns would fold the table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:

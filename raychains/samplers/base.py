@@ -30,7 +30,9 @@ class Sampler(torch.optim.Optimizer):
     gradients_per_step: ClassVar[int] = 1
     """Gradient evaluations that one step spends."""
 
-    def __init__(self, params: Any, defaults: dict[str, Any], *, num_data: int, temperature: float, seed: int | None) -> None:
+    def __init__(
+        self, params: Any, defaults: dict[str, Any], *, num_data: int, temperature: float, seed: int | None
+    ) -> None:
         ok = isinstance(num_data, int) and not isinstance(num_data, bool) and num_data >= 1
         require(ok, "num_data", num_data, "be an integer of at least 1: the number of training data, N")
         self.num_data = num_data
@@ -52,7 +54,9 @@ class Sampler(torch.optim.Optimizer):
         check_group(group)
         for p in group["params"]:
             if p.is_complex():
-                raise UserError(f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts")
+                raise UserError(
+                    f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts"
+                )
 
     def generator(self, device: torch.device) -> torch.Generator:
         """The noise generator of one device, seeded on first use."""
@@ -110,7 +114,9 @@ class Sampler(torch.optim.Optimizer):
         rest = dict(state_dict)
         own = rest.pop("sampler", None)
         if own is None:
-            raise UserError(f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer")
+            raise UserError(
+                f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
+            )
         super().load_state_dict(rest)
         for state in self.state.values():  # torch keeps the given tensors, which two samplers would then share
             state.update({name: value.clone() for name, value in state.items() if isinstance(value, Tensor)})

@@ -18,7 +18,9 @@ class _Optimiser(VelocitySampler):
     def _check_group(self, group: dict[str, Any]) -> None:
         temperature = group["temperature"]
         if temperature != 0:
-            raise UserError(f"temperature must be 0 for {self.kind}, got {temperature!r}: it injects no noise; {self.instead} does")
+            raise UserError(
+                f"temperature must be 0 for {self.kind}, got {temperature!r}: it injects no noise; {self.instead} does"
+            )
         super()._check_group(group)
 
 

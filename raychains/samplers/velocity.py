@@ -47,4 +47,6 @@ class VelocitySampler(Sampler):
 
     def effective_noise_std(self) -> float:
         group = self.param_groups[0]
-        return noise_std(lr=group["lr"], momentum=group["momentum"], temperature=group["temperature"], num_data=self.num_data)
+        return noise_std(
+            lr=group["lr"], momentum=group["momentum"], temperature=group["temperature"], num_data=self.num_data
+        )

@@ -42,6 +42,10 @@ class Schedule(ABC):
     """Temperature while noise is on."""
 
     def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):  # 1 and 1.0 are one setting and must have one digest
+            value = getattr(self, f.name)
+            if "float" in str(f.type) and isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, f.name, float(value))
         positive_int("steps", self.steps)
         require(
             is_number(self.temperature) and self.temperature >= 0,

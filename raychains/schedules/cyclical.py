@@ -60,7 +60,12 @@ class Cyclical(Schedule):
         if self.sample_below is not None:
             positive("sample_below", self.sample_below)
         ok = is_number(self.exploration) and 0 <= self.exploration < 1
-        require(ok, "exploration", self.exploration, "lie in [0, 1): it is the share of each cycle spent without noise (β in the paper)")
+        require(
+            ok,
+            "exploration",
+            self.exploration,
+            "lie in [0, 1): it is the share of each cycle spent without noise (β in the paper)",
+        )
         ok = isinstance(self.drop_first, int) and not isinstance(self.drop_first, bool) and self.drop_first >= 0
         require(ok, "drop_first", self.drop_first, "be an integer of at least 0")
         require(self.cycles <= self.steps, "cycles", self.cycles, f"be at most the number of steps ({self.steps})")

@@ -38,7 +38,12 @@ class Decreasing(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("a", self.a)
-        require(is_number(self.b) and self.b > -1, "b", self.b, "be a finite number above -1, so that the first step size is finite")
+        require(
+            is_number(self.b) and self.b > -1,
+            "b",
+            self.b,
+            "be a finite number above -1, so that the first step size is finite",
+        )
         _check_gamma(self.gamma)
         ok = is_number(self.noise_from) and 0 <= self.noise_from < 1
         require(ok, "noise_from", self.noise_from, "lie in [0, 1): it is the share of the run without noise")

@@ -23,6 +23,7 @@ from raychains.store.filesystem import Root
 
 CHECKPOINTS_KEPT = 2
 _SAMPLE = re.compile(r"(\d+)-([a-z]+)-(\d+)\.safetensors")
+_INCARNATION = re.compile(r"(\d+)\.json")
 _STEP = re.compile(r"(\d+)-(\d+)\.(?:safetensors|jsonl)")
 
 
@@ -57,15 +58,18 @@ class ChainStore:
 
     def last_incarnation(self) -> int:
         """The highest incarnation that ever began; 0 when none did."""
-        return max((int(n.partition(".")[0]) for n in self.root.names(self._name("incarnations"))), default=0)
+        names = self.root.names(self._name("incarnations"))
+        return max((int(m[1]) for n in names if (m := _INCARNATION.fullmatch(n))), default=0)
 
     def incarnation(self, n: int) -> dict[str, Any]:
         """The record that `begin` wrote."""
-        return json.loads(self.root.read(self._name(f"incarnations/{n}.json")))  # type: ignore[no-any-return]
+        return json.loads(self.root.read(self._name(f"incarnations/{n}.json")))
 
     # Samples
 
-    def publish_sample(self, sample: Sample, incarnation: int, environment: Mapping[str, Any]) -> tuple[SampleRecord, bytes]:
+    def publish_sample(
+        self, sample: Sample, incarnation: int, environment: Mapping[str, Any]
+    ) -> tuple[SampleRecord, bytes]:
         """Make a sample durable; its record and the file's bytes, which also travel through the object store."""
         description = {**sample.meta.to_json(), "incarnation": incarnation, "environment": dict(environment)}
         data = codec.encode(sample.tensors, description)
@@ -78,24 +82,38 @@ class ChainStore:
         return self.root.read(self._name(file))
 
     def sample_files(self) -> list[str]:
-        """Files of the valid samples: for each (variable, index) the one of the highest incarnation, in order."""
-        newest: dict[tuple[str, int], tuple[int, str]] = {}
-        for name in self.root.names(self._name("samples")):
-            if match := _SAMPLE.fullmatch(name):
-                key = (match[2], int(match[1]))
-                newest[key] = max(newest.get(key, (0, "")), (int(match[3]), f"samples/{name}"))
-        return [file for _, (_, file) in sorted(newest.items())]
+        """Files of `records`."""
+        return [r.file for r in self.records()]
 
     def records(self) -> list[SampleRecord]:
-        """Records of the valid samples, from the index when the chain is finished, else from the files' headers."""
+        """Records of the valid samples: for each (variable, index) the highest incarnation's whole file, in order.
+
+        From the index when the chain is finished, else from the files' headers.
+        """
         if self.root.exists(self._name("samples.parquet")):
             table = pq.read_table(pa.BufferReader(self.root.read(self._name("samples.parquet"))))
             return [_record(row, row["file"]) for row in table.to_pylist()]
-        return [self._record_from_header(file) for file in self.sample_files()]
+        newest = (next(filter(None, map(self._record_from_header, files)), None) for files in self._files().values())
+        return [record for record in newest if record is not None]
 
-    def _record_from_header(self, file: str) -> SampleRecord:
-        length = codec.header_length(self.root.read_range(self._name(file), 0, 8))
-        return _record(codec.describe(self.root.read_range(self._name(file), 0, 8 + length)), file)
+    def _files(self) -> dict[tuple[str, int], list[str]]:
+        """Files by (variable, index) in order, the highest incarnation's first; a torn one may be among them."""
+        found: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        for name in self.root.names(self._name("samples")):
+            if match := _SAMPLE.fullmatch(name):
+                found.setdefault((match[2], int(match[1])), []).append((int(match[3]), f"samples/{name}"))
+        return {key: [file for _, file in sorted(files, reverse=True)] for key, files in sorted(found.items())}
+
+    def _record_from_header(self, file: str) -> SampleRecord | None:
+        """None for a torn file."""
+        try:
+            length = codec.header_length(self.root.read_range(self._name(file), 0, 8))
+            header = self.root.read_range(self._name(file), 0, 8 + length)
+            description = codec.describe(header)
+        except codec.Corrupt:
+            return None
+        whole = codec.is_whole(header, self.root.size(self._name(file)))
+        return _record(description, file) if whole else None
 
     # Checkpoints and progress
 
@@ -130,12 +148,15 @@ class ChainStore:
     def progress(self) -> list[dict[str, Any]]:
         """Progress records in the order of their steps; of two for one step the later incarnation's."""
         if self.root.exists(self._name("progress.parquet")):
-            return pq.read_table(pa.BufferReader(self.root.read(self._name("progress.parquet")))).to_pylist()  # type: ignore[no-any-return]
+            return pq.read_table(pa.BufferReader(self.root.read(self._name("progress.parquet")))).to_pylist()
         by_step: dict[int, dict[str, Any]] = {}
         for name in self._by_age("progress"):
             for line in self.root.read(self._name(f"progress/{name}")).splitlines():
-                record = json.loads(line)
-                by_step[record["step"]] = record
+                try:
+                    record = json.loads(line)
+                    by_step[record["step"]] = record
+                except (ValueError, TypeError, KeyError):
+                    break  # the rest of this file is torn
         return [by_step[step] for step in sorted(by_step)]
 
     def seconds(self) -> float:
@@ -154,7 +175,9 @@ class ChainStore:
 
     def finished(self, expected: int) -> bool:
         """Whether all ``expected`` samples are there."""
-        return self.root.exists(self._name("samples.parquet")) or len(self.sample_files()) >= expected
+        if self.root.exists(self._name("samples.parquet")):
+            return True
+        return len(self._files()) >= expected and len(self.records()) >= expected  # names first: headers cost reads
 
 
 def _record(row: Mapping[str, Any], file: str) -> SampleRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 from safetensors.torch import load, save
 from torch import Tensor
 
-from raychains.errors import RaychainsError
+from raychains.errors import RaychainsError, UserError
 from raychains.sample import tensors_sha256
 
 FORMAT = 1
 KEY = "raychains"
 """Entry of the safetensors metadata that holds our JSON."""
+CHECK = "raychains_sha256"
+"""Entry that holds the sha256 of that JSON's text."""
+LONGEST_HEADER = 100_000_000
+"""Bytes of the longest header that safetensors reads."""
 
 
 class Corrupt(RaychainsError):
-    """A stored file is torn, altered or of a newer format."""
+    """A stored file is torn or altered."""
 
 
 def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:
@@ -27,28 +32,62 @@ def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> byt
     ``model.load_state_dict(safetensors.torch.load_file(path))`` reads a network's sample without raychains.
     """
     own = {"format": FORMAT, "sha256": tensors_sha256(tensors), **description}
-    plain = {n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()}  # clone: safetensors refuses shared memory
-    return save(plain, metadata={"format": "pt", KEY: json.dumps(own, sort_keys=True, allow_nan=False)})
+    plain = {
+        n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()
+    }  # clone: safetensors refuses shared memory
+    text = json.dumps(own, sort_keys=True, allow_nan=False)
+    return save(plain, metadata={"format": "pt", KEY: text, CHECK: hashlib.sha256(text.encode()).hexdigest()})
 
 
 def describe(header: bytes) -> dict[str, Any]:
     """The description in a file's first bytes (`header_length` says how many are needed).
 
     Raises:
-        Corrupt: no such description, or one of a newer format.
+        Corrupt: no such description, or an altered one.
+        UserError: a newer format; it is refused and not passed over, since the file is somebody's good one.
     """
     try:
-        own = json.loads(json.loads(header[8 : 8 + header_length(header)])["__metadata__"][KEY])
-    except (ValueError, KeyError, TypeError):
+        metadata = json.loads(header[8 : 8 + header_length(header)])["__metadata__"]
+        text, check = metadata[KEY], metadata.get(CHECK)
+        own = json.loads(text)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Corrupt("not a raychains tensor file, or a torn one") from None
-    if not isinstance(own, dict) or not isinstance(own.get("format"), int) or own["format"] > FORMAT:
-        raise Corrupt(f"format {own.get('format') if isinstance(own, dict) else own!r} is newer than this version reads ({FORMAT})")
+    if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != check:
+        raise Corrupt("the description differs from its sha256")
+    number = own.get("format") if isinstance(own, dict) else None
+    if not isinstance(number, int) or number < 1:
+        raise Corrupt("not a raychains tensor file: it has no format number")
+    if number > FORMAT:
+        raise UserError(
+            f"tensor file: format must be at most {FORMAT}, got {number}: newer files need a newer raychains"
+        )
     return own
 
 
 def header_length(start: bytes) -> int:
-    """Bytes of the JSON header behind the first eight."""
-    return int.from_bytes(start[:8], "little")
+    """Bytes of the JSON header behind the first eight.
+
+    Raises:
+        Corrupt: more than a header can have, so ``start`` begins no tensor file.
+    """
+    length = int.from_bytes(start[:8], "little")
+    if length > LONGEST_HEADER:
+        raise Corrupt("not a raychains tensor file, or a torn one")
+    return length
+
+
+def is_whole(header: bytes, size: int) -> bool:
+    """Whether a file of ``size`` bytes that begins with ``header`` has the length that its header says.
+
+    A torn file is found without reading it; `decode` finds altered bytes.
+    """
+    try:
+        end = header_length(header)
+        tensors = json.loads(header[8 : 8 + end])
+        last = max((t["data_offsets"][1] for name, t in tensors.items() if name != "__metadata__"), default=0)
+    except (Corrupt, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return False
+    return bool(size == 8 + end + last)
 
 
 def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -56,6 +95,7 @@ def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises:
         Corrupt: the bytes are not what was written.
+        UserError: a newer format.
     """
     own = describe(data)
     try:
@@ -76,6 +116,8 @@ def flatten(state: Any) -> tuple[dict[str, Tensor], Any]:
 
     def walk(value: Any, path: str) -> Any:
         if isinstance(value, Tensor):
+            while path in tensors:  # {"a.b": …, "a": {"b": …}} and {1: …, "1": …} have equal paths
+                path += "'"
             tensors[path] = value
             return {"$tensor": path}
         if isinstance(value, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
@@ -26,13 +27,18 @@ class Root:
             try:
                 self._fs, base = fs.FileSystem.from_uri(text)
             except (ValueError, OSError) as error:
-                raise UserError(f"store must be a local path or a URI that pyarrow knows, got {text!r}: {_first_line(error)}") from None
+                raise UserError(
+                    f"store must be a local path or a URI that pyarrow knows, got {text!r}: {_first_line(error)}"
+                ) from None
             self.uri = text.rstrip("/")
         else:
             base = str(Path(text).expanduser().absolute())
             self._fs, self.uri = fs.LocalFileSystem(), base
         self._base = base.rstrip("/") or "/"
         self._local = self._fs.type_name == "local"
+        self._flat = self._fs.type_name in ("s3", "gcs")  # no folders: creating one would leave an empty object
+        if self._flat and self._base == "/":
+            raise UserError(f"store must name a bucket, as in s3://bucket/prefix, got {text!r}")
         for path in _with_parents(self._base) if self._local else (self._base,):
             if self._fs.get_file_info(path).type is fs.FileType.File:
                 raise UserError(f"store must be a folder, got {text!r}: {path} is a file")
@@ -52,8 +58,7 @@ class Root:
         """
         path = self._path(name)
         if not self._local:
-            with self._fs.open_output_stream(path) as out:
-                out.write(data)
+            self._upload(path, data)
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +78,17 @@ class Root:
         finally:
             os.close(folder)
 
+    def _upload(self, path: str, data: bytes) -> None:
+        if not self._flat:
+            self._fs.create_dir(path.rpartition("/")[0], recursive=True)
+        try:
+            with self._fs.open_output_stream(path) as out:
+                out.write(data)
+        except BaseException:
+            with contextlib.suppress(OSError):  # leaving the block published what had been written
+                self._fs.delete_file(path)
+            raise
+
     def read(self, name: str) -> bytes:
         """All bytes of a file.
 
@@ -80,13 +96,17 @@ class Root:
             FileNotFoundError: there is none.
         """
         with self._fs.open_input_file(self._path(name)) as f:
-            return f.read()  # type: ignore[no-any-return]
+            return f.read()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """``length`` bytes from ``start`` on (fewer at the end of the file)."""
         with self._fs.open_input_file(self._path(name)) as f:
             f.seek(start)
-            return f.read(length)  # type: ignore[no-any-return]
+            return f.read(length)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file; 0 without one."""
+        return self._fs.get_file_info(self._path(name)).size or 0
 
     def exists(self, name: str) -> bool:
         """Whether a file of this name exists."""
@@ -99,10 +119,8 @@ class Root:
 
     def delete(self, name: str) -> None:
         """Remove a file; none there is fine."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
-        except FileNotFoundError:
-            pass
 
 
 def _with_parents(path: str) -> tuple[str, ...]:

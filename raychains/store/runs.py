@@ -22,7 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def check_name(name: str) -> str:
     """A run's name, which is a folder's: refuse anything that could leave the store."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"name must be 1 to 100 letters, digits, '.', '_' or '-' and start with a letter or digit, got {name!r}")
+        raise UserError(
+            f"name must be 1 to 100 letters, digits, '.', '_' or '-' and start with a letter or digit, got {name!r}"
+        )
     return name
 
 
@@ -57,7 +59,9 @@ class RunStore:
         if not self.exists():
             known = self.root.names("runs")
             if not known:
-                raise UserError(f"run must be the name of a run in {self.root.uri}, got {self.name!r}: there are none yet")
+                raise UserError(
+                    f"run must be the name of a run in {self.root.uri}, got {self.name!r}: there are none yet"
+                )
             raise unknown_name("run", self.name, known)
         return check_format(json.loads(self.root.read(self._name("plan.json"))), f"run {self.name}")
 
@@ -89,9 +93,10 @@ def split_run_path(path: str) -> tuple[str, str]:
     Raises:
         UserError: the path has another form.
     """
-    store, _, name = path.rstrip("/").rpartition("/runs/")
-    if not store and path.startswith("runs/"):
-        store, name = ".", path.rstrip("/").removeprefix("runs/")
+    trimmed = path.rstrip("/")
+    store, _, name = trimmed.rpartition("/runs/")
+    if not store and trimmed.startswith("runs/"):
+        store, name = ".", trimmed.removeprefix("runs/")
     if not store or not name or "/" in name:
         raise UserError(f"run must be a path of the form STORE/runs/NAME, got {path!r}")
     return store, name

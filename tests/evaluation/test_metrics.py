@@ -46,9 +46,7 @@ CASES = [
     predictions(2, classes=3, samples=4, sharpness=0.5),
     predictions(3, classes=20, samples=3, sharpness=8.0),
 ]
-EACH = pytest.mark.parametrize(
-    ("blocks", "labels"), CASES, ids=["12 classes", "one sample", "3 blunt", "20 sharp"]
-)
+EACH = pytest.mark.parametrize(("blocks", "labels"), CASES, ids=["12 classes", "one sample", "3 blunt", "20 sharp"])
 
 
 @EACH
@@ -69,17 +67,13 @@ def test_nll_equals_scikit_learns(blocks: list[Array], labels: Array) -> None:
 @EACH
 def test_brier_equals_the_direct_formula(blocks: list[Array], labels: Array) -> None:
     p = mean_probabilities(blocks)
-    expected = np.mean(
-        [sum((p[i, c] - (c == y)) ** 2 for c in range(p.shape[1])) for i, y in enumerate(labels)]
-    )
+    expected = np.mean([sum((p[i, c] - (c == y)) ** 2 for c in range(p.shape[1])) for i, y in enumerate(labels)])
     assert metrics.brier(reduce_classification(blocks, labels).rows) == pytest.approx(expected, rel=1e-9)
 
 
 @EACH
 @pytest.mark.parametrize("bins", [1, 8, 15])
-def test_ece_equals_torchmetrics_on_the_full_probabilities(
-    blocks: list[Array], labels: Array, bins: int
-) -> None:
+def test_ece_equals_torchmetrics_on_the_full_probabilities(blocks: list[Array], labels: Array, bins: int) -> None:
     p = proper(mean_probabilities(blocks))
     expected = multiclass_calibration_error(
         torch.from_numpy(p), torch.from_numpy(labels), num_classes=p.shape[1], n_bins=bins, norm="l1"
@@ -151,9 +145,7 @@ def test_other_columns_are_what_they_are_called(blocks: list[Array], labels: Arr
     np.testing.assert_array_equal(rows["label"], labels)
     np.testing.assert_array_equal(rows["prediction"], p.argmax(1))
     np.testing.assert_allclose(rows["confidence"], p.max(1), rtol=1e-12)
-    np.testing.assert_allclose(
-        rows["log_p_label"], np.log(p[np.arange(len(labels)), labels]), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(rows["log_p_label"], np.log(p[np.arange(len(labels)), labels]), rtol=1e-9, atol=1e-12)
 
 
 @EACH
@@ -228,9 +220,7 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     assert metrics_small == [pytest.approx(whole.summarise([part])[0], rel=1e-6)]
     for name, values in whole.curve([part])[0].items():
         assert curve_small[0][name] == pytest.approx(values, rel=1e-6)
-        assert values[-1] == pytest.approx(whole.summarise([part])[0][name], rel=1e-9), (
-            "the curve ends at the view"
-        )
+        assert values[-1] == pytest.approx(whole.summarise([part])[0][name], rel=1e-9), "the curve ends at the view"
     assert metrics_small[0].keys() == {m.name for m in Classification.metrics}
 
 
@@ -238,7 +228,7 @@ def test_predict_is_the_log_softmax_of_the_sample_without_dropout() -> None:
     evaluation, sample = split(50), weights(2)[1]
     model = network(1).eval()
     with torch.no_grad():
-        expected = torch.softmax(model(evaluation._inputs).double(), dim=-1).numpy()
+        expected = torch.softmax(model(evaluation.inputs).double(), dim=-1).numpy()
     np.testing.assert_allclose(np.exp(evaluation.predict(sample, 0)), expected, rtol=1e-4, atol=1e-6)
     assert evaluation.predict(sample, 0).dtype == np.float32
 
@@ -264,6 +254,6 @@ def test_fingerprint_identifies_inputs_and_labels() -> None:
     assert base.fingerprint == same.fingerprint
     labels = base._labels.copy()
     labels[0] = (labels[0] + 1) % 4
-    relabelled = Classification(model=network(99), inputs=base._inputs, labels=labels, classes=4)
-    moved = Classification(model=network(99), inputs=base._inputs + 1, labels=base._labels, classes=4)
+    relabelled = Classification(model=network(99), inputs=base.inputs, labels=labels, classes=4)
+    moved = Classification(model=network(99), inputs=base.inputs + 1, labels=base._labels, classes=4)
     assert len({base.fingerprint, relabelled.fingerprint, moved.fingerprint, split(31).fingerprint}) == 4

@@ -48,14 +48,11 @@ def test_summary_and_curve_equal_counting_all_draws_so_far() -> None:
     evaluation, samples = coverage(), blocks(4, draws=400)
     reduced = evaluation.reduce([evaluation.predict({"theta": b}, 0) for b in samples], 0)
     expected = [
-        np.count_nonzero(by_tree(torch.cat(samples[: s + 1]).numpy()) > MORE_THAN, axis=1)
-        for s in range(len(samples))
+        np.count_nonzero(by_tree(torch.cat(samples[: s + 1]).numpy()) > MORE_THAN, axis=1) for s in range(len(samples))
     ]
     assert len({int(n) for row in expected for n in row}) >= 3, "the curves move"
     assert evaluation.summarise([reduced]) == [{"modes": float(n)} for n in expected[-1]]
-    assert evaluation.curve([reduced]) == [
-        {"modes": [float(row[lane]) for row in expected]} for lane in range(3)
-    ]
+    assert evaluation.curve([reduced]) == [{"modes": [float(row[lane]) for row in expected]} for lane in range(3)]
 
 
 def test_a_mode_needs_more_than_the_threshold() -> None:
@@ -77,15 +74,11 @@ def test_counts_of_several_chains_add_up_lane_by_lane() -> None:
     first, second = torch.zeros(60, 1, 2), torch.zeros(60, 1, 2)
     alone = evaluation.reduce([evaluation.predict({"theta": first}, 0)], 0)
     both = evaluation.reduce([evaluation.predict({"theta": b}, 0) for b in (first, second)], 0)
-    assert evaluation.summarise([alone]) == [{"modes": 0.0}] and evaluation.summarise([both]) == [
-        {"modes": 1.0}
-    ]
+    assert evaluation.summarise([alone]) == [{"modes": 0.0}] and evaluation.summarise([both]) == [{"modes": 1.0}]
 
 
 def test_fingerprint_identifies_what_a_block_depends_on() -> None:
     moved = [(x + 1, y) for x, y in CENTRES]
     prints = {coverage().fingerprint, coverage(radius=0.3).fingerprint, coverage(centres=moved).fingerprint}
     assert len(prints) == 3
-    assert coverage().fingerprint == coverage(more_than=7).fingerprint, (
-        "counts do not depend on the threshold"
-    )
+    assert coverage().fingerprint == coverage(more_than=7).fingerprint, "counts do not depend on the threshold"

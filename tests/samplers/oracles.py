@@ -30,11 +30,7 @@ def closed_form_variance(s: Setting) -> float:
     """(2aηT + η²s²)(1+m) / [a·η·Λ·(2(1+m) − ηΛ)] with η = lr/N, Λ = N·lam, s = N·noise, a = 1 − m."""
     eta, lam, sd = s.lr / s.num_data, s.num_data * s.lam, s.num_data * s.noise
     m, a = s.momentum, 1 - s.momentum
-    return (
-        (2 * a * eta * s.temperature + (eta * sd) ** 2)
-        * (1 + m)
-        / (a * eta * lam * (2 * (1 + m) - eta * lam))
-    )
+    return (2 * a * eta * s.temperature + (eta * sd) ** 2) * (1 + m) / (a * eta * lam * (2 * (1 + m) - eta * lam))
 
 
 def recursion(s: Setting) -> tuple[np.ndarray, np.ndarray]:

@@ -74,9 +74,7 @@ def test_state_dict_continues_bit_for_bit_with_two_groups(kind: str, dtype: torc
     without = make(kind, [v.clone().requires_grad_() for v in values], seed=99)
     steps(without, 7, start=5)
     if kind != "sgd":  # which has no state
-        assert not same_bits(all_parameters(straight), all_parameters(without)), (
-            "the state decides the outcome"
-        )
+        assert not same_bits(all_parameters(straight), all_parameters(without)), "the state decides the outcome"
 
 
 def test_state_before_the_first_noise_continues_bit_for_bit() -> None:
@@ -284,9 +282,7 @@ def built(part: Part) -> Sampler:
 
 
 def test_build_makes_what_the_part_says() -> None:
-    sampler = built(
-        Part(kind="sghmc", revision=1, settings={"momentum": 0.8, "num_data": 7, "weight_decay": 0.2})
-    )
+    sampler = built(Part(kind="sghmc", revision=1, settings={"momentum": 0.8, "num_data": 7, "weight_decay": 0.2}))
     group = sampler.param_groups[0]
     assert isinstance(sampler, SGHMC) and sampler.num_data == 7
     assert (group["lr"], group["temperature"], group["momentum"], group["weight_decay"]) == (

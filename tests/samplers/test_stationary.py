@@ -54,9 +54,7 @@ def test_kinetic_temperature_at_a_finite_step_is_the_temperature(setting: Settin
     """N·E v²·(2(1+m) − lr·λ)/(4·lr) = T, not N·E v²/lr."""
     m, n = setting.momentum, setting.num_data
     v2 = stationary_covariance(setting)[1, 1]
-    assert n * v2 * (2 * (1 + m) - setting.lr * setting.lam) / (4 * setting.lr) == pytest.approx(
-        setting.temperature
-    )
+    assert n * v2 * (2 * (1 + m) - setting.lr * setting.lam) / (4 * setting.lr) == pytest.approx(setting.temperature)
 
 
 def test_settings_can_tell_the_finite_step_from_the_target() -> None:
@@ -93,9 +91,7 @@ def assert_variance_matches(got: Tensor, expected: float) -> None:
     assert abs(z) < 4, f"variance is {z:.1f} standard errors from {expected:.6g}"
 
 
-def check(
-    kind: type[Sampler], setting: Setting, *, dtype: torch.dtype, decay_is_prior: bool, seed: int
-) -> Sampler:
+def check(kind: type[Sampler], setting: Setting, *, dtype: torch.dtype, decay_is_prior: bool, seed: int) -> Sampler:
     """One late step of many independent coordinates started at 0 has the exact stationary variance."""
     steps = steps_until_stationary(setting, 0.1 * RELATIVE_SE)
     assert leftover(setting, steps) < 0.1 * RELATIVE_SE

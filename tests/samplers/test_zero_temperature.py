@@ -88,10 +88,7 @@ def torch_sgd(momentum: float) -> Optimise:
 
 @pytest.mark.parametrize(("make", "momentum"), KINDS)
 def test_constant_lr_equals_torch_sgd(make: Optimise, momentum: float) -> None:
-    assert (
-        relative_distance(with_optimizer(make, constant), with_optimizer(torch_sgd(momentum), constant))
-        <= 1e-12
-    )
+    assert relative_distance(with_optimizer(make, constant), with_optimizer(torch_sgd(momentum), constant)) <= 1e-12
 
 
 @pytest.mark.parametrize(("make", "momentum"), KINDS)

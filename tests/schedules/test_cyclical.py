@@ -58,9 +58,7 @@ def test_published_network_setting_keeps_the_ends_of_the_last_three_epochs_of_ea
         samples_per_cycle=3,
         thinning=per_epoch,
     )
-    assert kept_steps(schedule) == [
-        per_epoch * e for end in (50, 100, 150, 200) for e in (end - 2, end - 1, end)
-    ]
+    assert kept_steps(schedule) == [per_epoch * e for end in (50, 100, 150, 200) for e in (end - 2, end - 1, end)]
     assert schedule.kept == 12
 
 
@@ -77,9 +75,7 @@ def test_thinning_counts_back_from_the_end_of_the_cycle() -> None:
 def test_drop_first_drops_the_start_of_each_sampling_stage() -> None:
     schedule = Cyclical(steps=20, lr=1.0, cycles=2, exploration=0.5, drop_first=3)
     assert kept_steps(schedule) == [9, 10, 19, 20]
-    assert schedule.at(6) == Setting(schedule.at(6).lr, 1.0, SAMPLING, 0, False), (
-        "dropped steps still have noise"
-    )
+    assert schedule.at(6) == Setting(schedule.at(6).lr, 1.0, SAMPLING, 0, False), "dropped steps still have noise"
 
 
 def test_sample_below_replaces_beta() -> None:
@@ -232,6 +228,4 @@ def test_build_refuses_what_it_does_not_know(change: dict[str, Any], words: tupl
 
 def test_build_refuses_a_missing_setting() -> None:
     with refused("cyclical", "lr"):
-        schedules.build(
-            Part(kind="cyclical", revision=1, settings={"steps": 10, "cycles": 1, "exploration": 0.5})
-        )
+        schedules.build(Part(kind="cyclical", revision=1, settings={"steps": 10, "cycles": 1, "exploration": 0.5}))

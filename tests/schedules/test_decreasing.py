@@ -76,9 +76,7 @@ def test_first_150_of_200_epochs_are_noise_free_and_20_draws_are_kept() -> None:
 @pytest.mark.parametrize(
     ("share", "steps", "burn_in"), [(0.7, 10, 7), (0.29, 100, 29), (0.1, 30, 3), (0.55, 100, 55), (0.5, 3, 2)]
 )
-def test_burn_in_is_the_share_rounded_up_and_immune_to_rounding(
-    share: float, steps: int, burn_in: int
-) -> None:
+def test_burn_in_is_the_share_rounded_up_and_immune_to_rounding(share: float, steps: int, burn_in: int) -> None:
     schedule = Decreasing(steps=steps, a=1.0, b=0.0, gamma=0.6, noise_from=share)
     stages = [schedule.at(k).stage for k in range(1, steps + 1)]
     assert stages == [BURN_IN] * burn_in + [SAMPLING] * (steps - burn_in)
@@ -92,9 +90,7 @@ def test_burn_in_is_the_share_rounded_up_and_immune_to_rounding(
     samples=st.none() | st.integers(1, 30),
     thinning=st.integers(1, 9),
 )
-def test_kept_equals_the_count_of_keep_flags(
-    steps: int, noise_from: float, samples: int | None, thinning: int
-) -> None:
+def test_kept_equals_the_count_of_keep_flags(steps: int, noise_from: float, samples: int | None, thinning: int) -> None:
     try:
         schedule = Decreasing(
             steps=steps, a=1.0, b=0.0, gamma=0.6, noise_from=noise_from, samples=samples, thinning=thinning
@@ -109,9 +105,7 @@ def test_kept_equals_the_count_of_keep_flags(
 
 
 def test_part_survives_json() -> None:
-    schedule = Decreasing(
-        steps=90, a=0.1, b=3.5, gamma=0.55, noise_from=0.75, samples=4, thinning=5, temperature=0.5
-    )
+    schedule = Decreasing(steps=90, a=0.1, b=3.5, gamma=0.55, noise_from=0.75, samples=4, thinning=5, temperature=0.5)
     again = schedules.build(Part.from_json(json.loads(json.dumps(schedule.part().to_json()))))
     assert again == schedule and isinstance(again, Decreasing)
 

@@ -31,7 +31,7 @@ def test_data_equal_scikit_learns() -> None:
 def rows(evaluation: Any) -> list[bytes]:
     return [
         image.tobytes() + bytes([label])
-        for image, label in zip(evaluation._inputs.numpy(), evaluation._labels, strict=True)
+        for image, label in zip(evaluation.inputs.numpy(), evaluation._labels, strict=True)
     ]
 
 
@@ -51,7 +51,7 @@ def test_training_reads_the_training_split_alone() -> None:
     task = Digits(train=50)
     train = task.splits()["train"]
     assert isinstance(train, Classification)
-    assert torch.equal(task._x, train._inputs) and np.array_equal(task._y.numpy(), train._labels)
+    assert torch.equal(task._x, train.inputs) and np.array_equal(task._y.numpy(), train._labels)
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(500, 32), (500, 500), (10, 3), (7, 1), (5, 9)])
@@ -112,13 +112,11 @@ def test_backward_is_the_gradient_of_the_mean_cross_entropy() -> None:
     loss = task.backward(model, batch, torch.Generator())
     train = task.splits()["train"]
     assert isinstance(train, Classification) and loss is not None and not loss.requires_grad
-    log_p = nn.functional.log_softmax(model(train._inputs[batch]), dim=1)
+    log_p = nn.functional.log_softmax(model(train.inputs[batch]), dim=1)
     labels = torch.from_numpy(train._labels)[batch]
     expected = -log_p[torch.arange(20), labels].mean()
     torch.testing.assert_close(loss, expected.detach())
-    for p, gradient in zip(
-        model.parameters(), torch.autograd.grad(expected, list(model.parameters())), strict=True
-    ):
+    for p, gradient in zip(model.parameters(), torch.autograd.grad(expected, list(model.parameters())), strict=True):
         torch.testing.assert_close(p.grad, gradient)
 
 
@@ -126,11 +124,7 @@ def test_spec_rebuilds_the_task_and_refuses_other_data() -> None:
     task = Digits(train=70, split_seed=2, hidden=(4,))
     spec = TaskSpec.from_json(json.loads(json.dumps(task.spec().to_json())))
     again = tasks.build(spec)
-    assert (
-        isinstance(again, Digits)
-        and again.settings() == task.settings()
-        and again.fingerprint == task.fingerprint
-    )
+    assert isinstance(again, Digits) and again.settings() == task.settings() and again.fingerprint == task.fingerprint
     with refused("fingerprint"):
         tasks.build(TaskSpec.from_json({**spec.to_json(), "split_seed": 3}))
 

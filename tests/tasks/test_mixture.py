@@ -40,9 +40,7 @@ def points() -> Tensor:
     generator = torch.Generator().manual_seed(0)
     box = torch.empty(400, 2, dtype=torch.float64).uniform_(-10, 10, generator=generator)
     inside = torch.empty(400, 2, dtype=torch.float64).uniform_(-5, 5, generator=generator)
-    special = torch.tensor(
-        [[0.0, 0.0], [1.0, 1.0], [-3.0, 2.0], [4.0, -4.0], [9.9, -10.0]], dtype=torch.float64
-    )
+    special = torch.tensor([[0.0, 0.0], [1.0, 1.0], [-3.0, 2.0], [4.0, -4.0], [9.9, -10.0]], dtype=torch.float64)
     return torch.cat([box, inside, special])
 
 

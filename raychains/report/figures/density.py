@@ -1,0 +1,165 @@
+"""Where a low-dimensional chain's kept draws lie, beside the exact target (cSG-MCMC's Figures 2 and 5)."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
+
+from raychains.evaluation.base import Array
+from raychains.planning import Arm
+from raychains.report.material import Material
+from raychains.report.reference import MODES, is_mixture
+from raychains.report.style import WIDTH, Drawing, Theme
+from raychains.sample import THETA
+from raychains.store import codec
+from raychains.tasks.mixture import AXIS, RADIUS, VARIANCE
+
+LIMIT = 5.2
+"""The panels show [−5.2, 5.2]²; the little that lies outside counts for the density but is not seen."""
+BINS = 104
+
+
+def drawing(material: Material) -> Drawing | None:
+    """None unless draws are points of the plane."""
+    if not material.by_blocks:
+        return None
+    arms = material.comparison.arms
+    histograms = {arm.name: h for arm in arms if (h := histogram(material, arm)) is not None}
+    if not histograms:
+        return None
+    target = is_mixture(material.comparison)
+    chain = material.comparison.arms[0].chains[0][0]
+    first = chain.repeat * chain.lanes
+    beside = (
+        ", beside the exact target. The scale ends at the target's highest density, which chains that stay "
+        "in a few modes exceed. Circles have the radius within which a draw counts for a mode"
+    )
+    beside = beside if target else ""
+    return Drawing(
+        name="density",
+        title="Density of the kept draws",
+        caption=f"All kept draws of repeat {first} of every arm, on one colour scale{beside}.",
+        alt="Two-dimensional histograms of the draws of each arm" + (", and the exact target" if target else ""),
+        draw=lambda theme: _draw(material, histograms, theme),
+    )
+
+
+def histogram(material: Material, arm: Arm) -> Array | None:
+    """Density of an arm's first lane on the grid, [x, y]; None without draws in two dimensions."""
+    edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
+    counts, total = np.zeros((BINS, BINS)), 0
+    for spec in arm.chains[0]:
+        chain = material.chain(spec.digest)
+        for record in chain.records():
+            if record.meta.variable != THETA:
+                continue
+            tensors, _ = codec.decode(chain.read_sample(record.file))
+            draws = next(iter(tensors.values())).numpy()
+            if draws.ndim != 3 or draws.shape[2] != 2:
+                return None
+            counts += np.histogram2d(draws[:, 0, 0], draws[:, 0, 1], bins=(edges, edges))[0]
+            total += len(draws)
+    return counts / (total * (2 * LIMIT / BINS) ** 2) if total else None
+
+
+def exact_density() -> Array:
+    """The mixture's density at the grid's cells, [x, y]: a product of two equal factors."""
+    edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    kernel = np.exp(-((middle[:, None] - np.asarray(AXIS)) ** 2) / (2 * VARIANCE))
+    factor = kernel.sum(axis=1) / (len(AXIS) * np.sqrt(2 * np.pi * VARIANCE))
+    return np.outer(factor, factor)
+
+
+def _draw(material: Material, histograms: dict[str, Array], theme: Theme) -> Figure:
+    target = is_mixture(material.comparison)
+    arms = [a for a in material.comparison.arms if a.name in histograms]
+    top = float(exact_density().max()) if target else max(h.max() for h in histograms.values())
+    norm = PowerNorm(0.6, vmin=0, vmax=top, clip=True)
+    colours = LinearSegmentedColormap.from_list("density", theme.heat)
+    figure, axes, aside = _axes(len(arms), target)
+    image: Any = None
+    for axis, arm in zip(axes, arms, strict=True):
+        image = _panel(axis, histograms[arm.name], colours, norm)
+        _label(axis, arm.label, _modes(material, arm), theme)
+        if target:
+            _rings(axis, theme)
+    if aside is not None:
+        image = _panel(aside, exact_density(), colours, norm)
+        _label(aside, "Exact target", f"{MODES} modes, variance {VARIANCE}", theme)
+    shown = [*axes, *([aside] if aside is not None else [])]
+    for axis in shown:
+        axis.set(xlabel="θ₁", ylabel="θ₂")
+        axis.label_outer()
+    if aside is not None:
+        aside.set(xlabel="θ₁", ylabel="θ₂")
+    extend: Any = "max" if target else "neither"
+    bar = figure.colorbar(image, ax=shown, extend=extend, shrink=0.9, aspect=28, pad=0.02)
+    bar.locator = MaxNLocator(5)
+    bar.update_ticks()
+    bar.set_label("Density")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes], Axes | None]:
+    """Axes of the arms and of the target, which stands large on the left of three or more arms."""
+    if not target or arms <= 2:
+        n = arms + target
+        columns = min(n, 3)
+        rows = -(-n // columns)
+        figure = Figure(figsize=(WIDTH, rows * (7.4 / max(columns, 2) + 0.9)))
+        grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+        for spare in grid[n:]:
+            spare.set_axis_off()
+        return (figure, grid[1:n], grid[0]) if target else (figure, grid[:n], None)
+    rows = -(-arms // 2)
+    names: list[Any] = []
+    for r in range(rows):
+        pair = [str(i) if i < arms else "." for i in (2 * r, 2 * r + 1)]
+        names.append(["target" if r < 2 else "."] * 2 + pair)
+    figure = Figure(figsize=(WIDTH, rows * 2.15 + 0.3))
+    made = figure.subplot_mosaic(names, sharex=True, sharey=True)
+    return figure, [made[str(i)] for i in range(arms)], made["target"]
+
+
+def _panel(axis: Axes, density: Array, colours: Any, norm: Any) -> Any:
+    axis.grid(False)
+    axis.set_aspect("equal")
+    axis.set(xticks=AXIS, yticks=AXIS)
+    return axis.imshow(
+        density.T,
+        origin="lower",
+        extent=(-LIMIT, LIMIT, -LIMIT, LIMIT),
+        cmap=colours,
+        norm=norm,
+        interpolation="nearest",
+    )
+
+
+def _label(axis: Axes, left: str, right: str, theme: Theme) -> None:
+    axis.set_title("\n".join(textwrap.wrap(left, 24)) + ("\n" if right else ""), fontsize=8.5)
+    axis.text(0, 1.03, right, transform=axis.transAxes, fontsize=8, color=theme.muted)
+
+
+def _modes(material: Material, arm: Arm) -> str:
+    """How many modes the drawn repeat covered."""
+    mine = material.of(material.results, arm)
+    if not len(mine) or "modes" not in mine:
+        return ""
+    n = int(mine.sort_values("repeat")["modes"].iloc[0])
+    return f"{n} of {MODES} modes"
+
+
+def _rings(axis: Axes, theme: Theme) -> None:
+    rings = [Circle((x, y), RADIUS) for x in AXIS for y in AXIS]
+    style: Any = {"facecolor": "none", "edgecolor": theme.muted, "linewidth": 0.5, "alpha": 0.7}
+    axis.add_collection(PatchCollection(rings, **style))

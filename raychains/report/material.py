@@ -1,0 +1,146 @@
+"""Everything that the page draws from, read from the store once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from raychains import schedules
+from raychains.chain import expected_samples
+from raychains.errors import RaychainsError
+from raychains.evaluation.base import Metric
+from raychains.planning import Arm, Comparison
+from raychains.report import results
+from raychains.report.looks import Looks
+from raychains.store import ChainStore, RunStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_METRICS = {"arm", "group", "repeat", "samples", "chain_seconds"}
+"""The columns of results.parquet that describe a row."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """A run's results and chains."""
+
+    store: RunStore
+    comparison: Comparison
+
+    @cached_property
+    def looks(self) -> Looks:
+        """How the arms look in figures."""
+        return Looks(self.comparison)
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """Metrics per arm and repeat; empty before any arm is evaluated."""
+        return results.frame(self.store.table("results"))
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Metrics of the first n samples per arm and repeat."""
+        return results.frame(self.store.table("curves"))
+
+    @cached_property
+    def rows(self) -> pa.Table | None:
+        """One row per arm, group and example (or lane)."""
+        return self.store.table("rows")
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The measured metrics in the order of the task's evaluation."""
+        columns = set(self.results.columns) - NOT_METRICS
+        return tuple(m for m in _metrics(self.comparison) if m.name in columns)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row per arm: see `results.summary`."""
+        return results.summary(self.comparison, self.results, self.metrics)
+
+    @cached_property
+    def plan(self) -> Mapping[str, Any]:
+        """The run's plan as stored; empty when the page is drawn for a folder without one."""
+        return self.store.plan() if self.store.exists() else {}
+
+    @property
+    def unit(self) -> str:
+        """``epoch`` or ``step``."""
+        return self.comparison.unit.removesuffix("s")
+
+    @property
+    def by_blocks(self) -> bool:
+        """Whether draws are stored in blocks, as those of a density are."""
+        return self.comparison.arms[0].chains[0][0].block_draws > 0
+
+    def of(self, table: pd.DataFrame, arm: Arm) -> pd.DataFrame:
+        """One arm's part of `results` or `curves`."""
+        return table[table["arm"] == arm.name] if len(table) else table
+
+    def chain(self, digest: str) -> ChainStore:
+        """A chain's folder."""
+        return ChainStore(self.store.root, digest)
+
+    def draws(self, arm: Arm) -> int:
+        """Draws that one repeat of an arm keeps."""
+        return sum(schedules.build(spec.schedule).kept for spec in arm.chains[0])
+
+    @cached_property
+    def finished(self) -> frozenset[str]:
+        """Digests of the chains whose samples are all in the store."""
+        return frozenset(
+            digest
+            for digest, spec in self.comparison.chains().items()
+            if self.chain(digest).finished(expected_samples(spec))
+        )
+
+    @cached_property
+    def _records(self) -> list[tuple[int, Mapping[str, Any]]]:
+        """Per chain that ever began: the number of incarnations, and the record of the last."""
+        found: list[tuple[int, Mapping[str, Any]]] = []
+        for digest in self.comparison.chains():
+            chain = self.chain(digest)
+            if last := chain.last_incarnation():
+                found.append((last, chain.incarnation(last)))
+        return found
+
+    @property
+    def restarted(self) -> int:
+        """Chains that took more than one incarnation: they were resumed, or their worker was lost."""
+        return sum(1 for n, _ in self._records if n > 1)
+
+    @property
+    def environments(self) -> list[tuple[str, int]]:
+        """What chains ran on, and how many of them; the most frequent first."""
+        return Counter(_describe(record) for _, record in self._records).most_common()
+
+
+def _metrics(comparison: Comparison) -> tuple[Metric, ...]:
+    """The task's metrics; the built-in evaluations' when its data are not on this machine."""
+    from raychains import tasks
+
+    try:
+        return tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+    except (RaychainsError, OSError, KeyError):
+        from raychains.evaluation.classification import Classification
+        from raychains.evaluation.modes import ModeCoverage
+
+        return Classification.metrics + ModeCoverage.metrics
+
+
+def _describe(record: Mapping[str, Any]) -> str:
+    e = record.get("environment") or {}
+    parts = [f"torch {e.get('torch', '?')}", "CPU" if e.get("device") == "cpu" else str(e.get("device", "?"))]
+    if e.get("cuda"):
+        parts.append(f"CUDA {e['cuda']}")
+    elif e.get("cpu_capability"):
+        parts.append(str(e["cpu_capability"]))
+    if threads := e.get("threads"):
+        parts.append(f"{threads} thread{'s' * (threads > 1)}")
+    return ", ".join(parts)

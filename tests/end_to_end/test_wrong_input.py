@@ -1,0 +1,95 @@
+"""Wrong input: one line that names the field and what is allowed, exit status 2, no traceback, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raychains.cli import main
+
+CASES = [
+    (["compare", "--exploration", "1.2"], "exploration must lie in [0, 1), got 1.2: it is the share of each cycle"),
+    (["compare", "--cycles", "0"], "cycles must be an integer of at least 1, got 0"),
+    (["compare", "--cycles", "2001"], "cycles must be at most the number of steps (2000), got 2001"),
+    (["compare", "--cycles", "1999"], "cycles must divide the run"),
+    (["compare", "--chains", "0"], "chains must be an integer of at least 1, got 0"),
+    (["compare", "--task", "digit"], "task must be one of digits, mixture25, got 'digit'; did you mean 'digits'?"),
+    (["compare", "--sampler", "sghcm"], "did you mean 'sghmc'?"),
+    (["compare", "--sampler", "sgld", "sgld"], "sampler must name each choice once"),
+    (["compare", "--schedule", "cyclic"], "did you mean 'cyclical'?"),
+    (["compare", "--lr", "-0.1"], "lr must be a finite number above 0, got -0.1"),
+    (["compare", "--lr", "nan"], "lr must be a finite number above 0, got nan"),
+    (["compare", "--momentum", "1"], "momentum must lie in [0, 1), got 1.0"),
+    (["compare", "--temperature", "-1"], "temperature must be a finite number of at least 0"),
+    (["compare", "--epochs", "41"], "epochs must be even"),
+    (["compare", "--epochs", "ten"], "epochs must be an integer, got 'ten'"),
+    (["compare", "--steps", "100"], "steps must be left out for task digits, which has data, got 100: give epochs"),
+    (["compare", "--task", "mixture25", "--epochs", "10"], "epochs must be left out for task mixture25"),
+    (["compare", "--batch-size", "501"], "batch_size must lie in [1, 500], the number of training data, got 501"),
+    (["compare", "--samples-per-cycle", "11"], "samples_per_cycle must be at most 10, got 11"),
+    (["compare", "--repeats", "0"], "repeats must be an integer of at least 1"),
+    (["compare", "--seed", "-1"], "seed must be an integer of at least 0"),
+    (["compare", "--task", "mixture25", "--lanes", "3"], "lanes must divide the number of repeats (10), got 3"),
+    (["compare", "--lanes", "2"], "lanes must be 1 for task digits"),
+    (["compare", "--cpus-per-chain", "0"], "cpus_per_chain must be an integer of at least 1"),
+    (["compare", "--checkpoint-every", "0"], "checkpoint_every must be a finite number above 0"),
+    (["compare", "--evaluators", "0"], "evaluators must be an integer of at least 1"),
+    (["compare", "--object-store-memory", "1"], "object_store_memory must lie between"),
+    (["compare", "--address", "ray://somewhere:10001"], "address must not be a Ray Client one"),
+    (["compare", "--address", "127.0.0.1:1"], "address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'"),
+    (["compare", "--address", "somewhere"], "address must be HOST:PORT of a running Ray cluster, got 'somewhere'"),
+    (["compare", "--data-root", "no/such/folder"], "data-root must be an existing folder"),
+    (["compare", "--name", "../elsewhere"], "name must be 1 to 100 letters"),
+    (["compare", "--store", "carrier-pigeon://x"], "store must be a local path or a URI that pyarrow knows"),
+    (["compare", "--exploratoin", "0.5"], "unknown option --exploratoin; did you mean --exploration?"),
+    (["compare", "stray"], "compare takes no argument 'stray'"),
+    (
+        ["run", "--sampler", "sgld", "--momentum", "0.9"],
+        "momentum must be left out for sgld, got 0.9: sgdm and sghmc have it",
+    ),
+    (["run", "--sampler", "sgd", "--temperature", "1"], "temperature must be 0 for sgd"),
+    (["evaluate", "nowhere"], "run must be a path of the form STORE/runs/NAME"),
+    (["evaluate", "no/store/runs/one"], "there are none yet"),
+    (["evaluate"], "evaluate needs its argument"),
+    (["report", "no/store/runs/one"], "there are none yet"),
+    (["comprae"], "did you mean 'compare'?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "line"), CASES, ids=[" ".join(a) for a, _ in CASES])
+def test_one_line_and_exit_status_2(
+    argv: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray.init", None)  # nothing is started for a mistake
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert line in err and err.startswith("raychains: ")
+    assert err.count("\n") == 1 and "Traceback" not in err
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_a_store_that_is_a_file_is_refused_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    store.write_text("mine")
+    assert main(["run", "--store", str(store)]) == 2
+    assert "store must be a folder" in capsys.readouterr().err
+    assert store.read_text() == "mine"
+
+
+def test_help_teaches_without_starting_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "raychains compare --task digits" in capsys.readouterr().out
+    for command in ("run", "compare", "evaluate", "report"):
+        assert main([command, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert "Example: raychains" in out and "(default: None)" not in out
+
+
+def test_no_command_is_a_mistake_that_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "compare" in capsys.readouterr().out
