@@ -34,9 +34,12 @@ class ChainWorker:
         store: URI of the run store.
         checkpoint_every: seconds between checkpoints.
         data_root: where data sets lie, set for the tasks that this worker builds; None leaves the environment's.
+        gpus: the slot's share of GPUs; without one the chain runs on the CPU whatever the machine has.
     """
 
-    def __init__(self, store: str, checkpoint_every: float, data_root: str | None) -> None:
+    def __init__(self, store: str, checkpoint_every: float, data_root: str | None, gpus: float) -> None:
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them
         if data_root is not None:
             os.environ["RAYCHAINS_DATA"] = data_root
         import torch

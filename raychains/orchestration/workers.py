@@ -89,7 +89,9 @@ class Workers:
             "concurrency_groups": {"control": 2, "samples": 1},
             "scheduling_strategy": "SPREAD",
         }
-        actor = ray.remote(**options)(ChainWorker).remote(self.store, self.checkpoint_every, self.data_root)
+        actor = ray.remote(**options)(ChainWorker).remote(
+            self.store, self.checkpoint_every, self.data_root, self.slots.gpus
+        )
         self._workers[slot] = _Worker(slot, actor)
         self._control(self._workers[slot], "ready")
 
