@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,14 +31,6 @@ class SamplePool:
         meta = record.meta
         pooled = self._samples[(meta.digest, meta.variable, meta.index)] = Pooled(record, ref)
         return pooled
-
-    def drop_references(self, digest: str) -> None:
-        """Let go of a chain's objects in the object store; the durable copies stay selectable."""
-        for pooled in self._of(digest):
-            pooled.ref = None
-
-    def _of(self, digest: str) -> Iterator[Pooled]:
-        return (p for (d, _, _), p in self._samples.items() if d == digest)
 
     def select(
         self,
