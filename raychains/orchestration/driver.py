@@ -116,6 +116,7 @@ class Driver:
             for digest in self._specs.keys() - self._seconds.keys():
                 self._dispatcher.abandon(digest)
         self._views: dict[tuple[int, int], ViewResult] = {}
+        self._unannounced: list[ViewResult] = []
         self._speed = Speed(self._specs, self._seconds)
         self._evaluated_before_last = 0.0
         self._grown = self._ticked = 0.0
@@ -192,10 +193,20 @@ class Driver:
                     self._heed(message)
             elif self._dispatcher.owns(ref) and (view := self._dispatcher.take(ref)):
                 self._views[(view.key.arm, view.key.group)] = view
-                arm = self._comparison.arms[view.key.arm]
+                self._unannounced.append(view)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell of finished views; the last samples may be evaluated before their chain said that it ended."""
+        waiting, self._unannounced = self._unannounced, []
+        for view in waiting:
+            arm = self._comparison.arms[view.key.arm]
+            if all(spec.digest in self._seconds for spec in arm.chains[view.key.group]):
                 seconds = arm.seconds(view.key.group, self._seconds)
                 done = told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics, chain_seconds=seconds)
                 self._listener.on(done)
+            else:
+                self._unannounced.append(view)
 
     def _heed(self, message: Message) -> None:
         event = message.event

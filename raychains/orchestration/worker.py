@@ -106,6 +106,8 @@ class _Run:
         self._to_write: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._ready: queue.Queue[tuple[dict[str, Any], Any]] = queue.Queue()
         self._seconds = 0.0
+        self._records: list[dict[str, Any]] = []
+        """Progress since the last checkpoint: handing each over would wake the writer a hundred times a second."""
         self._broken = threading.Event()
         self._last: dict[str, Any] | None = None
         self.status: dict[str, Any] = {
@@ -144,14 +146,14 @@ class _Run:
             )
             writer.start()
             outcome = self._step(chain)
-            self._to_write.put(("end", (outcome, "", chain.step)))
+            self._to_write.put(("end", (outcome, chain.step, self._taken_records())))
         except Exception as error:
             log.exception("chain %s", self.spec.digest[:12])
             self._fail(error, writer)
 
     def _fail(self, error: BaseException, writer: threading.Thread | None) -> None:
         if writer is not None and writer is not threading.current_thread():
-            self._to_write.put(("drain", None))  # what was handed over before stays
+            self._to_write.put(("drain", self._taken_records()))  # what was handed over before stays
             writer.join()
         reason = "".join(traceback.format_exception(error)).rstrip()
         if not self._broken.is_set():
@@ -209,12 +211,12 @@ class _Run:
                         "digest": self.spec.digest, "step": event.step, "seconds": self._seconds,
                         "cycle": event.cycle, "stage": event.stage, "loss": event.loss,
                     }  # fmt: skip
-                    self._to_write.put(("progress", {**event.to_json(), "seconds": self._seconds}))
+                    self._records.append({**event.to_json(), "seconds": self._seconds})
             if self._broken.is_set():
                 return "failed"
             if pause() and not chain.done:
                 state = {"chain": copy.deepcopy(chain.state_dict()), "seconds": self._seconds}
-                self._to_write.put(("checkpoint", (state, chain.step)))
+                self._to_write.put(("checkpoint", (state, chain.step, self._taken_records())))
                 written = time.monotonic()
                 if self._stop.is_set():
                     return "stopped"
@@ -230,7 +232,6 @@ class _Run:
         """The writer thread: in the order of the stepping thread, samples before the checkpoints that follow them."""
         import numpy as np
 
-        records: list[dict[str, Any]] = []
         try:
             while True:
                 kind, item = self._to_write.get()
@@ -243,27 +244,28 @@ class _Run:
                         "sha256": record.sha256,
                     }
                     self._ready.put((event, np.frombuffer(data, dtype=np.uint8)))
-                elif kind == "progress":
-                    records.append(item)
                 elif kind == "checkpoint":
-                    state, step = item
-                    records = self._flush(records, step)
+                    state, step, records = item
+                    self._flush(records, step)
                     self._store.publish_checkpoint(state, step, self.incarnation)
                 elif kind == "drain":
-                    self._flush(records, records[-1]["step"] if records else 0)
+                    self._flush(item, item[-1]["step"] if item else 0)
                     return
                 else:
-                    outcome, reason, step = item
+                    outcome, step, records = item
                     self._flush(records, step)
                     if outcome == "finished":
                         self._store.finish()
-                    self._ready.put((self._ended(outcome, reason), None))
+                    self._ready.put((self._ended(outcome, ""), None))
                     return
         except Exception as error:
             log.exception("writing chain %s", self.spec.digest[:12])
             self._fail(error, None)
 
-    def _flush(self, records: list[dict[str, Any]], step: int) -> list[dict[str, Any]]:
+    def _taken_records(self) -> list[dict[str, Any]]:
+        records, self._records = self._records, []
+        return records
+
+    def _flush(self, records: list[dict[str, Any]], step: int) -> None:
         if records:
             self._store.publish_progress(records, step, self.incarnation)
-        return []

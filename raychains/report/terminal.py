@@ -24,7 +24,7 @@ from raychains.planning.comparison import Arm, Comparison
 
 LINE_EVERY = 10.0
 """Seconds between lines where there is no terminal."""
-PLAIN_WIDTH = 130
+PLAIN_WIDTH = 140
 """Columns of output that goes to a file or a pipe."""
 
 

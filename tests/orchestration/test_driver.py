@@ -44,7 +44,8 @@ def test_workers_are_used_again(tmp_path: Path) -> None:
 
 def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(tmp_path: Path) -> None:
     plan = comparison(Mixture25(), chains=3, steps=800, arms=(1, 3))
-    outcome = drive(plan, tmp_path)
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary)
     assert len(list((tmp_path / "store" / "chains").iterdir())) == 3
     evaluation = Mixture25().splits()["target"]
     from raychains.store import codec
@@ -57,6 +58,9 @@ def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(tmp_pa
         view = outcome.views[(arm, 0)]
         assert view.samples == len(blocks) == n * 4  # 400 kept draws of each chain, 100 to a block
         assert (view.rows["counts"] == sum(blocks)).all() and view.rows["counts"].sum() > 0
+    told_of = {h.arm: h.chain_seconds for h in diary.of(told.ViewDone)}
+    assert told_of == {a.name: a.seconds(0, outcome.seconds) for a in plan.arms}
+    assert 0 < told_of["first-1"] < told_of["first-3"]
 
 
 def test_a_second_run_reuses_finished_chains(tmp_path: Path) -> None:
