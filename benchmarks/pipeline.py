@@ -68,7 +68,9 @@ def lost(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
     between = max(10, round(speed * every / 10) * 10)
     steps = samples * between
     parameters = sum(p.numel() for p in tasks.make("digits", hidden=hidden).build_model(seed=0, lanes=1).parameters())
-    print(f"(a) {parameters / 1e6:.1f} million parameters, {steps} steps; {samples} samples of {parameters * 4e-6:.0f} MB")
+    print(
+        f"(a) {parameters / 1e6:.1f} million parameters, {steps} steps; {samples} samples of {parameters * 4e-6:.0f} MB"
+    )
     shares = []
     for pair in range(1, pairs + 1):
         without = steps_per_second(large_chain(steps, 1, hidden))

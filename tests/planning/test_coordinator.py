@@ -123,12 +123,20 @@ class World:
             return
         slot = self.rng.choice(sorted(self.jobs))
         job = self.jobs.pop(slot)
+        self.leave_messages(slot, job)
         before = list(self.coordinator.queue)
         self.tell(c.SlotLost(slot, "the worker died"))
         if job is not None and self.coordinator.chains[job.digest].status == "waiting":
             assert list(self.coordinator.queue) == [job.digest, *before], "a lost chain goes to the head"
         else:
             assert list(self.coordinator.queue) == before
+
+    def leave_messages(self, slot: int, job: Job | None) -> None:
+        """What a worker believed dead went on to do: its messages may still come, ahead of its successor's."""
+        if job is not None:
+            at = (slot, job.digest, job.incarnation)
+            self.past += [c.Began(*at, SAMPLES, 100), c.Ended(*at, "finished"), c.Ended(*at, "failed", "late")]
+            self.past += [c.Sampled(*at, index) for index in range(SAMPLES)]
 
     def repeat_the_past(self) -> None:
         """A message of a chain's earlier incarnation, or one of a slot long gone, comes late."""
@@ -172,6 +180,7 @@ class World:
             self.tell(c.Sampled(*at, index))
         else:  # the worker dies with a durable sample undelivered
             del self.jobs[slot]
+            self.leave_messages(slot, job)
             self.tell(c.SlotLost(slot, "the worker died"))
 
 
