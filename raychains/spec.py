@@ -144,8 +144,11 @@ class ChainSpec:
 
     @property
     def gradient_evaluations(self) -> int:
-        """Per-example gradients of one lane: an epoch costs N of them, a step of a density costs one."""
-        return self.steps * self.batch_size * self.lanes
+        """Per-example gradients of all lanes: an epoch costs N of them, a step of a density costs one."""
+        most = self.steps_per_epoch * self.batch_size
+        per_epoch = min(most, self.sampler.settings.get("num_data", most))  # the last batch of an epoch may be short
+        epochs, rest = divmod(self.steps, self.steps_per_epoch)
+        return (epochs * per_epoch + rest * self.batch_size) * self.lanes
 
     def to_json(self) -> dict[str, JSON]:
         out: dict[str, JSON] = {"format": FORMAT}

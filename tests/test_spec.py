@@ -170,8 +170,10 @@ def test_a_part_does_not_follow_later_changes_of_its_settings() -> None:
 
 
 def test_gradient_evaluations_count_examples_of_every_lane() -> None:
-    assert SPEC.gradient_evaluations == 320 * 32
-    assert FULL.gradient_evaluations == 320 * 32 * 10
+    """16 batches of 32 hold 500 examples: the last one is short, and an epoch costs N."""
+    assert SPEC.gradient_evaluations == 20 * 500
+    assert FULL.gradient_evaluations == 20 * 500 * 10
+    assert dataclasses.replace(SPEC, steps=321).gradient_evaluations == 20 * 500 + 32
 
 
 def test_environment_is_json() -> None:

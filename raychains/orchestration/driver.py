@@ -12,6 +12,7 @@ import ray
 
 from raychains import tasks
 from raychains.chain import expected_samples
+from raychains.errors import RaychainsError
 from raychains.orchestration import session
 from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
 from raychains.orchestration.interrupt import Interrupt
@@ -120,6 +121,8 @@ class Driver:
         self._speed = Speed(self._specs, self._seconds)
         self._evaluated_before_last = 0.0
         self._grown = self._ticked = 0.0
+        self._stillborn = 0
+        """Workers in a row that died before they were up."""
 
     def _open(self, run_chains: bool) -> dict[str, int]:
         """Pool the finished chains' samples; the others' last incarnations, in order."""
@@ -217,9 +220,16 @@ class Driver:
             self._speed.ended(event.digest)
         elif isinstance(event, c.Began) and message.step is not None:
             self._speed.began(event.digest, message.step)
+        elif isinstance(event, c.SlotReady):
+            self._stillborn = 0
         elif isinstance(event, c.SlotLost):
-            self._grown = 0.0
             self._listener.on(told.SlotGone(slot=event.slot, reason=event.reason))
+            self._stillborn += event.slot not in self._coordinator.slots
+            if self._stillborn > self._placement.max_failures:
+                raise RaychainsError(
+                    f"{self._stillborn} workers in a row died before they were up; the last: {event.reason}"
+                )
+            self._grown = 0.0
         self._carry_out(self._coordinator.handle(event), message)
 
     def _carry_out(self, actions: list[c.Action], message: Message | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raychains.errors import RaychainsError
 from raychains.orchestration.driver import Driver, Outcome, Placement
 from raychains.planning import Comparison
 from raychains.planning import listener as told
@@ -143,3 +144,11 @@ def test_evaluation_works_while_chains_still_run(tmp_path: Path) -> None:
     plan = comparison(Paced(pause=0.002), chains=2, steps=2500, block=50)
     outcome = drive(plan, tmp_path)
     assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.5
+
+
+def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path) -> None:
+    plan = comparison(Mixture25(), chains=1, steps=100)
+    driver = Driver(plan, root(tmp_path), Placement(max_failures=1, evaluate=False), Diary())
+    driver._workers.store = "carrier-pigeon://nowhere"  # every worker fails as it starts
+    with pytest.raises(RaychainsError, match=r"2 workers in a row died before they were up.*"):
+        driver.run()
