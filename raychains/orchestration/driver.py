@@ -119,7 +119,7 @@ class Driver:
         self._views: dict[tuple[int, int], ViewResult] = {}
         self._unannounced: list[ViewResult] = []
         self._speed = Speed(self._specs, self._seconds)
-        self._evaluated_before_last = 0.0
+        self._evaluated_before_last = 0
         self._grown = self._ticked = 0.0
         self._stillborn = 0
         """Workers in a row that died before they were up."""
@@ -216,7 +216,6 @@ class Driver:
         if isinstance(event, c.Ended) and message.seconds is not None:
             if event.outcome == "finished":
                 self._seconds[event.digest] = message.seconds
-                self._evaluated_before_last = self._dispatcher.evaluated
             self._speed.ended(event.digest)
         elif isinstance(event, c.Began) and message.step is not None:
             self._speed.began(event.digest, message.step)
@@ -239,6 +238,7 @@ class Driver:
                     about = {"driver": f"{socket.gethostname()}:{os.getpid()}", "started": time.time()}
                     self._workers.start(slot, digest, incarnation, self._specs[digest].to_json(), about)
                 case c.Accept() if message is not None and message.arrived is not None:
+                    self._evaluated_before_last = self._dispatcher.evaluated
                     self._dispatcher.add(self._pool.add(message.arrived.record, message.arrived.ref))
                 case c.Recover(digest, index):
                     records = ChainStore(self._root, digest).records()
