@@ -140,8 +140,8 @@ class Dispatcher:
 
     def pump(self) -> None:
         """Give waiting jobs to evaluators that have room, starting evaluators up to their number."""
-        if self._jobs and len(self._evaluators) < self._limit:
-            self._start()
+        if (not self._evaluators and not self.idle) or (self._jobs and len(self._evaluators) < self._limit):
+            self._start()  # the first at once: its imports take seconds, like those of the chains' workers
         while self._jobs:
             evaluator = min(self._evaluators, key=lambda e: len(e.jobs))
             if len(evaluator.jobs) >= IN_FLIGHT:

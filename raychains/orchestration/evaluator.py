@@ -23,7 +23,6 @@ class EvaluationWorker:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them
         if data_root is not None:
             os.environ["RAYCHAINS_DATA"] = data_root
-        os.nice(NICENESS)
         import torch
 
         from raychains import tasks
@@ -33,6 +32,7 @@ class EvaluationWorker:
         torch.set_num_threads(1)
         self._root = Root(store)
         self._evaluation = tasks.build(TaskSpec.from_json(task)).splits()[split]
+        os.nice(NICENESS)  # after the imports: niced, they outlast a short run
         # Metrics' libraries take seconds to import: meanwhile the first samples are drawn.
         threading.Thread(target=self._evaluation.warm, daemon=True).start()
 
