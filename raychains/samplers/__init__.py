@@ -16,7 +16,7 @@ KINDS: dict[str, type[Sampler]] = {c.kind: c for c in (SGD, SGDM, SGLD, SGHMC)}
 __all__ = ["KINDS", "SGD", "SGDM", "SGHMC", "SGLD", "Sampler", "build"]
 
 
-def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int) -> Sampler:
+def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int, lanes: int = 1) -> Sampler:
     """The sampler that a spec's part describes, over ``params``; the schedule's first lr and temperature.
 
     Raises:
@@ -28,6 +28,6 @@ def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int) 
     if part.revision != kind.revision:
         raise UserError(f"sampler {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
     try:
-        return kind(params, lr=lr, temperature=temperature, seed=seed, **part.settings)
+        return kind(params, lr=lr, temperature=temperature, seed=seed, lanes=lanes, **part.settings)
     except TypeError as error:
         raise UserError(f"sampler {part.kind}: {error}") from None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from raychains.errors import UserError, require
-from raychains.schedules.base import is_number
+from raychains.sample import THETA
+from raychains.schedules.base import is_number, positive_int
 
 
 class Sampler(torch.optim.Optimizer):
@@ -28,14 +29,24 @@ class Sampler(torch.optim.Optimizer):
     revision: ClassVar[int] = 1
     """Raised by a change that alters samples."""
     gradients_per_step: ClassVar[int] = 1
-    """Gradient evaluations that one step spends."""
+    """Gradient evaluations that one step spends. Methods with two take a closure, which re-evaluates one minibatch."""
+    instead: ClassVar[str | None] = None
+    """For an optimiser, whose temperature must stay 0: the sampler that injects noise."""
 
     def __init__(
-        self, params: Any, defaults: dict[str, Any], *, num_data: int, temperature: float, seed: int | None
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        num_data: int,
+        temperature: float,
+        seed: int | None,
+        lanes: int = 1,
     ) -> None:
         ok = isinstance(num_data, int) and not isinstance(num_data, bool) and num_data >= 1
         require(ok, "num_data", num_data, "be an integer of at least 1: the number of training data, N")
-        self.num_data = num_data
+        positive_int("lanes", lanes)
+        self.num_data, self.lanes = num_data, lanes
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
         self._seed = int(torch.randint(2**62, ())) if seed is None else seed
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -52,7 +63,15 @@ class Sampler(torch.optim.Optimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a parameter group with settings out of range or parameters that cannot be sampled."""
         check_group(group)
+        if self.instead is not None and group["temperature"] != 0:
+            raise UserError(
+                f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.instead} does"
+            )
         for p in group["params"]:
+            if self.lanes > 1 and (p.ndim == 0 or p.shape[0] != self.lanes):
+                raise UserError(
+                    f"lanes must be the length of axis 0 of every parameter, got {self.lanes} for one of shape {tuple(p.shape)}"
+                )
             if p.is_complex():
                 raise UserError(
                     f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts"
@@ -96,9 +115,29 @@ class Sampler(torch.optim.Optimizer):
             )
         return p.grad
 
+    def state_of(self, p: Tensor, name: str, fill: float = 0.0) -> Tensor:
+        """``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing small is lost."""
+        state = self.state[p]
+        if name not in state:
+            state[name] = torch.full_like(p, fill, dtype=wide(p.dtype))
+        return state[name]
+
+    def noise_like(self, p: Tensor) -> Tensor:
+        """Fresh standard normal noise of ``p``'s shape, device and dtype."""
+        return torch.empty_like(p).normal_(generator=self.generator(p.device))
+
+    @classmethod
+    def variables(cls, settings: Mapping[str, Any]) -> Mapping[str, int]:
+        """How many draws of each variable one kept step yields, given a part's settings."""
+        return {THETA: 1}
+
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """The variables that this sampler draws: ``("theta", parameters in the order of the groups)``."""
-        yield "theta", [p for group in self.param_groups for p in group["params"]]
+        """The current draws, as `variables` counts them: a name and tensors in the order of the groups' parameters."""
+        yield THETA, self.parameters()
+
+    def parameters(self) -> list[Tensor]:
+        """All parameters, group by group."""
+        return [p for group in self.param_groups for p in group["params"]]
 
     def effective_noise_std(self) -> float:
         """Standard deviation of the noise that the next step injects into the first group's parameters."""
@@ -118,8 +157,12 @@ class Sampler(torch.optim.Optimizer):
                 f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
             )
         super().load_state_dict(rest)
-        for state in self.state.values():  # torch keeps the given tensors, which two samplers would then share
-            state.update({name: value.clone() for name, value in state.items() if isinstance(value, Tensor)})
+        # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would share.
+        saved = (rest["state"].get(i, {}) for group in rest["param_groups"] for i in group["params"])
+        for p, state in zip(self.parameters(), saved, strict=True):
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    self.state[p][name] = value.detach().to(p.device, copy=True)
         self._seed, self.num_data = own["seed"], own["num_data"]
         self._generators = {}
         for name, state in own["generators"].items():
@@ -135,6 +178,11 @@ def check_group(group: dict[str, Any]) -> None:
         require(is_number(group[name]) and group[name] >= 0, name, group[name], at_least_0)
     momentum = group.get("momentum", 0.0)
     require(is_number(momentum) and 0 <= momentum < 1, "momentum", momentum, "lie in [0, 1)")
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a state kept for parameters of ``dtype``: single precision at least."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from raychains.errors import UserError
 from raychains.samplers.base import Params
 from raychains.samplers.velocity import VelocitySampler
 
 
-class _Optimiser(VelocitySampler):
-    """A velocity sampler whose temperature must stay 0."""
-
-    instead: ClassVar[str]
-    """The sampler that injects noise."""
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        temperature = group["temperature"]
-        if temperature != 0:
-            raise UserError(
-                f"temperature must be 0 for {self.kind}, got {temperature!r}: it injects no noise; {self.instead} does"
-            )
-        super()._check_group(group)
-
-
-class SGD(_Optimiser):
+class SGD(VelocitySampler):
     """θ ← θ − lr·g. Has no target density; its temperature is 0 and must stay so.
 
     Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding.
@@ -36,13 +20,14 @@ class SGD(_Optimiser):
         temperature: 0, the only value allowed.
         weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
         seed: not used.
+        lanes: independent chains stacked on axis 0 of every parameter.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
     """
 
     kind: ClassVar[str] = "sgd"
-    instead: ClassVar[str] = "sgld"
+    instead: ClassVar[str | None] = "sgld"
 
     def __init__(
         self,
@@ -53,12 +38,13 @@ class SGD(_Optimiser):
         temperature: float = 0.0,
         weight_decay: float = 0.0,
         seed: int | None = None,
+        lanes: int = 1,
     ) -> None:
         defaults = {"lr": lr, "momentum": 0.0, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed)
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
 
 
-class SGDM(_Optimiser):
+class SGDM(VelocitySampler):
     """v ← m·v − lr·g;  θ ← θ + v: SGD with momentum in velocity form.
 
     Equals `torch.optim.SGD(momentum=m)` to rounding while lr is constant; when lr varies torch rescales the whole
@@ -72,13 +58,14 @@ class SGDM(_Optimiser):
         temperature: 0, the only value allowed.
         weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
         seed: not used.
+        lanes: independent chains stacked on axis 0 of every parameter.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
     """
 
     kind: ClassVar[str] = "sgdm"
-    instead: ClassVar[str] = "sghmc"
+    instead: ClassVar[str | None] = "sghmc"
 
     def __init__(
         self,
@@ -90,6 +77,7 @@ class SGDM(_Optimiser):
         temperature: float = 0.0,
         weight_decay: float = 0.0,
         seed: int | None = None,
+        lanes: int = 1,
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed)
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)

@@ -20,6 +20,7 @@ class SGLD(VelocitySampler):
         temperature: T; 1 samples the posterior, 0 is SGD.
         weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
         seed: of the noise; drawn from torch's global generator when left out.
+        lanes: independent chains stacked on axis 0 of every parameter.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
@@ -38,6 +39,7 @@ class SGLD(VelocitySampler):
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         seed: int | None = None,
+        lanes: int = 1,
     ) -> None:
         defaults = {"lr": lr, "momentum": 0.0, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed)
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)

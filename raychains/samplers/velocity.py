@@ -30,20 +30,14 @@ class VelocitySampler(Sampler):
         if momentum == 0:
             velocities: list[Tensor] = torch._foreach_mul(grads, -lr)  # type: ignore[assignment]
         else:
-            velocities = [self._velocity(p) for p in params]
+            velocities = [self.state_of(p, "velocity") for p in params]
             torch._foreach_mul_(velocities, momentum)
             torch._foreach_add_(velocities, grads, alpha=-lr)
         std = noise_std(lr=lr, momentum=momentum, temperature=group["temperature"], num_data=self.num_data)
         if std > 0:
-            noise = [torch.empty_like(p).normal_(generator=self.generator(p.device)) for p in params]
+            noise = [self.noise_like(p) for p in params]
             torch._foreach_add_(velocities, noise, alpha=std)
         torch._foreach_add_(params, velocities)
-
-    def _velocity(self, p: Tensor) -> Tensor:
-        state = self.state[p]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(p)
-        return state["velocity"]
 
     def effective_noise_std(self) -> float:
         group = self.param_groups[0]
