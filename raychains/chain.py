@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from raychains import samplers, schedules, tasks
+from raychains.draws import Block, Network
 from raychains.errors import RaychainsError, UserError
-from raychains.sample import THETA, Progress, Sample, SampleMeta
+from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
 from raychains.tasks import Task
@@ -55,15 +57,18 @@ class Chain:
             lr=self.schedule.at(1).lr,
             temperature=self.schedule.temperature,  # not step 1's: optimisers refuse a later one too
             seed=stream_seed(spec, "noise"),
+            lanes=spec.lanes,
         )
+        check_prior(self.task, spec)
         self.step = 0
         self.index = 0
-        """Index of the next sample."""
+        """Kept draws, or blocks of them, so far."""
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._dropout = torch.Generator().manual_seed(stream_seed(spec, "dropout")).get_state()
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
-        self._block = _Block(spec.block_draws, dict(self.model.named_parameters())) if spec.block_draws else None
+        self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
+        self._network = Network(spec, self.task, self.model, self.sampler) if not spec.block_draws else None
         self._order: tuple[int, Sequence[Any]] = (-1, ())
         batches = len(self._batches(0))
         if batches != spec.steps_per_epoch:
@@ -112,13 +117,28 @@ class Chain:
             group["lr"], group["temperature"] = setting.lr, setting.temperature
             for p in group["params"]:
                 p.grad = None
-        loss = self.task.backward(self.model, self._batches(epoch)[position], self._augmentation)
-        if loss is not None:
-            self._loss_sum += loss
+        batch = self._batches(epoch)[position]
+        if self.sampler.gradients_per_step == 1:
+            losses = [self._gradient(batch)]
+            self.sampler.step()
+        else:
+            parts = self.task.divide(batch, self.sampler.parts)
+            again = [_Again(self.model, self._augmentation, partial(self._gradient, part)) for part in parts]
+            self.sampler.step(again)
+            losses = [a.loss for a in again]
+        if losses[0] is not None:
+            self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
             self._loss_count += 1
-        self.sampler.step()
         self.step += 1
         return setting
+
+    def _gradient(self, batch: Any) -> Tensor | None:
+        """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone."""
+        loss = self.task.backward(self.model, batch, self._augmentation)
+        if self.task.prior is not None:
+            log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
+            (-log_density / self.task.num_data).backward()
+        return loss
 
     def _batches(self, epoch: int) -> Sequence[Any]:
         # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
@@ -137,7 +157,7 @@ class Chain:
         loss = self._mean_loss()
         events: list[Event] = []
         if block_full or network or last_block:
-            events.append(self._sample(setting, loss))
+            events += self._samples(setting, loss)
         if log:
             self._loss_sum.zero_()
             self._loss_count = 0
@@ -163,27 +183,32 @@ class Chain:
             )
         return loss
 
-    def _sample(self, setting: Setting, loss: float | None) -> Sample:
-        if self._block is None:
-            tensors, draws = {n: t.detach().to("cpu", copy=True) for n, t in self.model.state_dict().items()}, 1
-        else:
-            draws, tensors = self._block.count, self._block.take()
-        self._check_finite(tensors)
-        meta = SampleMeta(
-            digest=self.spec.digest,
-            index=self.index,
-            variable=THETA,
-            cycle=setting.cycle,
-            epoch=self._epoch,
-            step=self.step,
-            lr=setting.lr,
-            temperature=setting.temperature,
-            stage=setting.stage,
-            train_nll=loss,
-            draws=draws,
-        )
+    def _samples(self, setting: Setting, loss: float | None) -> list[Event]:
+        """One sample per draw that the sampler yields here, each with the index that its variable counts."""
+        samples: list[Event] = []
+        taken = self._block.take() if self._block is not None else self._network.take()  # type: ignore[union-attr]
+        counts: dict[str, int] = {}
+        for variable, draws, tensors in taken:
+            self._check_finite(tensors)
+            nth = counts.get(variable, 0)
+            counts[variable] = nth + 1
+            per_keep = 1 if self._block is not None else self.sampler.variables(self.spec.sampler.settings)[variable]
+            meta = SampleMeta(
+                digest=self.spec.digest,
+                index=self.index * per_keep + nth,
+                variable=variable,
+                cycle=setting.cycle,
+                epoch=self._epoch,
+                step=self.step,
+                lr=setting.lr,
+                temperature=setting.temperature,
+                stage=setting.stage,
+                train_nll=loss,
+                draws=draws,
+            )
+            samples.append(Sample(meta=meta, tensors=tensors))
         self.index += 1
-        return Sample(meta=meta, tensors=tensors)
+        return samples
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
         for name, t in tensors.items():
@@ -242,34 +267,33 @@ class Chain:
         )
 
 
-class _Block:
-    """The draws of a low-dimensional target since the last full block: per parameter [draws, lanes, dim] on the CPU."""
+class _Again:
+    """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and dropout.
 
-    def __init__(self, draws: int, parameters: dict[str, nn.Parameter]) -> None:
-        self.count = 0
-        self._draws, self._parameters = draws, parameters
-        self._buffers = {n: torch.empty(draws, *p.shape, dtype=p.dtype) for n, p in parameters.items()}
+    BatchNorm's running statistics learn from the first evaluation only.
+    """
 
-    def add(self) -> bool:
-        """Keep the current draw; whether the block is full now."""
-        for name, p in self._parameters.items():
-            self._buffers[name][self.count] = p.detach()
-        self.count += 1
-        return self.count == self._draws
+    def __init__(self, model: nn.Module, augmentation: torch.Generator, gradient: Callable[[], Tensor | None]) -> None:
+        self._model, self._augmentation, self._gradient = model, augmentation, gradient
+        self._streams: tuple[Tensor, Tensor] | None = None
+        self.loss: Tensor | None = None
+        """Of the first evaluation."""
 
-    def take(self) -> dict[str, Tensor]:
-        """The draws so far, leaving the block empty."""
-        draws = self.state()
-        self.count = 0
-        return draws
-
-    def state(self) -> dict[str, Tensor]:
-        return {n: b[: self.count].clone() for n, b in self._buffers.items()}
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        for name, draws in state.items():
-            self.count = len(draws)
-            self._buffers[name][: self.count] = draws
+    def __call__(self) -> Tensor:
+        for p in self._model.parameters():
+            p.grad = None
+        if self._streams is None:
+            self._streams = (self._augmentation.get_state(), torch.get_rng_state())
+            self.loss = self._gradient()
+            return self.loss if self.loss is not None else torch.zeros(())
+        self._augmentation.set_state(self._streams[0])
+        torch.set_rng_state(self._streams[1])
+        buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+        loss = self._gradient()
+        with torch.no_grad():
+            for name, b in self._model.named_buffers():
+                b.copy_(buffers[name])
+        return loss if loss is not None else torch.zeros(())
 
 
 def _make_deterministic() -> None:
@@ -278,7 +302,19 @@ def _make_deterministic() -> None:
     torch.backends.cudnn.benchmark = False
 
 
-def expected_samples(spec: ChainSpec) -> int:
-    """How many samples (or blocks) the whole chain yields: a pure function of its spec."""
+def check_prior(task: Task, spec: ChainSpec) -> None:
+    """The prior counts once: the task's or the sampler's weight decay."""
+    decay = spec.sampler.settings.get("weight_decay", 0.0)
+    if task.prior is not None and decay:
+        raise UserError(
+            f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"
+        )
+
+
+def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:
+    """How many samples (or blocks) of all variables, or of one, the whole chain yields: a function of its spec alone."""
     kept = schedules.build(spec.schedule).kept
-    return -(-kept // spec.block_draws) if spec.block_draws else kept
+    variables = samplers.variables(spec.sampler)
+    if spec.block_draws:
+        return -(-kept // spec.block_draws) * (len(variables) if variable is None else 1)
+    return kept * (sum(variables.values()) if variable is None else variables[variable])

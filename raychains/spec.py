@@ -19,6 +19,7 @@ from raychains.errors import UserError, require
 JSON = Any
 """A value that JSON can hold."""
 Precision = Literal["fp64", "fp32"]
+BatchNorm = Literal["keep", "reestimate", "refuse"]
 
 FORMAT = 1
 """Version of the JSON form below; a reader refuses a newer one."""
@@ -127,6 +128,9 @@ class ChainSpec:
     """Independent chains stacked on axis 0 of every parameter."""
     block_draws: int = 0
     """Draws per stored block of a low-dimensional target; 0 stores each draw by itself, as networks do."""
+    batchnorm: BatchNorm = "keep"
+    """BatchNorm's running statistics in samples: keep those of the chain, re-estimate them by a pass over the training
+    data, or refuse models that have any."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -136,6 +140,8 @@ class ChainSpec:
             value = getattr(self, name)
             require(_is_int(value) and value >= 0, name.replace("_", " "), value, "be an integer of at least 0")
         require(self.precision in ("fp64", "fp32"), "precision", self.precision, "be fp32 or fp64")
+        ok = self.batchnorm in ("keep", "reestimate", "refuse")
+        require(ok, "batchnorm", self.batchnorm, "be keep, reestimate or refuse")
 
     @property
     def digest(self) -> str:
@@ -143,8 +149,8 @@ class ChainSpec:
         return digest_of(self.to_json())
 
     @property
-    def gradient_evaluations(self) -> int:
-        """Per-example gradients of all lanes: an epoch costs N of them, a step of a density costs one."""
+    def examples(self) -> int:
+        """Examples that the steps of all lanes read: an epoch reads N of them, a step of a density one."""
         most = self.steps_per_epoch * self.batch_size
         per_epoch = min(most, self.sampler.settings.get("num_data", most))  # the last batch of an epoch may be short
         epochs, rest = divmod(self.steps, self.steps_per_epoch)

@@ -24,7 +24,7 @@ SPEC = ChainSpec(
     repeat=1,
     chain=2,
 )
-FULL = dataclasses.replace(SPEC, precision="fp64", threads=2, lanes=10, block_draws=2000)
+FULL = dataclasses.replace(SPEC, precision="fp64", threads=2, lanes=10, block_draws=2000, batchnorm="refuse")
 GOLDEN = "b1aa59eb0f26635fc9a0f899179422148896798c8eaa4dd53934712884176dc9"
 GOLDEN_FULL = "3a6a3e67ef195a698d7e86fbb015faeb154d0b3523bb846547cd44f9dc86dd11"
 
@@ -71,6 +71,7 @@ CHANGES: dict[str, Any] = {
     "threads": 4,
     "lanes": 2,
     "block_draws": 1,
+    "batchnorm": "reestimate",
 }
 
 
@@ -90,10 +91,10 @@ def test_digest_changes_with_each_entry_of_a_part(which: str, change: dict[str, 
 
 def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
-    assert optional == {"precision", "threads", "lanes", "block_draws"}
+    assert optional == {"precision", "threads", "lanes", "block_draws", "batchnorm"}
     assert not optional & SPEC.to_json().keys()
     assert optional <= FULL.to_json().keys()
-    written_out = {**SPEC.to_json(), "precision": "fp32", "threads": 1, "lanes": 1, "block_draws": 0}
+    written_out = {**SPEC.to_json(), "precision": "fp32", "threads": 1, "lanes": 1, "block_draws": 0, "batchnorm": "keep"}
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 
 
@@ -145,6 +146,7 @@ def test_a_field_of_the_wrong_kind_is_refused(change: dict[str, Any], words: tup
         *itertools.product(["steps", "steps_per_epoch", "batch_size", "threads", "lanes"], [0, -1, 1.0, True, "2"]),
         *itertools.product(["seed", "repeat", "chain", "block_draws"], [-1, 1.0, False, None]),
         ("precision", "fp16"),
+        ("batchnorm", "freeze"),
     ],
 )
 def test_wrong_value_is_refused_in_one_line_naming_the_field(field: str, value: object) -> None:
@@ -169,11 +171,11 @@ def test_a_part_does_not_follow_later_changes_of_its_settings() -> None:
         part.settings["momentum"] = 0.1  # type: ignore[index]
 
 
-def test_gradient_evaluations_count_examples_of_every_lane() -> None:
+def test_examples_are_counted_in_every_lane() -> None:
     """16 batches of 32 hold 500 examples: the last one is short, and an epoch costs N."""
-    assert SPEC.gradient_evaluations == 20 * 500
-    assert FULL.gradient_evaluations == 20 * 500 * 10
-    assert dataclasses.replace(SPEC, steps=321).gradient_evaluations == 20 * 500 + 32
+    assert SPEC.examples == 20 * 500
+    assert FULL.examples == 20 * 500 * 10
+    assert dataclasses.replace(SPEC, steps=321).examples == 20 * 500 + 32
 
 
 def test_environment_is_json() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from raychains import samplers
 from raychains.planning.comparison import Comparison
+from raychains.spec import ChainSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +45,9 @@ def budget(comparison: Comparison, finished: Collection[str] = ()) -> Budget:
     of_arms = [spec for arm in comparison.arms for group in arm.chains for spec in group]
     to_run = [digest for digest in unique if digest not in finished]
     return Budget(
-        arms=sum(s.gradient_evaluations for s in of_arms),
-        unique=sum(s.gradient_evaluations for s in unique.values()),
-        to_run=sum(unique[d].gradient_evaluations for d in to_run),
+        arms=sum(gradient_evaluations(s) for s in of_arms),
+        unique=sum(gradient_evaluations(s) for s in unique.values()),
+        to_run=sum(gradient_evaluations(unique[d]) for d in to_run),
         arms_length=sum(lengths[s.digest] for s in of_arms),
         unique_length=sum(lengths[d] for d in unique),
         to_run_length=sum(lengths[d] for d in to_run),
@@ -53,3 +55,8 @@ def budget(comparison: Comparison, finished: Collection[str] = ()) -> Budget:
         unique_chains=len(unique),
         chains_to_run=len(to_run),
     )
+
+
+def gradient_evaluations(spec: ChainSpec) -> int:
+    """Per-example gradients of one chain: a method with two gradients per step, as SAM, takes two of each example."""
+    return spec.examples * samplers.KINDS[spec.sampler.kind].gradients_per_step

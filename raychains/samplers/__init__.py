@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from raychains.errors import UserError, unknown_name
@@ -31,3 +32,14 @@ def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int, 
         return kind(params, lr=lr, temperature=temperature, seed=seed, lanes=lanes, **part.settings)
     except TypeError as error:
         raise UserError(f"sampler {part.kind}: {error}") from None
+
+
+def variables(part: Part) -> Mapping[str, int]:
+    """How many draws of each variable one kept step of a spec's sampler yields.
+
+    Raises:
+        UserError: an unknown kind.
+    """
+    if part.kind not in KINDS:
+        raise unknown_name("sampler", part.kind, KINDS)
+    return KINDS[part.kind].variables(part.settings)

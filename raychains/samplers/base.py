@@ -30,6 +30,10 @@ class Sampler(torch.optim.Optimizer):
     """Raised by a change that alters samples."""
     gradients_per_step: ClassVar[int] = 1
     """Gradient evaluations that one step spends. Methods with two take a closure, which re-evaluates one minibatch."""
+    parts: int = 1
+    """Sub-batches that a step's minibatch is divided into, each with a closure of its own."""
+    statistics_fit: ClassVar[bool] = True
+    """Whether draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
     instead: ClassVar[str | None] = None
     """For an optimiser, whose temperature must stay 0: the sampler that injects noise."""
 

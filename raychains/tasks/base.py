@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from raychains.errors import UserError
 from raychains.evaluation.base import Evaluation
 from raychains.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from raychains.priors import Prior
 
 
 class Task(ABC):
@@ -23,6 +27,8 @@ class Task(ABC):
     supports_lanes: ClassVar[bool] = False
     """Whether independent chains can be stacked on axis 0 of every parameter."""
 
+    prior: Prior | None = None
+    """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
     num_data: int
     """N; 1 for a density given in closed form."""
     fingerprint: str
@@ -56,6 +62,23 @@ class Task(ABC):
         ``generator`` is the stream for randomness in the data (augmentation, artificial gradient noise). Densities
         return None: their potential is nobody's loss.
         """
+
+    def divide(self, batch: Any, parts: int) -> Sequence[Any]:
+        """At most ``parts`` sub-batches of one batch, of nearly equal length, for methods that take gradients of each.
+
+        A density's batch is None and each part the whole. Batches that are no index tensors need an own version.
+        """
+        if batch is None:
+            return [None] * parts
+        return batch.tensor_split(min(parts, len(batch)))
+
+    def inputs(self, batch: Any) -> Tensor:
+        """What the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
+
+        Raises:
+            UserError: the task does not say.
+        """
+        raise UserError(f"batchnorm must be keep or refuse for task {type(self).__name__}, which defines no inputs()")
 
     @abstractmethod
     def to(self, device: torch.device) -> None:

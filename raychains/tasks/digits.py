@@ -56,10 +56,13 @@ class Digits(Task):
         return EpochOrder(self.num_data, batch_size, seed)
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        x = self._x[batch].to(next(model.parameters()).dtype)
+        x = self.inputs(batch).to(next(model.parameters()).dtype)
         loss = F.cross_entropy(model(x), self._y[batch])
         loss.backward()
         return loss.detach()
+
+    def inputs(self, batch: Any) -> Tensor:
+        return self._x[batch]
 
     def to(self, device: torch.device) -> None:
         self._x, self._y = self._x.to(device), self._y.to(device)
