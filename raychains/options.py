@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Integer = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
+Settings = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], arg(metavar="NAME …", help_behavior_hint="")]
 
 
@@ -63,14 +64,28 @@ class Sampling(Common):
     """Steps between kept samples; default an epoch (1 for densities)."""
     lr: Number = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD."""
+    final_lr: Number = None
+    """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
+    burn_in: Integer = None
+    """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
+    temperature_ramp: Number = None
+    """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
     momentum: Number = None
-    """Momentum m in [0, 1) of sghmc and sgdm; the friction is 1 − m."""
+    """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
     temperature: Number = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
     weight_decay: Number = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     batch_size: Integer = None
     """Examples per gradient step."""
+    batchnorm: Text = None
+    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, or refuse."""
+    sampler_settings: Settings = ()
+    """Further settings of the samplers, e.g. eta=4e-4 update=gibbs; docs/samplers.md lists them."""
+    schedule_settings: Settings = ()
+    """Further settings of the schedules, e.g. sample_below=.01 or milestones=[.5,.75]."""
+    task_settings: Settings = ()
+    """Settings of the task, e.g. correlation=.5 for gaussian."""
     seed: int = 0
     """Seed of all random streams."""
     repeats: Integer = None
@@ -85,15 +100,16 @@ class Run(Sampling):
 
     Writes samples, an evaluation and a report to STORE/runs/NAME.
 
-    Example: raychains run --task digits --sampler sghmc --schedule cyclical --chains 2 --epochs 80
+    Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
 
     task: str = "digits"
-    """What is sampled: digits, mixture25."""
-    sampler: str = "sghmc"
-    """Update rule: sgd, sgdm, sgld, sghmc."""
-    schedule: str = "cyclical"
-    """Step size: cyclical or decreasing."""
+    """What is sampled: digits, mixture25, gaussian, two-modes, linear-regression."""
+    sampler: str = "csghmc"
+    """Method: sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd
+    entropy-sgld sam bsam. The name gives update rule, schedule and the paper's settings."""
+    schedule: Text = None
+    """Step size: cyclical, decreasing, constant, linear, exponential or step; default the method's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +123,10 @@ class Compare(Sampling):
     """
 
     task: str = "digits"
-    """What is sampled: digits, mixture25."""
+    """What is sampled: digits, mixture25, gaussian, two-modes, linear-regression."""
     sampler: Names = ()
-    """Update rules to compare, one or more of sgd, sgdm, sgld, sghmc; default the task's."""
+    """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only
+    that schedule's arms."""
     schedule: Names = ("cyclical", "decreasing")
     """Schedules whose arms are compared; default both, cyclical and decreasing."""
 

@@ -11,7 +11,7 @@ from raychains.options import Compare, Run, Sampling
 from raychains.planning import Arm, Comparison
 from raychains.tasks import Task
 
-NAMES = {"sgd": "SGD", "sgdm": "SGDM", "sgld": "SGLD", "sghmc": "SGHMC"}
+NAMES = {name: method.label for name, method in methods.METHODS.items()}
 
 PUBLISHED_TABLE4: Mapping[tuple[str, str, bool], str] = {
     ("sgld", "decreasing", False): "1.8 ± 0.13",
@@ -61,11 +61,23 @@ def compare(options: Compare) -> Planned:
     chosen = options.sampler or methods.defaults(options.task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
-    methods.check_used(options, chosen)
+    methods.check_used(options, chosen, options.schedule)
     for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
         methods.resolve(options, task=task, name=options.task, sampler=chosen[0], schedule=schedule)
-    columns = [c for c in (TABLE4 if task.low_dimensional else TABLE2) if c.schedule in options.schedule]
-    return _plan(options, options.task, task, [(sampler, c) for sampler in chosen for c in columns])
+    table = TABLE4 if task.low_dimensional else TABLE2
+    wanted = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
+    return _plan(options, options.task, task, wanted)
+
+
+def _schedules(sampler: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    method = methods.named(sampler)
+    return (method.schedule,) if method.fixed else given
+
+
+def _columns(table: Iterable[_Column], schedules: tuple[str, ...]) -> list[_Column]:
+    """The table's columns under the wanted schedules; one that the table lacks has a parallel column."""
+    known = [c for c in table if c.schedule in schedules]
+    return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
 
 
 def run(options: Run) -> Planned:
@@ -75,8 +87,12 @@ def run(options: Run) -> Planned:
         UserError: a setting out of range.
     """
     task = methods.make_task(options, options.task)
-    methods.check_used(options, [options.sampler])
-    return _plan(options, options.task, task, [(options.sampler, _Column(options.schedule, True))])
+    method = methods.named(options.sampler)
+    methods.check_used(options, [options.sampler], [options.schedule])
+    if method.fixed and options.schedule not in (None, method.schedule):
+        raise UserError(f"schedule must be {method.schedule} for {options.sampler}, got {options.schedule!r}")
+    column = _Column(options.schedule if options.schedule is not None else method.schedule, True)
+    return _plan(options, options.task, task, [(options.sampler, column)])
 
 
 def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, _Column]]) -> Planned:
@@ -91,18 +107,19 @@ def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, 
             options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
         notes += [f"warning: {w}" for w in method.schedule.warnings()]
-        if not column.halve and sampler not in methods.NOISE_FREE:
+        if not column.halve and not methods.noise_free(sampler):
             notes.append(method.noise())
         chains = options.chains if column.parallel else 1
-        label = f"{'c' if column.schedule == 'cyclical' else ''}{NAMES[sampler]}, {chains} chain{'s' * (chains > 1)}"
+        label = f"{methods.label(sampler, column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        family = sampler if sampler.startswith("snapshot") else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
         as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
-        value = PUBLISHED_TABLE4.get((sampler, column.schedule, column.parallel)) if as_published else None
+        value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
         arms.append(
             Arm(
-                name=f"{sampler}-{column.schedule}-{chains}x{method.length}",
+                name=f"{family}-{column.schedule}-{chains}x{method.length}",
                 label=f"{label}, E/2" if column.halve else label,
-                sampler=sampler,
+                sampler=family,
                 schedule=column.schedule,
                 chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(repeats // lanes)),
                 length=method.length,

@@ -16,6 +16,7 @@ from raychains.errors import RaychainsError
 from raychains.orchestration.evaluator import EvaluationWorker
 from raychains.orchestration.pool import Pooled, SamplePool
 from raychains.planning.comparison import Comparison
+from raychains.sample import THETA
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,9 @@ class Dispatcher:
         self._pool, self._shards, self._limit = pool, shards, evaluators
         self._arguments = (store, comparison.task_spec.to_json(), split, data_root)
         specs = comparison.chains()
-        expected = {digest: expected_samples(spec) for digest, spec in specs.items()}
+        # A density's predictive would be a law of θ and θₐ mixed; a network's averages the predictions of both.
+        self._variable = THETA if any(spec.block_draws for spec in specs.values()) else None
+        expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
         self._views = [
             _View(ViewKey(a, g), [s.digest for s in group], sum(expected[s.digest] for s in group))
             for a, arm in enumerate(comparison.arms)
@@ -108,14 +111,16 @@ class Dispatcher:
         self._seen: set[Key] = set()
         self.evaluated = 0
         self.expected = sum(expected.values())
-        """Samples of all chains."""
+        """Samples of all chains that are evaluated."""
 
     # What the run tells
 
     def add(self, pooled: Pooled) -> None:
-        """A sample is in the pool: predict it, unless that was done."""
+        """A sample is in the pool: predict it, unless that was done or it is not evaluated."""
         key = _key(pooled)
-        if key not in self._seen:
+        if self._variable not in (None, pooled.record.meta.variable):
+            pooled.ref = None  # its durable copy is enough
+        elif key not in self._seen:
             self._seen.add(key)
             self._jobs.append(_Job(pooled))
 
@@ -185,7 +190,7 @@ class Dispatcher:
             call = evaluator.actor.predict.options(num_returns=1 + self._shards)
             done, *self._blocks[_key(job.what)] = call.remote(record.meta.digest, record.file, job.what.ref)
         else:
-            blocks = [self._blocks[_key(p)] for p in self._pool.select(job.what.chains)]
+            blocks = [self._blocks[_key(p)] for p in self._selected(job.what)]
             parts = [evaluator.actor.reduce.remote(shard, *[b[shard] for b in blocks]) for shard in range(self._shards)]
             done = evaluator.actor.summarise.remote(*parts)
         evaluator.jobs[done] = job
@@ -200,7 +205,10 @@ class Dispatcher:
         view = job.what
         view.done = True
         self._forget_blocks()
-        return ViewResult(key=view.key, samples=len(self._pool.select(view.chains)), **found)
+        return ViewResult(key=view.key, samples=len(self._selected(view)), **found)
+
+    def _selected(self, view: _View) -> list[Pooled]:
+        return self._pool.select(view.chains, variable=self._variable)
 
     def _count(self, digest: str) -> None:
         for view in self._views:

@@ -155,7 +155,7 @@ class Driver:
         finally:
             self._workers.close()
             self._dispatcher.close()
-        before = self._evaluated_before_last / max(1, len(self._pool))
+        before = self._evaluated_before_last / max(1, self._dispatcher.expected)
         return Outcome(
             views=self._views,
             seconds=self._seconds,

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raychains.evaluation.base import Metric
+from raychains.planning import gradient_evaluations
 from raychains.planning import listener as told
 from raychains.planning.comparison import Arm, Comparison
 
@@ -100,10 +101,14 @@ class Terminal:
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
         table = Table(box=box.SIMPLE, title=f"{comparison.task}: the plan", title_justify="left")
-        for name in ("arm", "repeats", "chains", f"{unit} per chain/total"):
+        for name in ("arm", "repeats", "chains", f"{unit} per chain/total", "steps per chain", "gradient evaluations"):
             table.add_column(name, justify="left" if name == "arm" else "right")
         for arm in comparison.arms:
-            table.add_row(arm.label, str(arm.repeats), str(len(arm.chains[0]) * len(arm.chains)), arm.cost)
+            specs = [spec for group in arm.chains for spec in group]
+            gradients = sum(gradient_evaluations(spec) for spec in specs)
+            table.add_row(
+                arm.label, str(arm.repeats), str(len(specs)), arm.cost, f"{specs[0].steps:,}", f"{gradients:,}"
+            )
         self._console.print(table)
         self._say(
             f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} of "

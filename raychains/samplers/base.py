@@ -32,6 +32,8 @@ class Sampler(torch.optim.Optimizer):
     """Gradient evaluations that one step spends. Methods with two take a closure, which re-evaluates one minibatch."""
     parts: int = 1
     """Sub-batches that a step's minibatch is divided into, each with a closure of its own."""
+    later: ClassVar[Mapping[str, Any]] = {}
+    """Settings that were added later, with the value that means "as before" and is left out of specs."""
     statistics_fit: ClassVar[bool] = True
     """Whether draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
     instead: ClassVar[str | None] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from raychains.errors import UserError, unknown_name
 from raychains.spec import TaskSpec
@@ -22,9 +23,19 @@ def make(name: str, **settings: object) -> Task:
     Raises:
         UserError: an unknown name, or settings that the task refuses.
     """
+    kind_of(name)
+    return _construct(NAMES[name], settings)
+
+
+def kind_of(name: str) -> type[Task]:
+    """The class behind a short name.
+
+    Raises:
+        UserError: an unknown name.
+    """
     if name not in NAMES:
         raise unknown_name("task", name, NAMES)
-    return _construct(NAMES[name], settings)
+    return _class(NAMES[name])
 
 
 def build(spec: TaskSpec) -> Task:
@@ -44,7 +55,7 @@ def build(spec: TaskSpec) -> Task:
     return task
 
 
-def _construct(path: str, settings: dict[str, object]) -> Task:
+def _class(path: str) -> type[Task]:
     module, _, name = path.partition(":")
     try:
         kind = getattr(importlib.import_module(module), name)
@@ -52,8 +63,12 @@ def _construct(path: str, settings: dict[str, object]) -> Task:
         raise UserError(f"task must be an import path 'module:Class', got {path!r}: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, Task)):
         raise UserError(f"task must name a subclass of raychains.tasks.Task, got {path!r}")
+    return kind
+
+
+def _construct(path: str, settings: dict[str, object]) -> Task:
+    kind: Any = _class(path)
     try:
-        task = kind(**settings)
+        return kind(**settings)
     except TypeError as error:
         raise UserError(f"task {path}: {error}") from None
-    return task

@@ -27,6 +27,8 @@ class Task(ABC):
     supports_lanes: ClassVar[bool] = False
     """Whether independent chains can be stacked on axis 0 of every parameter."""
 
+    minibatch: int = 1
+    """Examples that one step reads, of a low-dimensional task that draws them itself."""
     prior: Prior | None = None
     """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
     num_data: int

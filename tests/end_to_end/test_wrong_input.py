@@ -46,7 +46,7 @@ CASES = [
     (["compare", "stray"], "compare takes no argument 'stray'"),
     (
         ["run", "--sampler", "sgld", "--momentum", "0.9"],
-        "momentum must be left out for sgld, got 0.9: sgdm and sghmc have it",
+        "momentum must be left out for sgld, got 0.9: sgdm, sghmc",
     ),
     (["run", "--sampler", "sgd", "--temperature", "1"], "temperature must be 0 for sgd"),
     (["evaluate", "nowhere"], "run must be a path of the form STORE/runs/NAME"),

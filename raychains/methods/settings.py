@@ -1,0 +1,62 @@
+"""Settings that only some samplers, schedules or tasks have, given as NAME=VALUE: read, and checked against who has them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from raychains.errors import UserError, unknown_name
+from raychains.schedules.base import is_number
+
+ELSEWHERE = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
+"""Arguments that options of their own carry."""
+
+
+def read(field: str, given: Iterable[str]) -> dict[str, Any]:
+    """``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON, or text where they are not.
+
+    Raises:
+        UserError: an entry without ``=`` or a name given twice.
+    """
+    found: dict[str, Any] = {}
+    for entry in given:
+        name, equals, text = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or name in found:
+            raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def names_of(kind: Callable[..., Any]) -> list[str]:
+    """The settings that a sampler, schedule or task class takes, in its own order."""
+    return [name for name in inspect.signature(kind).parameters if name not in ELSEWHERE]
+
+
+def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[..., Any]]) -> None:
+    """Refuse a setting that none of ``kinds`` has.
+
+    Raises:
+        UserError: an unknown name; the line tells the known ones.
+    """
+    known = list(dict.fromkeys(name for kind in kinds for name in names_of(kind)))
+    for name in given:
+        if name not in known:
+            raise unknown_name(field, name, known)
+
+
+def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
+    """Those of the given settings that ``kind`` has."""
+    mine = names_of(kind)
+    return {name: as_float(kind, name, value) for name, value in given.items() if name in mine}
+
+
+def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:
+    """1 and 1.0 are one setting and must have one digest: an int for a number that may be broken is that number."""
+    annotation = str(inspect.signature(kind).parameters[name].annotation)
+    return float(value) if "float" in annotation and isinstance(value, int) and is_number(value) else value
