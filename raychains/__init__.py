@@ -17,24 +17,42 @@ if TYPE_CHECKING:
     from raychains.chain import Chain
     from raychains.errors import RaychainsError, UserError
     from raychains.options import Compare, Run
-    from raychains.samplers import SGD, SGDM, SGHMC, SGLD
-    from raychains.schedules import Cyclical, Decreasing
+    from raychains.samplers import (
+        ATMC,
+        BSAM,
+        PSGLD,
+        SAM,
+        SGD,
+        SGDM,
+        SGHMC,
+        SGLD,
+        SGNHT,
+        EntropyMCMC,
+        EntropySGD,
+        EntropySGLD,
+    )
+    from raychains.schedules import Constant, Cyclical, Decreasing, Exponential, Linear, Step
+    from raychains.schedules.adapter import ScheduleLR
     from raychains.spec import ChainSpec
     from raychains.tasks import Task
     from raychains.tasks import make as make_task
 
+_SAMPLERS = (
+    "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "EntropyMCMC", "EntropySGD", "EntropySGLD",
+)  # fmt: skip
+_SCHEDULES = ("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "Step")
 _HOME = {
     "Result": "api", "compare": "api", "evaluate": "api", "load": "api", "draw_report": "api", "run": "api",
     "Chain": "chain", "RaychainsError": "errors", "UserError": "errors", "Compare": "options", "Run": "options",
-    "SGD": "samplers", "SGDM": "samplers", "SGHMC": "samplers", "SGLD": "samplers",
-    "Cyclical": "schedules", "Decreasing": "schedules", "ChainSpec": "spec", "Task": "tasks", "make_task": "tasks",
+    **dict.fromkeys(_SAMPLERS, "samplers"), **dict.fromkeys(_SCHEDULES, "schedules"), "ScheduleLR": "schedules.adapter",
+    "ChainSpec": "spec", "Task": "tasks", "make_task": "tasks",
 }  # fmt: skip
 _NAMED = {"make_task": "make"}
 
 __all__ = [
-    "SGD", "SGDM", "SGHMC", "SGLD", "Chain", "ChainSpec", "Compare", "Cyclical", "Decreasing", "RaychainsError", "Result",
-    "Run", "Task", "UserError", "compare", "draw_report", "evaluate", "load",
-    "make_task", "run",
+    "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Chain", "ChainSpec", "Compare", "Constant",
+    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "RaychainsError", "Result",
+    "Run", "ScheduleLR", "Step", "Task", "UserError", "compare", "draw_report", "evaluate", "load", "make_task", "run",
 ]  # fmt: skip
 
 

@@ -305,6 +305,8 @@ def _make_deterministic() -> None:
 def check_prior(task: Task, spec: ChainSpec) -> None:
     """The prior counts once: the task's or the sampler's weight decay."""
     decay = spec.sampler.settings.get("weight_decay", 0.0)
+    if task.prior is not None and spec.lanes > 1:
+        raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
     if task.prior is not None and decay:
         raise UserError(
             f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"

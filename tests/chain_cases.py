@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raychains import tasks
+from raychains import samplers, tasks
 from raychains.chain import Chain, Event
 from raychains.sample import Sample, tensors_sha256
 from raychains.schedules import Cyclical
@@ -31,6 +31,14 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "sgdm": {"momentum": 0.9},
     "sgld": {},
     "sghmc": {"momentum": 0.9},
+    "psgld": {"freeze_preconditioner_after": 15},
+    "sgnht": {"momentum": 0.9, "thermostat": "scalar"},
+    "atmc": {"momentum": 0.9, "speed_limit": 2.0},
+    "emcmc": {"eta": 0.5, "momentum": 0.5},
+    "entropy-sgd": {"inner_steps": 5},
+    "entropy-sgld": {"inner_steps": 5},
+    "sam": {"momentum": 0.9},
+    "bsam": {"prediction_samples": 2, "m_sharpness": 3},
 }
 HALF = 12
 """Steps after which a chain is cut: in the middle of an epoch, a log interval and a block."""
@@ -48,7 +56,7 @@ def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
         exploration=0.25,
         samples_per_cycle=3 if network else None,
         thinning=2 if network else 1,
-        temperature=0.0 if sampler in ("sgd", "sgdm") else 1.0,
+        temperature=0.0 if samplers.KINDS[sampler].instead is not None else 1.0,
     )
     decay = {"weight_decay": 1e-3} if network else {}
     fields: dict[str, Any] = {
@@ -64,6 +72,8 @@ def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
         "lanes": 1 if network else 3,
         "block_draws": 0 if network else 5,
     }
+    if not samplers.KINDS[sampler].statistics_fit:
+        fields["batchnorm"] = "reestimate"
     return ChainSpec(**{**fields, **change})
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from raychains.errors import UserError, unknown_name
 from raychains.schedules.base import is_number
+from raychains.tasks import Task
 
 ELSEWHERE = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
-"""Arguments that options of their own carry."""
+"""Arguments of samplers and schedules that options of their own carry."""
 
 
 def read(field: str, given: Iterable[str]) -> dict[str, Any]:
-    """``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON, or text where they are not.
+    """``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or numbers, else text.
 
     Raises:
         UserError: an entry without ``=`` or a name given twice.
@@ -26,16 +27,23 @@ def read(field: str, given: Iterable[str]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals or not name or name in found:
             raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
+        found[name] = _value(text)
     return found
+
+
+def _value(text: str) -> Any:
+    for reader in (json.loads, float):  # float knows .5, which JSON does not
+        try:
+            return reader(text)
+        except ValueError:
+            continue
+    return text
 
 
 def names_of(kind: Callable[..., Any]) -> list[str]:
     """The settings that a sampler, schedule or task class takes, in its own order."""
-    return [name for name in inspect.signature(kind).parameters if name not in ELSEWHERE]
+    elsewhere = set() if isinstance(kind, type) and issubclass(kind, Task) else ELSEWHERE
+    return [name for name in inspect.signature(kind).parameters if name not in elsewhere]
 
 
 def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[..., Any]]) -> None:

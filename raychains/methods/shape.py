@@ -14,6 +14,7 @@ from raychains.methods.defaults import Defaults
 from raychains.methods.names import Named
 from raychains.options import Sampling
 from raychains.schedules import Cyclical, Decreasing, Schedule
+from raychains.schedules.straight import Straight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def make_schedule(
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
     if kind == "cyclical":
         return _cyclical(options, base, own, lengths, {**common, "lr": lr, **given})
-    return _flat(kind, options, base, lengths, lr, common, given)
+    return _straight(kind, options, base, lengths, lr, common, given)
 
 
 def _cyclical(options: Sampling, base: Defaults, own: Any, lengths: Lengths, fields: dict[str, Any]) -> Cyclical:
@@ -70,7 +71,7 @@ def _cyclical(options: Sampling, base: Defaults, own: Any, lengths: Lengths, fie
     return made
 
 
-def _flat(
+def _straight(
     kind: str,
     options: Sampling,
     base: Defaults,
@@ -79,35 +80,33 @@ def _flat(
     common: dict[str, Any],
     given: dict[str, Any],
 ) -> Schedule:
-    """Without cycles: the task's share without noise and its number of samples, in any shape."""
+    """Without cycles: the task's share without noise and its number of samples, whatever the shape of the step size."""
     how = base.decreasing
-    fields = dict(common)
-    noise_from = how.get("noise_from", 0.0)
+    fields = {"noise_from": how.get("noise_from", 0.0), **common}
     if options.burn_in is not None:
-        noise_from = _burn_in(options.burn_in, lengths) / lengths.steps
-    fields["noise_from"] = noise_from
-    if "epochs_per_sample" in how:
-        room = math.ceil((lengths.steps - math.ceil(noise_from * lengths.steps - 1e-9)) / fields["thinning"])
-        wanted = round(lengths.length / lengths.gradients / how["epochs_per_sample"])
-        fields["samples"] = max(1, min(room, wanted))
-    if kind == "decreasing":
-        if "a" in given:
-            return Decreasing(**{"b": 0.0, "gamma": how["gamma"], **fields, **given})
-        if "decay" not in how:
-            return Decreasing(**{"a": lr, "b": 0.0, "gamma": how["gamma"], **fields, **given})
-        return Decreasing.between(
-            **{"lr": lr, "final_lr": _final(options, lr, lr / how["decay"]), "gamma": how["gamma"], **fields, **given}
-        )
-    fields["lr"] = lr
-    if kind in ("linear", "exponential"):
-        fields["final_lr"] = _final(options, lr, lr / 100)
-    if kind == "step":
-        fields["milestones"], fields["factor"] = (0.5, 0.75), 0.1
+        fields["noise_from"] = Straight.noise_from_steps(_burn_in(options.burn_in, lengths), steps=lengths.steps)
     made: Any = schedules.KINDS[kind]
-    return made(**{**fields, **given})
+    if kind == "decreasing":
+        fields["gamma"] = how["gamma"]
+        if "decay" in how and "a" not in given:
+            fields |= {"lr": lr, "final_lr": _final(options, lr / how["decay"])}
+            made = Decreasing.between
+        else:
+            fields |= {"a": lr, "b": 0.0}
+    else:
+        fields["lr"] = lr
+    if kind in ("linear", "exponential"):
+        fields["final_lr"] = _final(options, lr / 100)
+    if kind == "step":
+        fields |= {"milestones": (0.5, 0.75), "factor": 0.1}
+    schedule = made(**{**fields, **given})
+    if "epochs_per_sample" in how and schedule.samples is None:
+        wanted = round(lengths.length / lengths.gradients / how["epochs_per_sample"])
+        schedule = dataclasses.replace(schedule, samples=max(1, min(schedule.room, wanted)))
+    return schedule
 
 
-def _final(options: Sampling, lr: float, default: float) -> float:
+def _final(options: Sampling, default: float) -> float:
     return default if options.final_lr is None else options.final_lr
 
 

@@ -1,5 +1,57 @@
-"""Networks. A model that changes what it computes raises its `revision`."""
+"""Networks, built by name. A model that changes what it computes raises its `revision`."""
 
-from raychains.models.mlp import MLP
+from __future__ import annotations
 
-__all__ = ["MLP"]
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from raychains.errors import UserError, unknown_name
+from raychains.models import imagenet
+from raychains.models.cnn import LeNet
+from raychains.models.mlp import MLP, three_layer
+from raychains.models.resnet import ResNet18
+from raychains.models.resnet_plus import ResNetPlus
+
+NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
+    "mlp": (MLP, MLP.revision),
+    "mlp3": (three_layer, MLP.revision),
+    "lenet": (LeNet, LeNet.revision),
+    "resnet18": (ResNet18, ResNet18.revision),
+    "resnet_plus": (ResNetPlus, ResNetPlus.revision),
+    "resnet50": (imagenet.resnet50, imagenet.REVISION),
+}
+"""What each name builds, and its revision."""
+
+__all__ = ["MLP", "NAMES", "LeNet", "ResNet18", "ResNetPlus", "build", "revision"]
+
+
+def build(name: str, **settings: Any) -> nn.Module:
+    """A freshly initialised network of `NAMES`, from torch's global generator.
+
+    Raises:
+        UserError: an unknown name, or settings that the network lacks, misses or refuses.
+    """
+    builder, _ = _entry(name)
+    try:
+        inspect.signature(builder).bind(**settings)
+    except TypeError as error:
+        raise UserError(f"model {name}: {error}") from None
+    return builder(**settings)
+
+
+def revision(name: str) -> int:
+    """The revision of a network of `NAMES`: part of what determines a chain's samples.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    return _entry(name)[1]
+
+
+def _entry(name: str) -> tuple[Callable[..., nn.Module], int]:
+    if name not in NAMES:
+        raise unknown_name("model", name, NAMES)
+    return NAMES[name]

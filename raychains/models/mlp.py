@@ -7,14 +7,33 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from raychains.errors import require
+from raychains.schedules.base import positive_int
+
 
 class MLP(nn.Module):
-    """Fully connected ReLU network from [n, inputs] to logits [n, outputs]."""
+    """Fully connected ReLU network from [n, inputs] (or [n, …] of as many values) to logits [n, outputs].
+
+    Args:
+        inputs: values per example.
+        hidden: widths of the hidden layers; with none it is a linear model.
+        outputs: number of logits.
+
+    Raises:
+        UserError: a width that is not an integer of at least 1.
+
+    Source: cSG-MCMC §5.3 samples a "three-layer MLP" on MNIST and gives no widths: see `three_layer`.
+    """
 
     revision = 1
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
         super().__init__()
+        positive_int("inputs", inputs)
+        positive_int("outputs", outputs)
+        require(isinstance(hidden, list | tuple), "hidden", hidden, "be a list of integers: the hidden layers' widths")
+        for width in hidden:
+            positive_int("hidden", width)
         widths = [inputs, *hidden, outputs]
         layers: list[nn.Module] = []
         for i, (a, b) in enumerate(pairwise(widths)):
@@ -23,3 +42,13 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x.flatten(1))
+
+
+def three_layer(inputs: int = 784, width: int = 200, outputs: int = 10) -> MLP:
+    """The three-layer MLP for MNIST: three linear layers, i.e. two hidden ones.
+
+    The paper says no more than "three-layer", so the width is ours.
+
+    Source: cSG-MCMC §5.3.
+    """
+    return MLP(inputs, (width, width), outputs)

@@ -6,15 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from raychains.errors import UserError, unknown_name
+from raychains.samplers.atmc import ATMC
 from raychains.samplers.base import Sampler
+from raychains.samplers.bsam import BSAM
+from raychains.samplers.emcmc import EntropyMCMC
+from raychains.samplers.entropy_sgd import EntropySGD, EntropySGLD
+from raychains.samplers.psgld import PSGLD
+from raychains.samplers.sam import SAM
 from raychains.samplers.sgd import SGD, SGDM
 from raychains.samplers.sghmc import SGHMC
 from raychains.samplers.sgld import SGLD
+from raychains.samplers.sgnht import SGNHT
 from raychains.spec import Part
 
-KINDS: dict[str, type[Sampler]] = {c.kind: c for c in (SGD, SGDM, SGLD, SGHMC)}
+KINDS: dict[str, type[Sampler]] = {
+    c.kind: c for c in (SGD, SGDM, SGLD, SGHMC, PSGLD, SGNHT, ATMC, EntropyMCMC, EntropySGD, EntropySGLD, SAM, BSAM)
+}
 
-__all__ = ["KINDS", "SGD", "SGDM", "SGHMC", "SGLD", "Sampler", "build"]
+__all__ = [
+    "ATMC", "BSAM", "KINDS", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "EntropyMCMC", "EntropySGD",
+    "EntropySGLD", "Sampler", "build", "variables",
+]  # fmt: skip
 
 
 def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int, lanes: int = 1) -> Sampler:

@@ -9,9 +9,12 @@ from raychains.samplers.velocity import VelocitySampler
 
 
 class SGD(VelocitySampler):
-    """θ ← θ − lr·g. Has no target density; its temperature is 0 and must stay so.
+    """θ ← θ − lr·g.
 
-    Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding.
+    Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding. Under a cyclical step size, one sample at each cycle's
+    end, it is Snapshot-SGD.
+
+    Target: none; an optimiser.
 
     Args:
         params: parameters or parameter groups, as for any torch optimizer.
@@ -24,6 +27,8 @@ class SGD(VelocitySampler):
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
+
+    Source: the baseline of cSG-MCMC (ICLR 2020); Snapshot ensembles: Huang et al. 2017, https://arxiv.org/abs/1704.00109.
     """
 
     kind: ClassVar[str] = "sgd"
@@ -48,7 +53,9 @@ class SGDM(VelocitySampler):
     """v ← m·v − lr·g;  θ ← θ + v: SGD with momentum in velocity form.
 
     Equals `torch.optim.SGD(momentum=m)` to rounding while lr is constant; when lr varies torch rescales the whole
-    accumulated velocity and this form, the papers', does not.
+    accumulated velocity and this form, the papers', does not. Under a cyclical step size it is Snapshot-SGDM.
+
+    Target: none; an optimiser.
 
     Args:
         params: parameters or parameter groups, as for any torch optimizer.
@@ -62,6 +69,8 @@ class SGDM(VelocitySampler):
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
+
+    Source: the baseline of cSG-MCMC (ICLR 2020), velocity form as in its authors' code.
     """
 
     kind: ClassVar[str] = "sgdm"

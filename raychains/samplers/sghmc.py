@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from raychains.errors import require
 from raychains.samplers.base import Params
 from raychains.samplers.velocity import VelocitySampler
+from raychains.schedules.base import is_number
 
 
 class SGHMC(VelocitySampler):
@@ -19,6 +22,7 @@ class SGHMC(VelocitySampler):
         lr: step size on the mean-loss scale.
         momentum: m in [0, 1); 0 is SGLD, bit for bit.
         num_data: N, the number of training data.
+        noise_estimate: γ̂ in [0, 1 − momentum]; 0 injects as if gradients were exact.
         temperature: T; 1 samples the posterior, 0 is SGD with momentum.
         weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
         seed: of the noise; drawn from torch's global generator when left out.
@@ -27,10 +31,11 @@ class SGHMC(VelocitySampler):
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: Chen et al. 2014, https://arxiv.org/abs/1402.4102, Eq. 15; cSG-MCMC (ICLR 2020), Eq. 3.
+    Source: Chen et al. 2014, https://arxiv.org/abs/1402.4102, Eq. 15 (γ̂ is its β̂); cSG-MCMC (ICLR 2020), Eq. 3.
     """
 
     kind: ClassVar[str] = "sghmc"
+    later: ClassVar[Mapping[str, Any]] = {"noise_estimate": 0.0}
 
     def __init__(
         self,
@@ -39,10 +44,17 @@ class SGHMC(VelocitySampler):
         lr: float,
         momentum: float,
         num_data: int,
+        noise_estimate: float = 0.0,
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "noise_estimate": noise_estimate}
         super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        estimate, friction = group["noise_estimate"], 1 - group["momentum"]
+        allowed = f"lie in [0, {friction:.6g}]: at most the friction 1 − momentum"
+        require(is_number(estimate) and 0 <= estimate <= friction + 1e-12, "noise_estimate", estimate, allowed)

@@ -11,7 +11,9 @@ from raychains.samplers.velocity import VelocitySampler
 class SGLD(VelocitySampler):
     """θ ← θ − lr·g + √(2·lr·T/N)·ξ: SGHMC's code path without momentum.
 
-    Targets exp(−U/T) as lr → 0; on U = λθ²/2 with N = 1 its variance is (T/λ)/(1 − lr·λ/2) exactly.
+    On U = λθ²/2 with N = 1 its variance is (T/λ)/(1 − lr·λ/2) exactly.
+
+    Target: exp(−U/T) as lr → 0.
 
     Args:
         params: parameters or parameter groups, as for any torch optimizer.

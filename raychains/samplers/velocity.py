@@ -11,13 +11,25 @@ from torch import Tensor
 from raychains.samplers.base import Sampler
 
 
-def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int) -> float:
-    """√(2·(1−m)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
-    return math.sqrt(2 * (1 - momentum) * lr * temperature / num_data)
+def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
+    """√(2·(1−m−γ̂)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
+    friction = max(0.0, 1 - momentum - noise_estimate)  # γ̂ = 1 − m may round to just above it
+    return math.sqrt(2 * friction * lr * temperature / num_data)
+
+
+def group_noise_std(group: dict[str, Any], num_data: int) -> float:
+    """`noise_std` with the settings of one parameter group; only SGHMC's have a noise estimate γ̂."""
+    return noise_std(
+        lr=group["lr"],
+        momentum=group["momentum"],
+        temperature=group["temperature"],
+        num_data=num_data,
+        noise_estimate=group.get("noise_estimate", 0.0),
+    )
 
 
 class VelocitySampler(Sampler):
-    """v ← m·v − lr·g + √(2(1−m)·lr·T/N)·ξ;  θ ← θ + v;  g = ∇loss + weight_decay·θ;  v starts at 0.
+    """v ← m·v − lr·g + √(2(1−m−γ̂)·lr·T/N)·ξ;  θ ← θ + v;  g = ∇loss + weight_decay·θ;  v starts at 0.
 
     v holds −lr·g (the papers' form), so a changing lr leaves the accumulated velocity as it is; that is where it
     differs from `torch.optim.SGD`. Without momentum no velocity is stored, and the arithmetic is the same.
@@ -33,14 +45,11 @@ class VelocitySampler(Sampler):
             velocities = [self.state_of(p, "velocity") for p in params]
             torch._foreach_mul_(velocities, momentum)
             torch._foreach_add_(velocities, grads, alpha=-lr)
-        std = noise_std(lr=lr, momentum=momentum, temperature=group["temperature"], num_data=self.num_data)
+        std = group_noise_std(group, self.num_data)
         if std > 0:
             noise = [self.noise_like(p) for p in params]
             torch._foreach_add_(velocities, noise, alpha=std)
         torch._foreach_add_(params, velocities)
 
     def effective_noise_std(self) -> float:
-        group = self.param_groups[0]
-        return noise_std(
-            lr=group["lr"], momentum=group["momentum"], temperature=group["temperature"], num_data=self.num_data
-        )
+        return group_noise_std(self.param_groups[0], self.num_data)

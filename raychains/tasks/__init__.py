@@ -12,6 +12,9 @@ from raychains.tasks.base import Task
 NAMES: dict[str, str] = {
     "digits": "raychains.tasks.digits:Digits",
     "mixture25": "raychains.tasks.mixture:Mixture25",
+    "gaussian": "raychains.tasks.gaussian:Gaussian",
+    "two-modes": "raychains.tasks.two_modes:TwoModes",
+    "linear-regression": "raychains.tasks.linear_regression:LinearRegression",
 }
 
 __all__ = ["NAMES", "Task", "build", "make"]

@@ -1,0 +1,92 @@
+"""Adaptive thermostat Monte Carlo (Heek & Kalchbrenner, 2019)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from raychains.errors import require
+from raychains.samplers.base import Params
+from raychains.samplers.thermostat import Tensors, Thermostat
+from raychains.schedules.base import is_number
+
+
+class ATMC(Thermostat):
+    """p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·b·(1−e^{−2f})/f)·ξ;  f = max(a₀, z), b = max(0, a₀ − z);
+    θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
+
+    The noise of the gradient stands in for injected noise: as z, one per coordinate and from 0, rises towards
+    lr·N·σ_g²/(2T) (σ_g the sd of g's error), less is injected, and friction stays at a₀ until the gradient's noise alone
+    is too much. Friction is never negative, unlike SGNHT's.
+
+    With a ``speed_limit`` c the momentum is relativistic, K(p) = c²·√(p²/c² + 1): with M = √(p²/c² + 1), f becomes f/M
+    above, θ ← θ + h·p/M and z ← z + κ·((p/M)²/T − 1/M³), so that no coordinate moves by more than h·c in a step,
+    h = √(lr/N), whatever its gradient. M is frozen while p moves, which makes the step first order in h. Speeds are about
+    √T when c is far above that. A mass m would be redundant: the chain with (m, lr, c) is the one with unit mass,
+    lr/m and c·√m (and friction by the step as before), so lr sets the typical and c the greatest move.
+
+    Derivation and the splitting: `raychains.samplers.thermostat`. The paper's step sizes, mass and c are unreadable in
+    the text that we have, hence unknown; the defaults are ours. It draws one sample at each end of a cyclical step size.
+    At T = 0 the thermostat is frozen and no noise is drawn: while z ≤ a₀ the step is then SGD with momentum e^{−a₀}
+    and step size lr·(1−e^{−a₀})/a₀, by Euler momentum 1 − a₀ and lr.
+
+    Target: exp(−U/T) as lr and ``thermostat_rate`` → 0 (by Euler a₀ too), whatever the noise of the gradient while that
+    is Gaussian of constant variance. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale; the time step is h = √(lr/N).
+        momentum: 1 − a₀ in [0, 1); a₀ is the least friction per step.
+        thermostat_rate: κ ≥ 0, the change of z per step and unit of (p²/T − 1); 0 freezes the thermostat.
+        speed_limit: c > 0, the limit of dθ/dt by coordinate; none for Gaussian momentum.
+        integrator: ``"strang"`` (second order for Gaussian momentum) or ``"euler"``.
+        num_data: N, the number of training data.
+        temperature: T; 1 samples the posterior.
+        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
+        seed: of the noise; drawn from torch's global generator when left out.
+        lanes: independent chains stacked on axis 0 of every parameter.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter or a sparse gradient.
+
+    Source: Heek & Kalchbrenner 2019, https://arxiv.org/abs/1908.03491, Sec. 2.4 and 3; relativistic momentum: Lu et al.
+    2016, https://arxiv.org/abs/1609.04388.
+    """
+
+    kind: ClassVar[str] = "atmc"
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        thermostat_rate: float = 1e-3,
+        speed_limit: float | None = None,
+        integrator: str = "strang",
+        num_data: int,
+        temperature: float = 1.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+        lanes: int = 1,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "thermostat_rate": thermostat_rate,
+            "speed_limit": speed_limit,
+            "integrator": integrator,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        c = group["speed_limit"]
+        ok = c is None or (is_number(c) and c > 0)
+        require(ok, "speed_limit", c, "be a finite number above 0, or None for Gaussian momentum")
+
+    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
+        friction = torch._foreach_clamp_min(z, a0)
+        return friction, torch._foreach_sub(friction, z)

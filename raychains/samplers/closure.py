@@ -1,0 +1,117 @@
+"""Methods that take two gradients a step: the step calls a closure at two points and then moves from where it was."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from raychains.errors import UserError
+from raychains.samplers.base import Sampler, wide
+from raychains.schedules.base import positive_int
+
+Closure = Callable[[], Any]
+Grads = list[Tensor | None]
+"""One gradient per parameter, in single precision at least; None where the loss does not depend on the parameter."""
+
+
+class ClosureSampler(Sampler):
+    """g = ∇ℓ at a first point;  g′ = ∇ℓ at a second one that g chooses;  the step is made from the start with g′.
+
+    `step` takes one closure per sub-minibatch (``parts`` of them; with one part the closure itself will do). A closure
+    clears the gradients, evaluates the mean loss of its sub-minibatch at the parameters as they are, calls backward
+    and returns the loss. Every closure is called twice per step and must then give the same loss function: the same
+    examples, augmentation and dropout masks. Sub-minibatches have equal weights; each has its own second point
+    (m-sharpness). BatchNorm statistics see both points unless the closure prevents it.
+    """
+
+    gradients_per_step: ClassVar[int] = 2
+
+    def __init__(self, params: Any, defaults: dict[str, Any], *, m_sharpness: int, **rest: Any) -> None:
+        positive_int("m_sharpness", m_sharpness)
+        self.parts: int = m_sharpness
+        """Sub-minibatches, and so closures, that a step wants."""
+        super().__init__(params, defaults, **rest)
+
+    @torch.no_grad()
+    def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
+        """One update; returns the mean over sub-minibatches of the loss at the first point.
+
+        The parameters are at the new iterate afterwards. If a closure raises they are back where the step began.
+
+        Raises:
+            UserError: no closure, another number of closures than ``parts``, one that returns no loss, a sparse gradient.
+        """
+        closures, params = self._closures(closure), self.parameters()
+        losses: list[Any] = []
+        mean: Grads = [None] * len(params)
+        with self._returning(params) as start:
+            for evaluate in closures:
+                loss, first = self._evaluate(evaluate, params, self._first_points(start))
+                _, second = self._evaluate(evaluate, params, self._second_points(start, first))
+                losses.append(loss)
+                mean = [_plus(total, g, 1 / len(closures)) for total, g in zip(mean, second, strict=True)]
+        grads = dict(zip(params, mean, strict=True))
+        for group in self.param_groups:
+            moved = [(p, g) for p in group["params"] if (g := grads[p]) is not None]
+            if moved:
+                self._update(group, [p for p, _ in moved], [g for _, g in moved])
+        return sum(losses[1:], start=losses[0]) / len(losses)
+
+    def _first_points(self, start: list[Tensor]) -> list[Tensor]:
+        """Where one sub-minibatch's first gradient is taken; the iterate itself unless a method says otherwise."""
+        return start
+
+    @abstractmethod
+    def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
+        """Where the same sub-minibatch's second gradient is taken, given the first. Called once per sub-minibatch."""
+
+    def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
+        """The loss and its gradients with the parameters at ``points``, where they stay."""
+        _place(params, points)
+        self.zero_grad()
+        with torch.enable_grad():
+            loss = evaluate()
+        if loss is None:
+            raise UserError(f"closure must return the loss of its minibatch, got None: {self.kind} reports it")
+        grads: Grads = [None if p.grad is None else self._dense(p).to(wide(p.dtype)) for p in params]
+        return loss.detach() if isinstance(loss, Tensor) else loss, grads
+
+    @contextmanager
+    def _returning(self, params: list[Tensor]) -> Iterator[list[Tensor]]:
+        """Copies of the parameters, to which they are set back at the end, whatever happens."""
+        start = [p.detach().clone() for p in params]
+        try:
+            yield start
+        finally:
+            _place(params, start)
+
+    def _closures(self, closure: Closure | Sequence[Closure] | None) -> list[Closure]:
+        given: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
+        if closure is None or not all(callable(c) for c in given):
+            got = "none" if closure is None else repr(closure)
+            raise UserError(
+                f"step must be given a closure for {self.kind}, got {got}: it evaluates one minibatch at two points"
+            )
+        if len(given) != self.parts:
+            raise UserError(
+                f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got {len(given)}: "
+                "one per sub-minibatch, as m_sharpness says"
+            )
+        return given
+
+
+def _plus(total: Tensor | None, g: Tensor | None, weight: float) -> Tensor | None:
+    """total + weight·g, where None counts as 0."""
+    if g is None:
+        return total
+    return g * weight if total is None else total.add_(g, alpha=weight)
+
+
+def _place(params: list[Tensor], points: list[Tensor]) -> None:
+    for p, point in zip(params, points, strict=True):
+        p.copy_(point)

@@ -1,0 +1,106 @@
+"""Sharpness-aware minimisation: descend with the gradient at the worst point nearby (Foret et al., 2021)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from raychains.samplers.base import Params
+from raychains.samplers.closure import Closure, ClosureSampler, Grads
+from raychains.samplers.lanes import lane_sums, spread
+from raychains.schedules.base import positive
+
+
+class SAM(ClosureSampler):
+    """g = ∇ℓ(θ) + λθ;  θ̂ = θ + ρ·g/‖g‖;  g′ = ∇ℓ(θ̂) + λθ̂;  v ← m·v − lr·g′;  θ ← θ + v.
+
+    ‖g‖ runs over all parameters of all groups, and over one lane's at a time; where it is 0 there is no perturbation.
+    ρ is each group's own. The velocity carries lr, as in SGDM. With ``m_sharpness`` above 1 every sub-minibatch has its
+    own perturbation and the g′ are averaged.
+
+    Target: none; an optimiser of max over ‖e‖ ≤ ρ of ℓ(θ + e), whose temperature is 0 and must stay so.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale.
+        momentum: m in [0, 1).
+        rho: ρ, the distance of the perturbed point; .05 for CIFAR-10, .1 for CIFAR-100.
+        m_sharpness: sub-minibatches per step, each with its own closure.
+        num_data: N; not used by the update, kept so that every method is built alike.
+        temperature: 0, the only value allowed.
+        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖², which counts as part of the loss at both points.
+        seed: not used.
+        lanes: independent chains stacked on axis 0 of every parameter.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter, a sparse gradient or a missing closure.
+
+    Source: Foret et al. 2021, https://arxiv.org/abs/2010.01412, Algorithm 1 with p = 2.
+    """
+
+    kind: ClassVar[str] = "sam"
+    instead: ClassVar[str | None] = "bsam"
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        rho: float = 0.05,
+        m_sharpness: int = 1,
+        num_data: int = 1,
+        temperature: float = 0.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+        lanes: int = 1,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "rho": rho, "weight_decay": weight_decay}
+        super().__init__(
+            params,
+            defaults,
+            m_sharpness=m_sharpness,
+            num_data=num_data,
+            temperature=temperature,
+            seed=seed,
+            lanes=lanes,
+        )
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        positive("rho", group["rho"])
+
+    def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
+        """The gradients with the L2 penalty's at the same point."""
+        loss, grads = super()._evaluate(evaluate, params, points)
+        decays = self._of_parameters("weight_decay")
+        penalised: Grads = [
+            g if g is None or decay == 0 else g.add(p, alpha=decay)
+            for g, p, decay in zip(grads, params, decays, strict=True)
+        ]
+        return loss, penalised
+
+    def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
+        squares = [g.square() for g in first if g is not None]
+        if not squares:
+            return start
+        norm = lane_sums(squares, self.lanes).sqrt_()
+        inverse = torch.where(norm > 0, 1 / norm, 0.0)
+        rhos = self._of_parameters("rho")
+        return [
+            p if g is None else p + rho * spread(inverse, g) * g for p, g, rho in zip(start, first, rhos, strict=True)
+        ]
+
+    def _of_parameters(self, name: str) -> list[float]:
+        """A group's setting for each parameter, in their order."""
+        return [group[name] for group in self.param_groups for _ in group["params"]]
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """One velocity step with gradients that contain the penalty's already."""
+        for p, g in zip(params, grads, strict=True):
+            if group["momentum"] == 0:
+                p.add_(g, alpha=-group["lr"])
+            else:
+                p.add_(self.state_of(p, "velocity").mul_(group["momentum"]).add_(g, alpha=-group["lr"]))

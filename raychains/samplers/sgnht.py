@@ -1,0 +1,85 @@
+"""Stochastic-gradient Nosé–Hoover thermostat (Ding et al., 2014)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from raychains.errors import require
+from raychains.samplers.base import Params
+from raychains.samplers.thermostat import Tensors, Thermostat
+
+
+class SGNHT(Thermostat):
+    """p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·a₀·(1−e^{−2f})/f)·ξ;  f = z + a₀;
+    θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
+
+    Injected noise is constant and friction adapts: z, from 0, settles where friction takes away the heat of the
+    gradient's noise (at lr·N·σ_g²/(2T) for sd σ_g of g's error), so that no estimate of that noise is needed. Friction
+    may be negative for a while, f < 0; ATMC's never is.
+
+    ``integrator="euler"`` is the paper's: p ← (1−f)·p − √(N·lr)·g + √(2·a₀·T)·ξ with a = f from a₀ as its ξ; its
+    variance is too small by a factor 1 − f/2 or so. Derivation and the splitting: `raychains.samplers.thermostat`.
+    The paper's own thermostat rate is κ = lr/N, far too slow at N = 50,000; the default here is ours.
+    At T = 0 the thermostat is frozen and no noise is drawn: with z = 0 the step is then SGD with momentum e^{−a₀} and
+    step size lr·(1−e^{−a₀})/a₀, by Euler momentum 1 − a₀ and lr.
+
+    Target: exp(−U/T) as lr and ``thermostat_rate`` → 0 (by Euler a₀ too), whatever the noise of the gradient while that
+    is Gaussian of constant variance. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale; the time step is h = √(lr/N).
+        momentum: 1 − a₀ in [0, 1); a₀ is the friction per step that goes with the injected noise.
+        thermostat_rate: κ ≥ 0, the change of z per step and unit of (p²/T − 1); 0 freezes the thermostat.
+        thermostat: ``"coordinate"``, one z each, or ``"scalar"``, one z for all coordinates of a lane in a group that
+            the mean of p² drives (the paper's first form).
+        integrator: ``"strang"`` (second order) or ``"euler"`` (the paper's).
+        num_data: N, the number of training data.
+        temperature: T; 1 samples the posterior.
+        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
+        seed: of the noise; drawn from torch's global generator when left out.
+        lanes: independent chains stacked on axis 0 of every parameter.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter or a sparse gradient.
+
+    Source: Ding et al., "Bayesian sampling using stochastic gradient thermostats" (NeurIPS 2014); the splitting follows
+    Heek & Kalchbrenner 2019, https://arxiv.org/abs/1908.03491, Sec. 3.
+    """
+
+    kind: ClassVar[str] = "sgnht"
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        thermostat_rate: float = 1e-3,
+        thermostat: str = "coordinate",
+        integrator: str = "strang",
+        num_data: int,
+        temperature: float = 1.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+        lanes: int = 1,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "thermostat_rate": thermostat_rate,
+            "thermostat": thermostat,
+            "integrator": integrator,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        thermostat = group["thermostat"]
+        require(thermostat in ("coordinate", "scalar"), "thermostat", thermostat, "be 'coordinate' or 'scalar'")
+
+    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
+        return torch._foreach_add(z, a0), a0

@@ -1,0 +1,160 @@
+"""The step that SGNHT and ATMC share: momentum whose friction a thermostat adapts, by Strang splitting or by Euler.
+
+The dynamics leave exp(−(U + K)/T) invariant, for a kinetic energy K(p) that is a sum over coordinates:
+
+    dθ = ∇K dt
+    dp = −∇U dt − (ζ + β(ζ))·∇K dt + √(2·β(ζ)·T) dW
+    dζ = ((∇K)² − T·∇²K)/m_ζ dt
+
+because friction − β = ζ. Noise of the gradient heats p, which raises ζ until its friction takes the heat away again:
+with sd s of ∇U's error, ζ ~ N(B/T, T/m_ζ), B = h·s²/2, and θ keeps its law whatever s is.
+
+In torch terms, with g = ∇loss + weight_decay·θ, so that ∇U = N·g, the time step is h = √(lr/N), and h·∇U = √(N·lr)·g.
+State per coordinate is p, of unit mass (not v = h·p, which a changing lr would heat), and z = h·ζ, both from 0.
+Per step, friction is f = h·(ζ + β), injected share is h·β, a₀ = h·D = 1 − ``momentum`` is the constant in β, and z moves
+by κ·((∇K)²/T − ∇²K) with κ = h²·T/m_ζ = lr·T/(N·m_ζ). Without gradient noise z ~ N(0, κ).
+
+Kinetic energy is Gaussian, K = p²/2, or, with a speed limit c, symmetric-hyperbolic, K = c²·√(p²/c² + 1): with
+M(p) = √(p²/c² + 1), ∇K = p/M < c and ∇²K = 1/M³.
+
+Strang: A moves θ and z with p fixed, B is the exact Ornstein–Uhlenbeck step of p with θ, z and M fixed (rate f/M):
+
+    B: p ← e^{−f/M}·p − ((1−e^{−f/M})·M/f)·√(N·lr)·g + √(T·hβ·M·(1−e^{−2f/M})/f)·ξ
+    A: θ ← θ + h·∇K;  z ← z + κ·((∇K)²/T − ∇²K)
+
+A step A(h/2) B(h) A(h/2) ends where the next one begins with A(h/2), and the gradient is wanted between the two: an
+optimizer's step is therefore B(h) and a whole A(h), and parameters between steps are those at which B acts. For a
+constant lr this is the same chain. While lr changes, the whole A takes h of its own step where the halves would take the
+mean with the next; that moves the law of θ by O(h·Δh), Δh the change of h in one step.
+Euler: e^{−f/M} becomes 1 − f/M and both factors their limits for f → 0.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from raychains.errors import require
+from raychains.samplers.base import Sampler, wide
+from raychains.samplers.lanes import coordinates, lane_sums, spread
+from raychains.schedules.base import is_number
+
+Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
+
+TINY = 1e-30
+"""Replaces a friction of exactly 0, at which the coefficients of B have a limit but 0/0 has none."""
+
+
+class Thermostat(Sampler):
+    """Base of the samplers with thermostats; a leaf says how friction and injected noise follow from z."""
+
+    @abstractmethod
+    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
+        """Friction f and injected share hβ per step, f − hβ = z."""
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        rate, integrator = group["thermostat_rate"], group["integrator"]
+        ok = is_number(rate) and rate >= 0
+        require(ok, "thermostat_rate", rate, "be a finite number of at least 0: 0 freezes the thermostat")
+        require(integrator in ("strang", "euler"), "integrator", integrator, "be 'strang' or 'euler'")
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        h = math.sqrt(group["lr"] / self.num_data)
+        momenta = [self.state_of(p, "momentum") for p in params]
+        self._kick(group, params, grads, momenta)
+        masses = relativistic_masses(momenta, group.get("speed_limit"))
+        speeds = momenta if masses is None else torch._foreach_div(momenta, masses)
+        torch._foreach_add_(params, speeds, alpha=h)
+        if group["temperature"] > 0 and group["thermostat_rate"] > 0:
+            self._adapt(group, params, speeds, masses)
+
+    def _kick(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], momenta: list[Tensor]) -> None:
+        """B(h), or its Euler form: friction, force and noise on p."""
+        temperature = group["temperature"]
+        forces: Tensors = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
+        if group["weight_decay"] != 0:
+            forces = torch._foreach_add(forces, params, alpha=group["weight_decay"])
+        friction, injected = self._friction(self._thermostats(group, params), 1 - group["momentum"])
+        masses = relativistic_masses(momenta, group.get("speed_limit"))
+        rates = friction if masses is None else torch._foreach_div(friction, masses)
+        factors = exact if group["integrator"] == "strang" else first_order
+        keep, response, spreading = factors(rates)
+        if temperature > 0:
+            torch._foreach_mul_(spreading, injected)
+            torch._foreach_sqrt_(spreading)
+        if scalar(group):
+            keep, response, spreading = ([spread(x[0], p) for p in params] for x in (keep, response, spreading))
+        torch._foreach_mul_(momenta, keep)
+        torch._foreach_addcmul_(momenta, response, forces, value=-math.sqrt(self.num_data * group["lr"]))
+        if temperature > 0:
+            noise = [self.noise_like(p) for p in momenta]
+            torch._foreach_addcmul_(momenta, spreading, noise, value=math.sqrt(temperature))
+
+    def _adapt(self, group: dict[str, Any], params: list[Tensor], speeds: Tensors, masses: Tensors | None) -> None:
+        """The thermostat's half of A(h): z ← z + κ·((∇K)²/T − ∇²K), or with its mean over a lane's coordinates."""
+        z, rate, temperature = self._thermostats(group, params), group["thermostat_rate"], group["temperature"]
+        if scalar(group):
+            sums = lane_sums(torch._foreach_mul(speeds, speeds), self.lanes)
+            mean = sums.to(z[0].device) / coordinates(speeds, self.lanes)
+            z[0].add_(mean / temperature - 1, alpha=rate)
+            return
+        torch._foreach_addcmul_(z, speeds, speeds, value=rate / temperature)
+        if masses is None:
+            torch._foreach_sub_(z, rate)
+        else:
+            torch._foreach_sub_(z, torch._foreach_pow(masses, -3), alpha=rate)
+
+    def _thermostats(self, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
+        """z of each parameter; the scalar one, [lanes], lies in the state of the group's first parameter."""
+        if not scalar(group):
+            return [self.state_of(p, "thermostat") for p in params]
+        first = group["params"][0]
+        state = self.state[first]
+        if "thermostat" not in state:
+            state["thermostat"] = torch.zeros(self.lanes, dtype=wide(first.dtype), device=first.device)
+        return [state["thermostat"]]
+
+    def effective_noise_std(self) -> float:
+        """Standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below c."""
+        group = self.param_groups[0]
+        a0 = 1 - group["momentum"]
+        variance = -math.expm1(-2 * a0) if group["integrator"] == "strang" else 2 * a0
+        return math.sqrt(group["lr"] / self.num_data * group["temperature"] * variance)
+
+
+def scalar(group: dict[str, Any]) -> bool:
+    """Whether all coordinates of a lane share one z."""
+    return group.get("thermostat") == "scalar"
+
+
+def relativistic_masses(momenta: list[Tensor], speed_limit: float | None) -> Tensors | None:
+    """M = √(p²/c² + 1) by coordinate (hypot, so that no p overflows); none for Gaussian momentum."""
+    if speed_limit is None:
+        return None
+    one = momenta[0].new_ones(())
+    return [torch.hypot(p / speed_limit, one.to(p.device)) for p in momenta]
+
+
+def exact(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+    """e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and 2."""
+    minus = torch._foreach_neg(rates)
+    for x in minus:
+        x.masked_fill_(x == 0, TINY)
+    keep = torch._foreach_expm1(minus)
+    response = torch._foreach_div(keep, minus)
+    torch._foreach_add_(keep, 1)
+    spreading = torch._foreach_add(keep, 1)
+    torch._foreach_mul_(spreading, response)  # 1 − e^{−2x} = (1 − e^{−x})(1 + e^{−x})
+    return keep, response, spreading
+
+
+def first_order(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+    """1 − x, 1 and 2: Euler's factors for each rate x."""
+    keep = torch._foreach_neg(rates)
+    torch._foreach_add_(keep, 1)
+    return keep, [torch.ones_like(x) for x in rates], [torch.full_like(x, 2) for x in rates]
