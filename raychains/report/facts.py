@@ -11,7 +11,7 @@ from raychains.planning import Arm, budget
 from raychains.report.figures.layout import sentence
 from raychains.report.material import Material
 from raychains.report.table import DASH, value
-from raychains.schedules import Cyclical, Decreasing
+from raychains.schedules import Constant, Cyclical, Decreasing, Exponential, Linear, Step, Straight
 
 SHORT = 12
 """Digits of a digest that are shown."""
@@ -141,21 +141,31 @@ def _step_size(schedule: schedules.Schedule) -> str:
     if isinstance(schedule, Decreasing):
         ends = f"{schedule.at(1).lr:.3g} to {schedule.at(schedule.steps).lr:.3g}"
         return f"decreasing, {ends}: {schedule.a:.4g}·({schedule.b:.4g} + k)^−{schedule.gamma:g}"
+    if isinstance(schedule, Constant):
+        return f"constant {schedule.lr:g}"
+    if isinstance(schedule, Linear | Exponential):
+        return f"{schedule.kind}, {schedule.lr:g} to {schedule.final_lr:g}"
+    if isinstance(schedule, Step):
+        shares = sentence([f"{100 * m:.3g}%" for m in schedule.milestones])
+        return f"steps from {schedule.lr:g}, × {schedule.factor:g} after {shares}"
     return schedule.kind
 
 
 def _without_noise(schedule: schedules.Schedule) -> str:
     if schedule.temperature == 0:
         return "all"
+    text = DASH
     if isinstance(schedule, Cyclical):
+        text = f"β = {schedule.exploration:g} of a cycle"
         if schedule.noise_in_exploration:
-            return "never"
-        if schedule.sample_below is not None:
-            return f"while lr ≥ {schedule.sample_below:g}"
-        return f"β = {schedule.exploration:g} of a cycle"
-    if isinstance(schedule, Decreasing):
-        return f"first {schedule.noise_from:.0%}" if schedule.noise_from else "never"
-    return DASH
+            text = "never"
+        elif schedule.sample_below is not None:
+            text = f"while lr ≥ {schedule.sample_below:g}"
+    elif isinstance(schedule, Straight):
+        text = f"first {schedule.noise_from:.0%}" if schedule.noise_from else "never"
+    if not schedule.ramp:
+        return text
+    return f"{text}; T grows over {100 * schedule.ramp:.3g}% of {'a cycle' if isinstance(schedule, Cyclical) else 'the run'}"
 
 
 def _number(value: Any) -> str:

@@ -9,6 +9,10 @@ from raychains.experiments.comparisons import NAMES
 from raychains.planning import Arm, Comparison
 
 
+FAMILIES = ("cyclical", "decreasing")
+"""Schedules with hues of their own; the others share hues and are told apart by their ranks."""
+
+
 @dataclass(frozen=True)
 class Look:
     """A place in the palette and what the legend says about it."""
@@ -45,8 +49,9 @@ class Looks:
         for arm in comparison.arms:
             key = self._key_of(arm)
             if key not in self._looks:
-                self._looks[key] = Look(arm.schedule, ranks[arm.schedule], self._label(arm))
-                ranks[arm.schedule] += 1
+                family = arm.schedule if arm.schedule in FAMILIES else "other"
+                self._looks[key] = Look(family, ranks[family], self._label(arm))
+                ranks[family] += 1
 
     def __getitem__(self, arm: Arm) -> Look:
         return self._looks[self._key_of(arm)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from raychains.errors import require
@@ -40,6 +40,9 @@ class Schedule(ABC):
     """K, the gradient steps of the whole chain."""
     temperature: float = 1.0
     """Temperature while noise is on."""
+    ramp: float = field(default=0.0, metadata={"later": True})
+    """Share of the run, or of each cycle, over which the temperature grows linearly from 0 to ``temperature`` once the
+    noise sets in; nothing is kept before it is reached. 0 switches the noise on at once."""
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):  # 1 and 1.0 are one setting and must have one digest
@@ -53,6 +56,8 @@ class Schedule(ABC):
             self.temperature,
             "be a finite number of at least 0 (1 is the Bayes posterior, 0 optimisation)",
         )
+        ok = is_number(self.ramp) and 0 <= self.ramp < 1
+        require(ok, "ramp", self.ramp, "lie in [0, 1): it is the share over which the temperature grows")
 
     @abstractmethod
     def at(self, step: int) -> Setting:
@@ -73,9 +78,26 @@ class Schedule(ABC):
         return []
 
     def part(self) -> Part:
-        """This schedule as a spec's part."""
-        settings: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        """This schedule as a spec's part, as JSON holds it.
+
+        A field that was added after samples had been stored carries the metadata ``later`` and is left out at its
+        default, so that the old digests stay.
+        """
+        settings: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if not (f.metadata.get("later") and value == f.default):
+                settings[f.name] = list(value) if isinstance(value, tuple) else value
         return Part(kind=self.kind, revision=self.revision, settings=settings)
+
+    def _heated(self, noisy: int, ramp: int) -> float:
+        """Temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat up."""
+        return self.temperature if noisy >= ramp else self.temperature * noisy / ramp
+
+
+def steps_in(share: float, steps: int) -> int:
+    """A share of ``steps`` in whole steps: rounded up, immune to the product's rounding error."""
+    return math.ceil(share * steps - 1e-9)
 
 
 def is_number(value: object) -> bool:

@@ -16,6 +16,7 @@ from raychains.schedules.base import (
     is_number,
     positive,
     positive_int,
+    steps_in,
 )
 
 
@@ -23,7 +24,8 @@ from raychains.schedules.base import (
 class Cyclical(Schedule):
     """lr_k = lr/2 · (cos(π r) + 1), r = ((k−1) mod L)/L, L = ceil(K/M).
 
-    While r < ``exploration`` (β) the chain explores at temperature 0; from then on it samples at ``temperature``.
+    While r < ``exploration`` (β) the chain explores at temperature 0; from then on it samples at ``temperature``, which
+    it reaches after a ``ramp`` where there is one.
     Momentum is carried through stages and cycles. Draws are counted back from each cycle's end.
 
     Raises:
@@ -69,6 +71,8 @@ class Cyclical(Schedule):
         ok = isinstance(self.drop_first, int) and not isinstance(self.drop_first, bool) and self.drop_first >= 0
         require(ok, "drop_first", self.drop_first, "be an integer of at least 0")
         require(self.cycles <= self.steps, "cycles", self.cycles, f"be at most the number of steps ({self.steps})")
+        if self.noise_in_exploration and self.ramp:
+            raise UserError(f"ramp must be 0 with noise_in_exploration, got {self.ramp!r}: that noise is never off")
         started = math.ceil(self.steps / self.cycle_length)
         if started != self.cycles:
             raise UserError(
@@ -79,7 +83,9 @@ class Cyclical(Schedule):
         room = self.room
         if room == 0:
             stage = self.cycle_length - self._first_sampling(self.cycle_length)
-            field = "drop_first" if stage else "exploration" if self.sample_below is None else "sample_below"
+            field = "exploration" if self.sample_below is None else "sample_below"
+            if stage:
+                field = "ramp" if self._ramp_steps - 1 > self.drop_first else "drop_first"
             raise UserError(
                 f"{field} must leave at least one draw per cycle, got {getattr(self, field)}: the sampling stage has "
                 f"{stage} of a cycle's {self.cycle_length} steps"
@@ -109,6 +115,16 @@ class Cyclical(Schedule):
         """First position (from 0) of a full cycle that belongs to the sampling stage."""
         return next((j for j in range(self.cycle_length) if self._samples(j)), self.cycle_length)
 
+    @cached_property
+    def _ramp_steps(self) -> int:
+        """Steps of a sampling stage up to the first at the full temperature."""
+        return steps_in(self.ramp, self.cycle_length)
+
+    @cached_property
+    def _unkept(self) -> int:
+        """Steps at the start of each sampling stage from which nothing is kept."""
+        return max(self.drop_first, self._ramp_steps - 1)
+
     def _samples(self, position: int) -> bool:
         r = position / self.cycle_length
         if self.sample_below is not None:
@@ -123,7 +139,7 @@ class Cyclical(Schedule):
 
     def _draws_in(self, length: int) -> int:
         """How many positions ``thinning`` apart, counted back from the end, fit into the kept part of the stage."""
-        room = length - self._first_sampling(length) - self.drop_first
+        room = length - self._first_sampling(length) - self._unkept
         return max(0, math.ceil(room / self.thinning))
 
     def _length(self, cycle: int) -> int:
@@ -136,10 +152,11 @@ class Cyclical(Schedule):
         if position < self._sampling_from:
             return Setting(lr, self.temperature if self.noise_in_exploration else 0.0, EXPLORATION, cycle, False)
         left = self._length(cycle) - 1 - position
-        keep = position >= self._sampling_from + self.drop_first and left % self.thinning == 0
+        keep = position >= self._sampling_from + self._unkept and left % self.thinning == 0
         if keep and self.samples_per_cycle is not None:
             keep = left // self.thinning < self.samples_per_cycle
-        return Setting(lr, self.temperature, SAMPLING, cycle, keep)
+        temperature = self._heated(position - self._sampling_from + 1, self._ramp_steps)
+        return Setting(lr, temperature, SAMPLING, cycle, keep)
 
     @property
     def kept(self) -> int:
@@ -150,7 +167,9 @@ class Cyclical(Schedule):
         last = self._length(self.cycles - 1)
         if last == self.cycle_length:
             return []
-        cold = "" if last > self._sampling_from else " and never reaches its sampling stage"
+        cold = "" if self._draws_in(last) else " and keeps nothing"
+        if last <= self._sampling_from:
+            cold = " and never reaches its sampling stage"
         return [
             f"the last of {self.cycles} cycles has {last} steps instead of {self.cycle_length}{cold}: "
             f"{self.steps} steps are not a multiple of {self.cycles}"
