@@ -79,6 +79,11 @@ class Chain:
         self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
 
     @property
+    def drawn(self) -> int:
+        """Samples of all variables so far: the next one's `position`."""
+        return self.index * _per_keep(self.spec)
+
+    @property
     def done(self) -> bool:
         """Whether every step has been made."""
         return self.step >= self.spec.steps
@@ -187,15 +192,14 @@ class Chain:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""
         samples: list[Event] = []
         taken = self._block.take() if self._block is not None else self._network.take()  # type: ignore[union-attr]
-        counts: dict[str, int] = {}
+        per_keep, seen = _counts(self.spec), dict.fromkeys(_counts(self.spec), 0)
         for variable, draws, tensors in taken:
             self._check_finite(tensors)
-            nth = counts.get(variable, 0)
-            counts[variable] = nth + 1
-            per_keep = 1 if self._block is not None else self.sampler.variables(self.spec.sampler.settings)[variable]
+            nth = seen[variable]
+            seen[variable] += 1
             meta = SampleMeta(
                 digest=self.spec.digest,
-                index=self.index * per_keep + nth,
+                index=self.index * per_keep[variable] + nth,
                 variable=variable,
                 cycle=setting.cycle,
                 epoch=self._epoch,
@@ -316,7 +320,24 @@ def check_prior(task: Task, spec: ChainSpec) -> None:
 def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:
     """How many samples (or blocks) of all variables, or of one, the whole chain yields: a function of its spec alone."""
     kept = schedules.build(spec.schedule).kept
-    variables = samplers.variables(spec.sampler)
     if spec.block_draws:
-        return -(-kept // spec.block_draws) * (len(variables) if variable is None else 1)
-    return kept * (sum(variables.values()) if variable is None else variables[variable])
+        kept = -(-kept // spec.block_draws)
+    return kept * (_per_keep(spec) if variable is None else _counts(spec)[variable])
+
+
+def position(spec: ChainSpec, meta: SampleMeta) -> int:
+    """Place of a sample among all samples of its chain, in the order in which the chain yields them, from 0."""
+    counts = _counts(spec)
+    before = list(counts).index(meta.variable)
+    keep, nth = divmod(meta.index, counts[meta.variable])
+    return keep * _per_keep(spec) + sum(list(counts.values())[:before]) + nth
+
+
+def _counts(spec: ChainSpec) -> dict[str, int]:
+    """Samples of each variable that one kept step, or one block of them, yields."""
+    variables = samplers.variables(spec.sampler)
+    return dict.fromkeys(variables, 1) if spec.block_draws else dict(variables)
+
+
+def _per_keep(spec: ChainSpec) -> int:
+    return sum(_counts(spec).values())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import ray
 
 from raychains import tasks
-from raychains.chain import expected_samples
+from raychains.chain import expected_samples, position
 from raychains.errors import RaychainsError
 from raychains.orchestration import session
 from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
@@ -240,9 +240,9 @@ class Driver:
                 case c.Accept() if message is not None and message.arrived is not None:
                     self._evaluated_before_last = self._dispatcher.evaluated
                     self._dispatcher.add(self._pool.add(message.arrived.record, message.arrived.ref))
-                case c.Recover(digest, index):
-                    records = ChainStore(self._root, digest).records()
-                    for pooled in recovered(self._pool, [r for r in records if r.meta.index < index]):
+                case c.Recover(digest, before):
+                    spec, records = self._specs[digest], ChainStore(self._root, digest).records()
+                    for pooled in recovered(self._pool, [r for r in records if position(spec, r.meta) < before]):
                         self._dispatcher.add(pooled)
                 case c.Stop(slot, digest):
                     self._workers.stop(slot, digest)

@@ -70,7 +70,7 @@ class ChainWorker:
     def next(self, digest: str, incarnation: int) -> tuple[dict[str, Any], Any]:
         """The chain's next event and, with a sample, its file's bytes as a flat uint8 array.
 
-        Events are ``began`` {step, index}, ``sample`` {record} and ``ended`` {outcome, reason, seconds}. The caller owns
+        Events are ``began`` {step, drawn}, ``sample`` {position, record} and ``ended`` {outcome, reason, seconds}. The caller owns
         the result, so a sample outlives the actor.
         """
         run = self._run
@@ -187,7 +187,7 @@ class _Run:
             "from_step": chain.step,
         }
         self._store.begin(self.spec, self.incarnation, about)
-        self._ready.put(({"kind": "began", "step": chain.step, "index": chain.index}, None))
+        self._ready.put(({"kind": "began", "step": chain.step, "drawn": chain.drawn}, None))
         return chain
 
     def _step(self, chain: Chain) -> str:
@@ -232,6 +232,8 @@ class _Run:
         """The writer thread: in the order of the stepping thread, samples before the checkpoints that follow them."""
         import numpy as np
 
+        from raychains.chain import position
+
         try:
             while True:
                 kind, item = self._to_write.get()
@@ -239,6 +241,7 @@ class _Run:
                     record, data = self._store.publish_sample(item, self.incarnation, environment)
                     event = {
                         "kind": "sample",
+                        "position": position(self.spec, record.meta),
                         "meta": record.meta.to_json(),
                         "file": record.file,
                         "sha256": record.sha256,

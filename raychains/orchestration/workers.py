@@ -167,9 +167,9 @@ class Workers:
             return Message(end, seconds=event["seconds"])
         self._ask(worker)
         if event["kind"] == "began":
-            return Message(c.Began(slot, digest, incarnation, event["index"], event["step"]), step=event["step"])
+            return Message(c.Began(slot, digest, incarnation, event["drawn"], event["step"]), step=event["step"])
         record = SampleRecord(meta=SampleMeta.from_json(event["meta"]), file=event["file"], sha256=event["sha256"])
-        return Message(c.Sampled(slot, digest, incarnation, record.meta.index), arrived=Arrived(record, payload))
+        return Message(c.Sampled(slot, digest, incarnation, event["position"]), arrived=Arrived(record, payload))
 
     def _failed(self, worker: _Worker, error: Exception) -> Message:
         """The actor died or one of its calls raised: the worker is given up, its chain is not."""

@@ -36,23 +36,23 @@ class SlotLost:
 
 @dataclass(frozen=True)
 class Began:
-    """A worker runs the chain from its checkpoint at ``step`` on; samples before ``index`` are durable already."""
+    """A worker runs the chain from its checkpoint at ``step`` on; its first ``drawn`` samples are durable already."""
 
     slot: int
     digest: str
     incarnation: int
-    index: int
+    drawn: int
     step: int = 0
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A durable sample arrived."""
+    """A durable sample arrived, the one at ``position`` among all of its chain."""
 
     slot: int
     digest: str
     incarnation: int
-    index: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class Accept:
     """Put this sample into the pool."""
 
     digest: str
-    index: int
+    position: int
 
 
 @dataclass(frozen=True)
 class Recover:
-    """Put the chain's samples before ``index`` into the pool: they are in the store only."""
+    """Put the chain's samples before a position into the pool: they are in the store only."""
 
     digest: str
-    index: int
+    before: int
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class ChainState:
     status: Status = "waiting"
     slot: int | None = None
     accepted: int = 0
-    """Samples in the pool; they come in order, so this is also the next index."""
+    """Samples in the pool; they come in order, so this is also the next position."""
     step: int = 0
     """The furthest checkpoint that an incarnation began from."""
     failures: int = 0
@@ -181,20 +181,20 @@ class Coordinator:
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
-            case Began(_, digest, incarnation, index, step) if self._current(digest, incarnation):
+            case Began(_, digest, incarnation, drawn, step) if self._current(digest, incarnation):
                 chain = self.chains[digest]
                 if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
                     chain.step, chain.failures = step, 0
                 # After a loss the pool may hold samples behind the checkpoint; they are drawn again and stay as they are.
-                missing: list[Action] = [Recover(digest, index)] if chain.accepted < index else []
-                chain.accepted = max(chain.accepted, index)
+                missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
+                chain.accepted = max(chain.accepted, drawn)
                 return missing
-            case Sampled(_, digest, incarnation, index) if self._current(digest, incarnation):
+            case Sampled(_, digest, incarnation, position) if self._current(digest, incarnation):
                 chain = self.chains[digest]
-                if index < chain.accepted:
+                if position < chain.accepted:
                     return []
-                chain.accepted, chain.failures = index + 1, 0
-                return [Accept(digest, index)]
+                chain.accepted, chain.failures = position + 1, 0
+                return [Accept(digest, position)]
             case Ended(slot, digest, incarnation, outcome, reason) if self._current(digest, incarnation):
                 return self._ended(slot, digest, outcome, reason)
             case StopAsked():

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,20 @@ def test_a_killed_workers_chain_goes_on_elsewhere_with_the_same_bytes(tmp_path: 
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, task)
     begun = sorted(ChainStore(root(tmp_path), d).last_incarnation() for d in plan.chains())
     assert begun == [1, 2]
+
+
+@pytest.mark.parametrize(("sampler", "settings"), [("emcmc", {"eta": 0.5}), ("bsam", {"prediction_samples": 2})])
+def test_several_samples_a_keep_come_once_each_although_a_worker_dies(
+    sampler: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    task = Dying(str(tmp_path / "died"), at=300)
+    plan = comparison(task, chains=2, steps=600, block=30, sampler=sampler, **settings)
+    outcome = drive(plan, tmp_path, checkpoint_every=0.02)
+    expected = undisturbed_hashes(plan, task)
+    assert (tmp_path / "died").exists() and not outcome.failed
+    assert stored_hashes(root(tmp_path), plan) == expected
+    assert outcome.samples == len(expected) == 2 * 10 * (2 if sampler == "emcmc" else 1)
+    assert outcome.views[(0, 0)].samples == 2 * 10  # of θ alone: the target is θ's
 
 
 def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path: Path) -> None:

@@ -16,13 +16,22 @@ from raychains.tasks import Task
 
 
 def comparison(
-    task: Task, *, chains: int, steps: int = 2000, block: int = 100, lanes: int = 2, arms: tuple[int, ...] = ()
+    task: Task,
+    *,
+    chains: int,
+    steps: int = 2000,
+    block: int = 100,
+    lanes: int = 2,
+    arms: tuple[int, ...] = (),
+    sampler: str = "sgld",
+    **settings: Any,
 ) -> Comparison:
-    """Arms of the first n chains each (one arm of all without ``arms``), cSGLD on ``task``."""
+    """Arms of the first n chains each (one arm of all without ``arms``) on ``task`` under a cyclical step size."""
+    part = Part(kind=sampler, revision=1, settings={"num_data": 1, **settings})
     schedule = Cyclical(lr=0.09, steps=steps, cycles=2, exploration=0.5)
     specs = tuple(
         ChainSpec(
-            task=task.spec(), sampler=Part(kind="sgld", revision=1, settings={"num_data": 1}), schedule=schedule.part(),
+            task=task.spec(), sampler=part, schedule=schedule.part(),
             steps=steps, steps_per_epoch=1, batch_size=1, seed=3, repeat=0, chain=c, lanes=lanes, block_draws=block,
         )
         for c in range(chains)
@@ -35,7 +44,7 @@ def comparison(
             Arm(
                 name=f"first-{n}",
                 label=f"first {n}",
-                sampler="sgld",
+                sampler=sampler,
                 schedule="cyclical",
                 chains=(specs[:n],),
                 length=steps,
@@ -46,15 +55,19 @@ def comparison(
     )
 
 
-def stored_hashes(root: Root, plan: Comparison) -> dict[tuple[str, int], str]:
-    """sha256 of every stored sample by (digest, index)."""
-    return {(digest, r.meta.index): r.sha256 for digest in plan.chains() for r in ChainStore(root, digest).records()}
+def stored_hashes(root: Root, plan: Comparison) -> dict[tuple[str, str, int], str]:
+    """sha256 of every stored sample by (digest, variable, index)."""
+    return {
+        (digest, r.meta.variable, r.meta.index): r.sha256
+        for digest in plan.chains()
+        for r in ChainStore(root, digest).records()
+    }
 
 
-def undisturbed_hashes(plan: Comparison, task: Task) -> dict[tuple[str, int], str]:
+def undisturbed_hashes(plan: Comparison, task: Task) -> dict[tuple[str, str, int], str]:
     """The same from chains run in this process, without Ray or disks."""
     return {
-        (digest, e.meta.index): tensors_sha256(e.tensors)
+        (digest, e.meta.variable, e.meta.index): tensors_sha256(e.tensors)
         for digest, spec in plan.chains().items()
         for e in Chain(spec, task)
         if isinstance(e, Sample)

@@ -74,7 +74,7 @@ class World:
                     self.incarnations[digest].append(incarnation)
                     self.jobs[slot] = Job(digest, incarnation)
                 case c.Accept(digest, index):
-                    assert isinstance(event, c.Sampled) and (event.digest, event.index) == (digest, index)
+                    assert isinstance(event, c.Sampled) and (event.digest, event.position) == (digest, index)
                     assert event.incarnation == before[digest], "a stale incarnation's sample was accepted"
                     assert index == len(self.pool[digest]), "a sample twice, or out of order"
                     self.pool[digest].append(index)
