@@ -15,6 +15,7 @@ from raychains.errors import RaychainsError, UserError
 from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
+from raychains.streams import Again, seeded, streams
 from raychains.tasks import Task
 
 Event = Progress | Sample
@@ -64,7 +65,7 @@ class Chain:
         self.index = 0
         """Kept draws, or blocks of them, so far."""
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
-        self._dropout = torch.Generator().manual_seed(stream_seed(spec, "dropout")).get_state()
+        self._dropout = seeded(self.device, stream_seed(spec, "dropout"))
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
@@ -103,8 +104,8 @@ class Chain:
         """
         if torch.get_num_threads() != self.spec.threads:
             torch.set_num_threads(self.spec.threads)  # counts are per calling thread
-        outside = torch.get_rng_state()
-        torch.set_rng_state(self._dropout)
+        outside = streams(self.device)
+        setstreams(self.device, self._dropout)
         try:
             while not self.done and not stop():
                 setting = self._one_step()
@@ -112,8 +113,8 @@ class Chain:
                     return events
             return []
         finally:
-            self._dropout = torch.get_rng_state()
-            torch.set_rng_state(outside)
+            self._dropout = streams(self.device)
+            setstreams(self.device, outside)
 
     def _one_step(self) -> Setting:
         setting = self.schedule.at(self.step + 1)
@@ -128,7 +129,7 @@ class Chain:
             self.sampler.step()
         else:
             parts = self.task.divide(batch, self.sampler.parts)
-            again = [_Again(self.model, self._augmentation, partial(self._gradient, part)) for part in parts]
+            again = [Again(self.model, self._augmentation, partial(self._gradient, part)) for part in parts]
             self.sampler.step(again)
             losses = [a.loss for a in again]
         if losses[0] is not None:
@@ -254,7 +255,7 @@ class Chain:
         self.model.load_state_dict(state["model"])
         self.sampler.load_state_dict(state["sampler"])
         self._augmentation.set_state(state["augmentation"].to(torch.uint8))
-        self._dropout = state["dropout"].to(torch.uint8)
+        self._dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
         self._loss_sum = state["loss_sum"].to(self.device).clone()
         self._loss_count = state["loss_count"]
         if self._block is not None:
@@ -269,35 +270,6 @@ class Chain:
             cpu_capability=torch.backends.cpu.get_cpu_capability(),
             threads=self.spec.threads,
         )
-
-
-class _Again:
-    """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and dropout.
-
-    BatchNorm's running statistics learn from the first evaluation only.
-    """
-
-    def __init__(self, model: nn.Module, augmentation: torch.Generator, gradient: Callable[[], Tensor | None]) -> None:
-        self._model, self._augmentation, self._gradient = model, augmentation, gradient
-        self._streams: tuple[Tensor, Tensor] | None = None
-        self.loss: Tensor | None = None
-        """Of the first evaluation."""
-
-    def __call__(self) -> Tensor:
-        for p in self._model.parameters():
-            p.grad = None
-        if self._streams is None:
-            self._streams = (self._augmentation.get_state(), torch.get_rng_state())
-            self.loss = self._gradient()
-            return self.loss if self.loss is not None else torch.zeros(())
-        self._augmentation.set_state(self._streams[0])
-        torch.set_rng_state(self._streams[1])
-        buffers = {name: b.clone() for name, b in self._model.named_buffers()}
-        loss = self._gradient()
-        with torch.no_grad():
-            for name, b in self._model.named_buffers():
-                b.copy_(buffers[name])
-        return loss if loss is not None else torch.zeros(())
 
 
 def _make_deterministic() -> None:

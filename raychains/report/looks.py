@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from raychains.experiments.comparisons import NAMES
 from raychains.planning import Arm, Comparison
 
-
 FAMILIES = ("cyclical", "decreasing")
 """Schedules with hues of their own; the others share hues and are told apart by their ranks."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -90,16 +90,19 @@ class Sampler(torch.optim.Optimizer):
         return self._generators[device]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
         """One update of every parameter that has a gradient.
 
-        ``closure`` re-evaluates the loss, as in `torch.optim.SGD`; its value is returned.
+        ``closure`` re-evaluates the loss, as in `torch.optim.SGD`; its value is returned. Methods with two gradients per
+        step take one, or one per sub-minibatch.
 
         Raises:
-            UserError: a sparse gradient.
+            UserError: a sparse gradient, or a list of closures for a method with one gradient per step.
         """
         loss = None
         if closure is not None:
+            if not callable(closure):
+                raise UserError(f"step must be given one closure or none for {self.kind}, got {closure!r}")
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -108,6 +108,7 @@ class BSAM(ClosureSampler):
     def step(self, closure: Any = None) -> Any:
         """As `ClosureSampler.step`; the loss returned is that at w̃."""
         self._magnitudes = {}
+        self._divided = len(closure) if isinstance(closure, Sequence) else 1
         try:
             return super().step(closure)
         finally:
@@ -127,7 +128,7 @@ class BSAM(ClosureSampler):
         for i, ((group, p), g) in enumerate(zip(each, first, strict=True)):
             if g is not None:
                 points[i] = start[i] + group["rho"] * g / self._precision(group, p)
-                share = g.abs() / self.parts
+                share = g.abs() / self._divided
                 self._magnitudes[p] = self._magnitudes[p] + share if p in self._magnitudes else share
         return points
 

@@ -22,7 +22,8 @@ Grads = list[Tensor | None]
 class ClosureSampler(Sampler):
     """g = ∇ℓ at a first point;  g′ = ∇ℓ at a second one that g chooses;  the step is made from the start with g′.
 
-    `step` takes one closure per sub-minibatch (``parts`` of them; with one part the closure itself will do). A closure
+    `step` takes one closure per sub-minibatch (``parts`` of them, or fewer where a minibatch has fewer examples; with one
+    part the closure itself will do). A closure
     clears the gradients, evaluates the mean loss of its sub-minibatch at the parameters as they are, calls backward
     and returns the loss. Every closure is called twice per step and must then give the same loss function: the same
     examples, augmentation and dropout masks. Sub-minibatches have equal weights; each has its own second point
@@ -44,7 +45,7 @@ class ClosureSampler(Sampler):
         The parameters are at the new iterate afterwards. If a closure raises they are back where the step began.
 
         Raises:
-            UserError: no closure, another number of closures than ``parts``, one that returns no loss, a sparse gradient.
+            UserError: no closure, more closures than ``parts``, one that returns no loss, a sparse gradient.
         """
         closures, params = self._closures(closure), self.parameters()
         losses: list[Any] = []
@@ -97,10 +98,10 @@ class ClosureSampler(Sampler):
             raise UserError(
                 f"step must be given a closure for {self.kind}, got {got}: it evaluates one minibatch at two points"
             )
-        if len(given) != self.parts:
+        if not 1 <= len(given) <= self.parts:
             raise UserError(
                 f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got {len(given)}: "
-                "one per sub-minibatch, as m_sharpness says"
+                "one per sub-minibatch, as m_sharpness says (fewer for a minibatch of fewer examples)"
             )
         return given
 

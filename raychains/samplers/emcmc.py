@@ -61,6 +61,7 @@ class EntropyMCMC(VelocitySampler):
     """
 
     kind: ClassVar[str] = "emcmc"
+    statistics_fit: ClassVar[bool] = False
 
     def __init__(
         self,

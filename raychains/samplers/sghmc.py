@@ -12,10 +12,15 @@ from raychains.schedules.base import is_number
 
 
 class SGHMC(VelocitySampler):
-    """v ← m·v − lr·g + √(2(1−m)·lr·T/N)·ξ;  θ ← θ + v.
+    """v ← m·v − lr·g + √(2(1−m−γ̂)·lr·T/N)·ξ;  θ ← θ + v.
 
-    Targets exp(−U/T) as lr → 0; on a quadratic U its variance at a finite step is known exactly
-    (`tests/samplers` checks it). The friction of the papers is a = 1 − ``momentum``.
+    The friction of the papers is a = 1 − ``momentum``. The minibatch gradient brings noise of its own: γ̂ is the share
+    of the friction that this noise feeds already, and that much less is injected. If each coordinate of the mean-loss
+    gradient has an error of standard deviation σ, then γ̂ = lr·N·σ²/(2T) makes the total noise what it would be with
+    exact gradients. That value goes with lr/T and γ̂ is constant: under a schedule choose it for the sampling steps.
+
+    Target: exp(−U/T) as lr → 0; on a quadratic U the variance at a finite step is known exactly (`tests/samplers`
+    checks it).
 
     Args:
         params: parameters or parameter groups, as for any torch optimizer.
