@@ -21,7 +21,7 @@ PAGE = Path(__file__).parent / "samplers.md"
 def paragraphs(kind: type[Sampler]) -> list[str]:
     """The docstring's paragraphs, each in one line."""
     text = inspect.getdoc(kind) or ""
-    return [" ".join(p.split()) for p in re.split(r"\n\s*\n", text)]
+    return [" ".join(p.split()).replace("``", "`") for p in re.split(r"\n\s*\n", text)]
 
 
 def paragraph(kind: type[Sampler], begins: str) -> str:
@@ -37,7 +37,7 @@ def settings(kind: type[Sampler]) -> list[tuple[str, str, str]]:
     doc = inspect.getdoc(kind) or ""
     arguments = doc.partition("Args:\n")[2].partition("\n\n")[0]
     meanings = {
-        m[1]: " ".join(m[2].split())
+        m[1]: " ".join(m[2].split()).replace("``", "`")
         for m in re.finditer(r"^(\w+): (.*?)(?=^\w+: |\Z)", textwrap.dedent(arguments), flags=re.M | re.S)
     }
     found = []

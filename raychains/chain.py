@@ -105,7 +105,7 @@ class Chain:
         if torch.get_num_threads() != self.spec.threads:
             torch.set_num_threads(self.spec.threads)  # counts are per calling thread
         outside = streams(self.device)
-        setstreams(self.device, self._dropout)
+        set_streams(self.device, self._dropout)
         try:
             while not self.done and not stop():
                 setting = self._one_step()
@@ -114,7 +114,7 @@ class Chain:
             return []
         finally:
             self._dropout = streams(self.device)
-            setstreams(self.device, outside)
+            set_streams(self.device, outside)
 
     def _one_step(self) -> Setting:
         setting = self.schedule.at(self.step + 1)
