@@ -15,7 +15,7 @@ from raychains.errors import RaychainsError, UserError
 from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
-from raychains.streams import Again, seeded, streams
+from raychains.streams import Again, seeded, set_streams, streams
 from raychains.tasks import Task
 
 Event = Progress | Sample
