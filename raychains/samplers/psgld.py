@@ -23,7 +23,8 @@ class PSGLD(Sampler):
     samples: on U = θ²/2 with exact gradients the variance is 1.33 at lr .01 and 1.76 at lr .001, and goes to 2
     as lr → 0, where the target has 1; with gradient noise of standard deviation 3 it is about 1.08. With G constant
     there is no Γ: ``freeze_preconditioner_after`` stops V after so many updates, and what is drawn later is unbiased as
-    lr → 0. Place that end inside the burn-in.
+    lr → 0. Place that end inside the burn-in. From a cold start a coordinate whose first gradients happen to be near 0
+    has a tiny V and may be thrown far away by its first steps.
 
     Target: exp(−U/T) as lr → 0 once the preconditioner is frozen; biased unless frozen.
 

@@ -25,8 +25,12 @@ class SGNHT(Thermostat):
     At T = 0 the thermostat is frozen and no noise is drawn: with z = 0 the step is then SGD with momentum e^{−a₀} and
     step size lr·(1−e^{−a₀})/a₀, by Euler momentum 1 − a₀ and lr.
 
-    Target: exp(−U/T) as lr and ``thermostat_rate`` → 0 (by Euler a₀ too), whatever the noise of the gradient while that
-    is Gaussian of constant variance. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
+    A thermostat removes noise that is the same everywhere and in every direction. The noise of a regression's minibatches is
+    neither, and there a thermostat need not be nearer to the posterior than constant friction; its error falls with √lr.
+
+    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, whatever the noise of the gradient while that is Gaussian of
+    constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008 at
+    the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
 
     Args:
         params: parameters or parameter groups, as for any torch optimizer.

@@ -1,0 +1,122 @@
+"""The state of every registered kind survives memory, torch's file and a checkpoint's, and continues bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from raychains.samplers import Sampler
+from raychains.store.codec import decode, encode, flatten, unflatten
+from tests.samplers.every_kind import CASES, IDS, build, everything, same_bits, steps
+
+
+def by_torch_file(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def by_checkpoint(state: Any) -> Any:
+    """As chains are stored: tensors and JSON in one safetensors file."""
+    tensors, tree = flatten(state)
+    loaded, description = decode(encode(tensors, {"state": tree}))
+    return unflatten(loaded, description["state"])
+
+
+ROUTES: list[Callable[[Any], Any]] = [copy.deepcopy, by_torch_file, by_checkpoint]
+DTYPES = [torch.bfloat16, torch.float32, torch.float64]
+BEFORE, AFTER = 5, 17
+"""The break lies within an inner loop and before pSGLD's freezing; the end is behind both."""
+
+
+def parameters(dtype: torch.dtype) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes: list[tuple[int, ...]] = [(4, 3), (), (5,)]
+    return [torch.randn(s, generator=generator).to(dtype).requires_grad_() for s in shapes]
+
+
+def two_groups(kind: str, params: list[Tensor], own: dict[str, Any], **rest: Any) -> Sampler:
+    return build(kind, [{"params": params[:2]}, {"params": params[2:], "lr": 0.02, "weight_decay": 0.1}], **own, **rest)
+
+
+def interrupted(kind: str, own: dict[str, Any], dtype: torch.dtype) -> tuple[Sampler, list[Tensor]]:
+    sampler = two_groups(kind, parameters(dtype), own, seed=3)
+    steps(sampler, BEFORE)
+    return sampler, [p.detach().clone() for p in sampler.parameters()]
+
+
+def fresh(kind: str, own: dict[str, Any], values: list[Tensor]) -> Sampler:
+    """Over the same values, with another seed, N and lr, which the state is to bring."""
+    return two_groups(kind, [v.clone().requires_grad_() for v in values], own, seed=99, num_data=1, lr=0.5)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_state_continues_bit_for_bit(
+    kind: str, own: dict[str, Any], dtype: torch.dtype, route: Callable[[Any], Any]
+) -> None:
+    straight = two_groups(kind, parameters(dtype), own, seed=3)
+    steps(straight, BEFORE + AFTER)
+
+    first, values = interrupted(kind, own, dtype)
+    second = fresh(kind, own, values)
+    second.load_state_dict(route(first.state_dict()))
+    assert same_bits(everything(first), everything(second)), "draws and states as they were"
+    steps(second, AFTER, start=BEFORE)
+    assert same_bits(everything(straight), everything(second))
+    assert all(bool(torch.isfinite(p).all()) for p in second.parameters())
+
+
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_every_state_decides_the_draws(kind: str, own: dict[str, Any]) -> None:
+    """So that the test above would notice one that is lost: each is altered in turn, and the generators left out."""
+    first, values = interrupted(kind, own, torch.float64)
+    saved = first.state_dict()
+    whole = continued(fresh(kind, own, values), saved)
+    names = {n for s in saved["state"].values() for n in s}
+    if kind == "psgld" and not own:
+        names.remove("updates")  # counts towards freezing, which this one never does
+    for name in names:
+        altered = copy.deepcopy(saved)
+        for s in altered["state"].values():
+            if name in s:
+                s[name] = torch.full_like(s[name], 0.5) if isinstance(s[name], Tensor) else s[name] + 1
+        assert not same_bits(whole, continued(fresh(kind, own, values), altered)), f"{name} is not used"
+    if saved["sampler"]["generators"]:
+        altered = copy.deepcopy(saved)
+        altered["sampler"]["generators"] = {}
+        assert not same_bits(whole, continued(fresh(kind, own, values), altered))
+
+
+def continued(sampler: Sampler, state: Any) -> list[Tensor]:
+    """Draws after the state is loaded and some steps are made."""
+    sampler.load_state_dict(copy.deepcopy(state))
+    steps(sampler, AFTER, start=BEFORE)
+    return [p.detach() for _, ps in sampler.draws() for p in ps]
+
+
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_states_of_bf16_parameters_are_in_single_precision(kind: str, own: dict[str, Any]) -> None:
+    sampler, _ = interrupted(kind, own, torch.bfloat16)
+    states = [t for s in sampler.state.values() for t in s.values() if isinstance(t, Tensor)]
+    assert all(t.dtype == torch.float32 for t in states)
+    assert all(p.dtype == torch.bfloat16 for p in sampler.parameters())
+    assert all(p.dtype == torch.bfloat16 for _, ps in sampler.draws() for p in ps)
+
+
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_a_state_before_the_first_step_continues_too(kind: str, own: dict[str, Any]) -> None:
+    straight = two_groups(kind, parameters(torch.float32), own, seed=3)
+    other = two_groups(kind, parameters(torch.float32), own, seed=4)
+    other.load_state_dict(by_checkpoint(straight.state_dict()))
+    steps(straight, 4)
+    steps(other, 4)
+    assert same_bits(everything(straight), everything(other))
