@@ -19,7 +19,7 @@ from raychains.chain import Chain, Diverged, expected_samples
 from raychains.sample import Progress, Sample
 from raychains.schedules import Cyclical
 from tests import chain_cases
-from tests.chain_cases import CASES, HALF, outcome, run, sample_hash, spec, state_hash, told
+from tests.chain_cases import CASES, HALF, SAMPLERS, outcome, run, sample_hash, spec, state_hash, told
 from tests.checks import refused
 
 
@@ -236,12 +236,23 @@ FROZEN: dict[tuple[str, str, str], dict[str, str]] = {
     ("2.15.0+cu132", "AVX512", "AuthenticAMD 26 2"): {
         "sghmc-mixture": "c291942b5e5a7e3b177e2dd3d2cf70f800efb48ee4acbc41670c9ad2aa964e98",
         "sghmc-noisy-mixture": "5012fea4f7e038c543457a3738be47adc201510291bd4fa9c0fcf57e8d51a2a3",
+        "sgd-digits": "c7c548fe35d74eef24d812a3f85eacb7018237af0d9b06b3cbec14d8bd35c705",
+        "sgdm-digits": "ed9a3866e7d78ef2822daf255e1b36fb262aebc4a487c87009b15cfc451a77d8",
+        "sgld-digits": "3a712584e89b5a8f04078f9ffe00de109d5cbe46916698b00693e066573f9435",
         "sghmc-digits": "3c48ff3b24f858feefd8b05b4a8c4ac9cbc6b53e7f6d7c2074390fd369fc8c05",
+        "psgld-digits": "30ab40338f2794f330cf88bc5c741a314fbb86ca7f78139daa38ddeb86a5bf43",
+        "sgnht-digits": "bbc9044212ddfa837fd09a1cf759e2cd67c8d3f6de78658bc2828c8104fc86fb",
+        "atmc-digits": "154807a7027e6056b407cf00e8b302a6504dc783d510a9a6fe92f7a90c0cde59",
+        "emcmc-digits": "ad230b189f9c2deea872440e00ab5146966777367c08e22f0b4eee6e526a0dae",
+        "entropy-sgd-digits": "77ad8e5a004ddfcf8714f0edab72659693e72d72ed50f03b4d7a64550245ad94",
+        "entropy-sgld-digits": "f9f7b9f52f1ca6737ee3b69ef07e09f57176256e0c2d5173adc8872e2e95b241",
+        "sam-digits": "c4d17336eef5df3d5ea1bd9a1bf57e4d951d3990ec8ca3db29e61ee2fa2ef6d0",
+        "bsam-digits": "edbf052ed8da0613a49f5bb7890ea2b0995ca95719cbc8c7c856ca8c29e3d1e2",
     },
 }
 
 
-@pytest.mark.parametrize("case", ["sghmc-mixture", "sghmc-noisy-mixture", "sghmc-digits"])
+@pytest.mark.parametrize("case", ["sghmc-mixture", "sghmc-noisy-mixture", *(f"{s}-digits" for s in SAMPLERS)])
 def test_samples_are_frozen_where_recorded_and_reproducible_everywhere(case: str) -> None:
     """A change where recorded alters people's samples: raise the revision of what changed, record anew."""
     here = (torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu_model())
