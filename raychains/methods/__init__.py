@@ -6,6 +6,7 @@ from raychains.methods.resolve import (
     BLOCK_DRAWS,
     Method,
     check_chains,
+    check_total,
     check_used,
     make_task,
     repeats_and_lanes,
@@ -13,6 +14,6 @@ from raychains.methods.resolve import (
 )
 
 __all__ = [
-    "BLOCK_DRAWS", "DEFAULTS", "METHODS", "Defaults", "Method", "Named", "check_chains", "check_used", "defaults",
-    "label", "make_task", "named", "noise_free", "repeats_and_lanes", "resolve",
+    "BLOCK_DRAWS", "DEFAULTS", "METHODS", "Defaults", "Method", "Named", "check_chains", "check_total", "check_used",
+    "defaults", "label", "make_task", "named", "noise_free", "repeats_and_lanes", "resolve",
 ]  # fmt: skip

@@ -24,6 +24,10 @@ from raychains.schedules.base import positive, positive_int
 from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
 
+MOST_CHAINS = 10_000
+"""Chains of all arms and repeats of one plan: a plan lists every one of them."""
+MOST_REPEATS = 1_000_000
+"""Lanes hold more repeats than a plan could list chains."""
 BLOCK_DRAWS = 2000
 """Draws per stored block of a low-dimensional target."""
 
@@ -49,10 +53,8 @@ class Method:
 
     def noise(self) -> str:
         """One line on the noise that sampling injects, as a standard deviation per step."""
-        sampling = [k for k in range(1, self.schedule.steps + 1) if self.schedule.at(k).stage == schedules.SAMPLING]
-        ends = (sampling[0], sampling[-1]) if sampling else (1, 1)
         stds = []
-        for k in ends:
+        for k in self.schedule.sampling_ends():
             setting = self.schedule.at(k)
             p = torch.nn.Parameter(torch.zeros(1))
             s = samplers.build(self.spec.sampler, [p], lr=setting.lr, temperature=setting.temperature, seed=0)
@@ -81,6 +83,7 @@ def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, in
     """How many repeats there are, and how many of them one process stacks."""
     repeats = options.repeats if options.repeats is not None else defaults(name).repeats
     positive_int("repeats", repeats)
+    require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
     if not task.supports_lanes:
         require(
             options.lanes in (None, 1), "lanes", options.lanes, f"be 1 for task {name}: its parameters do not stack"
@@ -206,5 +209,14 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
 
 
 def check_chains(chains: int) -> None:
-    """Refuse fewer than one chain."""
+    """Refuse fewer than one chain, and more than a plan can list."""
     positive_int("chains", chains)
+    require(chains <= MOST_CHAINS, "chains", chains, f"be at most {MOST_CHAINS}")
+
+
+def check_total(chains: int) -> None:
+    """Refuse a plan of more chains, those of all arms and repeats, than can be listed in reasonable time."""
+    if chains > MOST_CHAINS:
+        raise UserError(
+            f"chains × repeats of all arms must be at most {MOST_CHAINS}, got {chains}: split the comparison into several runs"
+        )

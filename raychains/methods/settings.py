@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ ELSEWHERE = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
 
 
 def read(field: str, given: Iterable[str]) -> dict[str, Any]:
-    """``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or numbers, else text.
+    """``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or Python literals, else text.
 
     Raises:
         UserError: an entry without ``=`` or a name given twice.
@@ -35,7 +36,7 @@ def _value(text: str) -> Any:
     for reader in (json.loads, float):  # float knows .5, which JSON does not
         try:
             return reader(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return text
 

@@ -103,7 +103,7 @@ def test_schedules_take_their_settings() -> None:
     assert isinstance(linear, Linear) and (linear.at(1).lr, linear.at(2000).lr) == (0.5, 0.1)
     exponential = resolved("sgld", schedule="exponential", lr=0.5).schedule
     assert isinstance(exponential, Exponential) and exponential.final_lr == pytest.approx(0.005)
-    step = resolved("sgld", schedule="step", schedule_settings=("milestones=[0.25,0.5]", "factor=.5")).schedule
+    step = resolved("sgld", schedule="step", schedule_settings=("milestones=[.25,0.5]", "factor=.5")).schedule
     assert isinstance(step, Step) and (step.milestones, step.factor) == ((0.25, 0.5), 0.5)
     decreasing = resolved("sgld", lr=0.5, final_lr=0.25).schedule
     assert decreasing.at(2000).lr == pytest.approx(0.25)
