@@ -33,10 +33,10 @@ def read(field: str, given: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    for reader in (json.loads, float):  # float knows .5, which JSON does not
+    for reader in (json.loads, ast.literal_eval):  # Python knows .5 and None, which JSON does not
         try:
             return reader(text)
-        except (ValueError, RecursionError):
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     return text
 
