@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from raychains import samplers, schedules, tasks
 from raychains.draws import Block, Network
-from raychains.errors import RaychainsError, UserError
+from raychains.errors import RaychainsError, UserError, require
 from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
@@ -25,7 +26,14 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
 
 
 class Diverged(RaychainsError):
-    """A non-finite loss or parameter; the state that holds it is never handed out."""
+    """A non-finite loss, draw, parameter or sampler state; what holds it is never handed out.
+
+    ``step`` is where it was seen, at or behind the step at which it arose: see `raychains.divergence`.
+    """
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class Chain:
@@ -64,6 +72,9 @@ class Chain:
         self.step = 0
         self.index = 0
         """Kept draws, or blocks of them, so far."""
+        self.noise_attempt = 0
+        """Which noise streams the chain is on; above 0 after `restart_noise`."""
+        self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._dropout = seeded(self.device, stream_seed(spec, "dropout"))
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -100,8 +111,10 @@ class Chain:
         events that it returned.
 
         Raises:
-            Diverged: a non-finite loss at a log interval or a non-finite draw.
+            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state where one is kept; and from
+                then on always.
         """
+        self._refuse_failed()
         if torch.get_num_threads() != self.spec.threads:
             torch.set_num_threads(self.spec.threads)  # counts are per calling thread
         outside = streams(self.device)
@@ -183,10 +196,8 @@ class Chain:
         if self._loss_count == 0:
             return None
         loss = float(self._loss_sum) / self._loss_count
-        if loss != loss or loss in (float("inf"), float("-inf")):
-            raise Diverged(
-                f"the loss is {loss} at step {self.step}: a smaller lr may help (lr is {self.sampler.param_groups[0]['lr']:.3g})"
-            )
+        if not math.isfinite(loss):
+            self._fail(f"the loss is {loss}")
         return loss
 
     def _samples(self, setting: Setting, loss: float | None) -> list[Event]:
@@ -212,24 +223,60 @@ class Chain:
                 draws=draws,
             )
             samples.append(Sample(meta=meta, tensors=tensors))
+        self._check_finite(self._sampler_tensors())
         self.index += 1
         return samples
+
+    def _sampler_tensors(self) -> dict[str, Tensor]:
+        """The sampler's states of every parameter, e.g. ``velocity of 0.weight``."""
+        return {
+            f"{key} of {name}": value
+            for name, p in self.model.named_parameters()
+            for key, value in self.sampler.state.get(p, {}).items()
+            if isinstance(value, Tensor)
+        }
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
         for name, t in tensors.items():
             if t.is_floating_point() and not bool(torch.isfinite(t).all()):
-                lr = self.sampler.param_groups[0]["lr"]
-                raise Diverged(
-                    f"{name} has a non-finite value at step {self.step}: a smaller lr may help (lr is {lr:.3g})"
-                )
+                self._fail(f"{name} has a non-finite value")
+
+    def _fail(self, what: str) -> NoReturn:
+        lr = self.sampler.param_groups[0]["lr"]
+        self._failure = Diverged(f"{what} at step {self.step}: a smaller lr may help (lr is {lr:.3g})", self.step)
+        raise self._failure
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise Diverged(str(self._failure), self._failure.step)
+
+    def restart_noise(self, attempt: int) -> None:
+        """Draw the sampler's noise from here on from fresh streams, which ``attempt`` names; recorded in the state.
+
+        The same chain from the same state under another attempt takes another path, and again the same one under the
+        same. Initialisation, data order, augmentation and dropout stay: a sampler without noise repeats its path.
+
+        Raises:
+            UserError: ``attempt`` is no integer of at least 0.
+        """
+        ok = isinstance(attempt, int) and not isinstance(attempt, bool) and attempt >= 0
+        require(ok, "attempt", attempt, "be an integer of at least 0")
+        self.noise_attempt = attempt
+        self.sampler.reseed(stream_seed(self.spec, "noise", attempt))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `load_state_dict` needs to go on, as nested dicts of (live) tensors and JSON values.
 
         Raises:
-            Diverged: a parameter is not finite, so that no checkpoint ever is.
+            Diverged: anything in it is not finite, so that no checkpoint ever is; or `advance` raised it.
         """
+        self._refuse_failed()
+        block = self._block.state() if self._block is not None else None
         self._check_finite(self.model.state_dict())
+        self._check_finite(self._sampler_tensors())
+        self._check_finite({"the loss": self._loss_sum})
+        for variable, tensors in (block or {}).items():
+            self._check_finite({f"a draw of {variable}, {name},": t for name, t in tensors.items()})
         return {
             "digest": self.spec.digest,
             "step": self.step,
@@ -240,7 +287,8 @@ class Chain:
             "dropout": self._dropout,
             "loss_sum": self._loss_sum,
             "loss_count": self._loss_count,
-            "block": self._block.state() if self._block is not None else None,
+            "block": block,
+            "noise_attempt": self.noise_attempt,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -252,6 +300,8 @@ class Chain:
         if state["digest"] != self.spec.digest:
             raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
         self.step, self.index = state["step"], state["index"]
+        self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
+        self._failure = None
         self.model.load_state_dict(state["model"])
         self.sampler.load_state_dict(state["sampler"])
         self._augmentation.set_state(state["augmentation"].to(torch.uint8))
@@ -283,7 +333,7 @@ def check_prior(task: Task, spec: ChainSpec) -> None:
     decay = spec.sampler.settings.get("weight_decay", 0.0)
     if task.prior is not None and spec.lanes > 1:
         raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
-    if task.prior is not None and decay:
+    if (task.prior is not None or task.own_prior) and decay:
         raise UserError(
             f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"
         )

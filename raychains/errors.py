@@ -18,6 +18,14 @@ class UserError(RaychainsError, ValueError):
     exit_status = 2
 
 
+class StorageFull(UserError):
+    """The store has no room left. What was written before is intact; freed space and a resumed run go on from there."""
+
+
+class StorageAway(UserError):
+    """The store could not be reached, however often it was tried. What was written before is intact."""
+
+
 class ChainsFailed(RaychainsError):
     """A run finished but some of its chains failed; what the others computed is in the store."""
 

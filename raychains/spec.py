@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -143,7 +144,7 @@ class ChainSpec:
         ok = self.batchnorm in ("keep", "reestimate", "refuse")
         require(ok, "batchnorm", self.batchnorm, "be keep, reestimate or refuse")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """sha256 of the canonical JSON: equal digests and environments give equal bytes."""
         return digest_of(self.to_json())

@@ -20,6 +20,7 @@ from raychains.chain import Chain, Event
 from raychains.sample import Sample, tensors_sha256
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part
+from raychains.store.codec import decode, encode, flatten, unflatten
 
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixture": ("mixture25", {}),
@@ -97,6 +98,14 @@ def sample_hash(events: Iterable[Event]) -> str:
     """One hash over all samples' tensors, in order."""
     hashes = [tensors_sha256(e.tensors) for e in events if isinstance(e, Sample)]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def stored(state: dict[str, Any]) -> dict[str, Any]:
+    """A chain's state as a checkpoint's bytes hold it, read back."""
+    tensors, tree = flatten(state)
+    read, description = decode(encode(tensors, {"state": tree}))
+    back: dict[str, Any] = unflatten(read, description["state"])
+    return back
 
 
 def state_hash(chain: Chain) -> str:

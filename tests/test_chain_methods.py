@@ -12,6 +12,8 @@ from torch import nn
 
 from raychains import samplers
 from raychains.chain import Chain
+from raychains.experiments import comparisons
+from raychains.options import Run
 from raychains.sample import Sample
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part
@@ -125,6 +127,11 @@ def test_a_gaussian_prior_object_is_weight_decay(sampler: str) -> None:
 def test_a_prior_counts_once() -> None:
     with refused("weight_decay", "0.1", "once"):
         Chain(spec("sgld", {"weight_decay": 0.1}, task={"std": 1.0}))
+
+
+def test_a_task_that_adds_its_own_prior_takes_no_other() -> None:
+    with refused("weight_decay", "0.5", "once"):
+        comparisons.run(Run(task="linear-regression", sampler="sgld", weight_decay=0.5))
 
 
 def test_a_draw_of_several_weight_samples_counts_each() -> None:

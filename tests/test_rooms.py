@@ -16,7 +16,7 @@ PACKAGE = Path(raychains.__file__).parent
 REPOSITORY = PACKAGE.parent
 ROOMS = (
     "errors", "options", "spec", "sample", "schedules", "samplers", "priors", "models", "data", "evaluation", "tasks",
-    "methods", "draws", "streams", "chain", "store", "planning", "predictive", "orchestration", "experiments", "report", "api", "cli",
+    "methods", "draws", "streams", "chain", "divergence", "store", "planning", "predictive", "orchestration", "experiments", "report", "api", "cli",
 )  # fmt: skip
 """From the ground up: a room imports only rooms before it."""
 LONGEST = 400

@@ -100,6 +100,8 @@ def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, 
     repeats, lanes = methods.repeats_and_lanes(options, task, name)
     arms: list[Arm] = []
     notes: list[str] = []
+    wanted = list(wanted)
+    methods.check_total(sum(options.chains if column.parallel else 1 for _, column in wanted) * (repeats // lanes))
     for sampler, column in wanted:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one

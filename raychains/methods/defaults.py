@@ -103,7 +103,7 @@ DEFAULTS: dict[str, Defaults] = {
     ),
     "linear-regression": Defaults(
         samplers=("sgld", "sghmc"),
-        lr=_density(0.02, decreasing=0.1, gradient=1),
+        lr=_density(0.01, decreasing=0.05, gradient=1),
         steps=20_000,
         cycles=4,
         exploration=0.5,

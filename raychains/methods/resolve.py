@@ -174,6 +174,9 @@ def _sampler(method: Named, options: Sampling, base: Defaults, task: Task) -> Pa
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = task.num_data
     values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
+    if (task.prior is not None or task.own_prior) and values["weight_decay"]:
+        got = values["weight_decay"]
+        raise UserError(f"weight_decay must be 0 for a task with a prior of its own, got {got}: the prior counts once")
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
     values.update(base.sampler_settings.get(method.kind, {}))

@@ -51,6 +51,7 @@ class Sampler(torch.optim.Optimizer):
     ) -> None:
         ok = isinstance(num_data, int) and not isinstance(num_data, bool) and num_data >= 1
         require(ok, "num_data", num_data, "be an integer of at least 1: the number of training data, N")
+        positive_int("num_data", num_data)
         positive_int("lanes", lanes)
         self.num_data, self.lanes = num_data, lanes
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
@@ -130,6 +131,11 @@ class Sampler(torch.optim.Optimizer):
         if name not in state:
             state[name] = torch.full_like(p, fill, dtype=wide(p.dtype))
         return state[name]
+
+    def reseed(self, seed: int) -> None:
+        """Draw all noise from here on from fresh streams of ``seed``; parameters and their states stay as they are."""
+        self._seed = seed
+        self._generators = {}
 
     def noise_like(self, p: Tensor) -> Tensor:
         """Fresh standard normal noise of ``p``'s shape, device and dtype."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from raychains.errors import require
+from raychains.errors import UserError, require
 from raychains.spec import Part
 
+MOST = 2**53
+"""Largest integer that settings may have: shares of it are exact as floats."""
 EXPLORATION, SAMPLING, BURN_IN = "exploration", "sampling", "burn-in"
 
 
@@ -73,6 +76,15 @@ class Schedule(ABC):
         """How many cycles there are (1 without cycles)."""
         return 1
 
+    def sampling_ends(self) -> tuple[int, int]:
+        """The first and the last step with the stage `SAMPLING`."""
+        # Steps of a stage lie together: in a run without cycles, and in a full cycle.
+        length = -(-self.steps // self.cycle_count)
+        first = 1 + bisect.bisect_left(range(1, length + 1), True, key=lambda k: self.at(k).stage == SAMPLING)
+        if self.at(self.steps).stage == SAMPLING:
+            return first, self.steps
+        return first, (self.cycle_count - 1) * length  # a short last cycle ends before it samples
+
     def warnings(self) -> list[str]:
         """Sentences about settings that are allowed but probably not meant."""
         return []
@@ -102,13 +114,18 @@ def steps_in(share: float, steps: int) -> int:
 
 def is_number(value: object) -> bool:
     """Whether ``value`` is a finite int or float (bools are not numbers here)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int that no float holds
+        return False
 
 
 def positive_int(field: str, value: object) -> None:
-    """Refuse anything but an integer of at least 1."""
+    """Refuse anything but an integer of at least 1, and of at most what a float holds exactly."""
     ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     require(ok, field, value, "be an integer of at least 1")
+    if value > MOST:  # type: ignore[operator]
+        raise UserError(f"{field} must be at most {MOST}, got more")
 
 
 def positive(field: str, value: object) -> None:

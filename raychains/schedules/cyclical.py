@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,7 +114,7 @@ class Cyclical(Schedule):
     @cached_property
     def _sampling_from(self) -> int:
         """First position (from 0) of a full cycle that belongs to the sampling stage."""
-        return next((j for j in range(self.cycle_length) if self._samples(j)), self.cycle_length)
+        return bisect.bisect_left(range(self.cycle_length), True, key=self._samples)  # once sampling, a cycle stays so
 
     @cached_property
     def _ramp_steps(self) -> int:
@@ -161,7 +162,8 @@ class Cyclical(Schedule):
     @property
     def kept(self) -> int:
         most = self.samples_per_cycle if self.samples_per_cycle is not None else self.steps
-        return sum(min(most, self._draws_in(self._length(c))) for c in range(self.cycles))
+        full, last = (min(most, self._draws_in(self._length(c))) for c in (0, self.cycles - 1))
+        return (self.cycles - 1) * full + last  # every cycle but the last is a full one
 
     def warnings(self) -> list[str]:
         last = self._length(self.cycles - 1)

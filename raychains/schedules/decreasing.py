@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from raychains.errors import require
+from raychains.errors import UserError, require
 from raychains.schedules.base import is_number, positive, positive_int
 from raychains.schedules.straight import Straight
 
@@ -46,8 +47,13 @@ class Decreasing(Straight):
         positive_int("steps", steps)
         _check_gamma(gamma)
         require(final_lr < lr or steps == 1, "final_lr", final_lr, f"be below lr ({lr})")
-        ratio = (lr / final_lr) ** (1 / gamma)  # = (b + K) / (b + 1)
-        b = (steps - ratio) / (ratio - 1) if steps > 1 else 0.0
+        try:
+            ratio = (lr / final_lr) ** (1 / gamma)  # = (b + K) / (b + 1)
+            b = (steps - ratio) / (ratio - 1) if steps > 1 else 0.0
+        except (OverflowError, ZeroDivisionError):
+            b = math.nan
+        if not math.isfinite(b):
+            raise UserError(f"final_lr must be nearer to lr ({lr}), got {final_lr}: their ratio is out of range")
         return cls(a=lr * (b + 1) ** gamma, b=b, gamma=gamma, steps=steps, **rest)  # type: ignore[arg-type]
 
     def lr_at(self, step: int) -> float:

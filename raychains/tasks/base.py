@@ -31,6 +31,8 @@ class Task(ABC):
     """Examples that one step reads, of a low-dimensional task that draws them itself."""
     prior: Prior | None = None
     """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
+    own_prior: bool = False
+    """Whether `backward` adds a prior's gradient itself."""
     num_data: int
     """N; 1 for a density given in closed form."""
     fingerprint: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from raychains.models import MLP
 from raychains.tasks.base import Task, seeded
 
 CLASSES = 10
+MOST_WEIGHTS, MOST_LAYERS = 10_000_000, 100
 
 
 class Digits(Task):
@@ -38,6 +40,9 @@ class Digits(Task):
         require(_is_int(split_seed, 0), "split_seed", split_seed, "be an integer of at least 0")
         ok = isinstance(hidden, list | tuple) and all(_is_int(width, 1) for width in hidden)
         require(ok, "hidden", hidden, "be a list of integers of at least 1: the widths of the hidden layers")
+        weights = sum(a * b for a, b in itertools.pairwise((images.shape[1], *hidden, CLASSES)))
+        allowed = f"give at most {MOST_WEIGHTS} weights"
+        require(len(hidden) <= MOST_LAYERS and weights <= MOST_WEIGHTS, "hidden", hidden, allowed)
         self.num_data, self.split_seed, self.hidden = train, split_seed, tuple(hidden)
         order = np.random.default_rng(split_seed).permutation(len(labels))
         images, labels = images[order], labels[order]

@@ -17,6 +17,7 @@ from raychains.schedules.base import is_number, positive, positive_int
 from raychains.tasks.base import Task
 from raychains.tasks.mixture import Position
 
+MOST_DIM = 256
 OVERDISPERSION = 3.0
 """Chains start at draws that are this many times too far from the mean."""
 
@@ -102,6 +103,7 @@ class Gaussian(Task):
 def equicorrelated(dim: int, correlation: float, scale: float) -> Array:
     """scale²·[(1−ρ)·I + ρ·11ᵀ], [dim, dim]."""
     positive_int("dim", dim)
+    require(dim <= MOST_DIM, "dim", dim, f"be at most {MOST_DIM}: every chain's spec holds the covariance")
     positive("scale", scale)
     low = -1 / (dim - 1) if dim > 1 else -math.inf
     ok = is_number(correlation) and low < correlation < 1

@@ -17,6 +17,9 @@ from raychains.schedules.base import positive, positive_int
 from raychains.tasks.base import Task
 from raychains.tasks.mixture import Position
 
+MOST_DIM, MOST_NUMBERS = 1_000, 10_000_000
+"""Of coefficients, and of inputs, which are made anew in every process."""
+
 
 class LinearRegression(Task):
     """y = xᵀθ + σε with θ ~ N(0, I/α), on synthetic data made from ``seed``; mean loss ½(y − xᵀθ)²/σ².
@@ -25,7 +28,7 @@ class LinearRegression(Task):
     replacement, so that the gradient's error is independent of the past.
 
     The task defines its target alone: it adds the prior's αθ/N to the gradient itself. A sampler's ``weight_decay``
-    must therefore be 0; any other value λ is a second prior, and the target is then that of α + Nλ.
+    must therefore be 0: any other value λ would be a second prior, with the target of α + Nλ, and a chain refuses it.
 
     Args:
         num_data: N, examples.
@@ -41,6 +44,7 @@ class LinearRegression(Task):
 
     low_dimensional = True
     supports_lanes = True
+    own_prior = True
 
     def __init__(
         self,
@@ -53,8 +57,11 @@ class LinearRegression(Task):
     ) -> None:
         positive_int("num_data", num_data)
         positive_int("dim", dim)
+        require(dim <= MOST_DIM, "dim", dim, f"be at most {MOST_DIM}")
+        require(num_data * dim <= MOST_NUMBERS, "num_data × dim", num_data * dim, f"be at most {MOST_NUMBERS}")
         if minibatch is not None:
             positive_int("minibatch", minibatch)
+            require(minibatch * dim <= MOST_NUMBERS, "minibatch", minibatch, f"be at most {MOST_NUMBERS // dim}")
         positive("noise", noise)
         positive("prior_precision", prior_precision)
         ok = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0

@@ -42,7 +42,7 @@ def run(*, seeds: int = 200, law_seeds: int = 1000) -> Runs:
     """All three settings; the law of both variables needs more seeds than the shares."""
     torch.set_num_threads(1)
     by = {
-        name: {m: simulate(SETUPS[name], m, seeds=seeds, every=20) for m in METHODS}
+        name: {m: simulate(SETUPS[name], m, seeds=seeds, every=40) for m in METHODS}
         for name in ("large step", "small step")
     }
     law = simulate(SETUPS["law"], "emcmc", seeds=law_seeds, every=500, first=BURN_IN)
@@ -62,7 +62,7 @@ def caption(runs: Runs) -> str:
         f"posterior, with share {flat_share(law, runs.law.theta).mean():.2f} in the flat mode (exact "
         f"{law.task.flat_share:.2f}); only θₐ follows the smoothed one, with variances σ² + η. "
         f"(ii) σ = {large.sharp:g} and {large.flat:g}, lr {large.lr:g}, η {large.eta:g}, {large.steps:,} steps from the "
-        f"ridge, {seeds} seeds; shares at the end: {shares(large, runs.large)}. This is a step-size effect: lr times the "
+        f"ridge (red cross), {seeds} seeds; shares at the end: {shares(large, runs.large)}. This is a step-size effect: lr times the "
         f"largest curvature in the sharp mode is {large.instability('emcmc'):.2f} for Entropy-MCMC (limit 2) and "
         f"{large.instability('sgld'):.2f} for SGLD. (iii) The same at lr {small.lr:g}, where it is "
         f"{small.instability('emcmc'):.2f}: {shares(small, runs.small)}; no advantage is left."
@@ -91,6 +91,7 @@ def _draw(runs: Runs, theme: Theme) -> Figure:
     _shares(axes[1][1], SETUPS["large step"], runs.large, "(ii) large step", theme)
     _shares(axes[1][2], SETUPS["small step"], runs.small, "(iii) small step", theme)
     axes[1][1].set_ylabel("Share in the flat mode")
+    axes[1][2].legend(loc="center right")
     figure.supxlabel(textwrap.fill(caption(runs), 128), fontsize=8, color=theme.ink, x=0.01, ha="left")
     return figure
 
@@ -106,7 +107,7 @@ def _ends(axis: Axes, method: str, paths: Paths, theme: Theme) -> None:
     grid = torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))
     energy = setup.task.energy(grid).numpy()
     colours: Any = LinearSegmentedColormap.from_list("energy", [theme.grid, theme.paper])
-    axis.contourf(x, x, energy, levels=np.linspace(1.8, 14, 9), cmap=colours)
+    axis.contourf(x, x, energy, levels=np.linspace(1.8, 14, 9), cmap=colours).set_rasterized(True)
     axis.plot(*paths.theta[-1].T, ".", color=_colours(theme)[method], markersize=4, label="θ")
     if paths.anchor is not None:
         axis.plot(*paths.anchor[-1].T, "+", color=theme.families["decreasing"][1], markersize=4, label="θₐ")
