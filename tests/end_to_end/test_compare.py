@@ -56,7 +56,7 @@ def test_an_unknown_arm_is_refused_with_the_nearest_name(digits: rc.Result) -> N
 
 def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Result, folder: Path) -> None:
     again = rc.run(
-        task="digits", sampler="sghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
+        task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
     )
     assert set(again.comparison.chains()) < set(digits.comparison.chains())
     assert all(ChainStore(Root(str(folder / "store")), d).last_incarnation() == 1 for d in again.comparison.chains())
