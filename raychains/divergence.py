@@ -152,7 +152,8 @@ def diagnose(
         error: what the chain raised.
         task: the spec's task when the caller has it already.
         device: where to replay; the divergence of one kind of device need not be another's.
-        noise_attempt: the noise streams of a replay from the start; a state knows its own.
+        noise_attempt: the noise streams that the chain was on; it turned to them where the state is, if the state is of earlier
+            ones.
 
     Raises:
         UserError: the state is another chain's.
@@ -160,7 +161,7 @@ def diagnose(
     chain = _Watched(spec, task, device=device)
     if state is not None:
         chain.load_state_dict(state)
-    elif noise_attempt:
+    if noise_attempt > chain.noise_attempt:
         chain.restart_noise(noise_attempt)
     return chain.replay(error)
 

@@ -259,6 +259,8 @@ def test_a_replay_follows_the_noise_of_its_attempt() -> None:
     begun = Chain(made)
     begun.restart_noise(2)
     assert diagnose(made, begun.state_dict(), error).gradient_norm_before == norms[2] != norms[0]
+    earlier = diagnose(made, Chain(made).state_dict(), error, noise_attempt=2)
+    assert earlier.gradient_norm_before == norms[2]
 
 
 @pytest.mark.parametrize("made", [planted("sghmc", "loss"), wild("digits", "sgd", 1e6), spec("digits", "sgd")])
