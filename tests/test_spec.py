@@ -94,7 +94,14 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     assert optional == {"precision", "threads", "lanes", "block_draws", "batchnorm"}
     assert not optional & SPEC.to_json().keys()
     assert optional <= dataclasses.replace(FULL, batchnorm="refuse").to_json().keys()
-    written_out = {**SPEC.to_json(), "precision": "fp32", "threads": 1, "lanes": 1, "block_draws": 0, "batchnorm": "keep"}
+    written_out = {
+        **SPEC.to_json(),
+        "precision": "fp32",
+        "threads": 1,
+        "lanes": 1,
+        "block_draws": 0,
+        "batchnorm": "keep",
+    }
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 
 
