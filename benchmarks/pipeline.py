@@ -1,10 +1,13 @@
-"""What samples cost the chain that draws them, and whether evaluation keeps up with sampling.
+"""What samples and checkpoints cost the chain, and whether evaluation keeps up with sampling.
 
 (a) Steps per second of one chain of an 11-million-parameter network through a real ChainWorker, with a 45 MB sample
 about every 5 seconds and with its last sample alone. Time runs from the moment that the worker is ready to the chain's
 end, so both include the last sample's way to the disk; the figure is the share of speed lost, the median over
 interleaved pairs.
 (b) The share of predictions made before the last chain ended, in the digits comparison at its default settings.
+(c) What a checkpoint of that network and its sampler costs the chain: seconds by which a chain with a checkpoint every few
+seconds is behind one without any, per checkpoint, the median over interleaved pairs; the figure is that over the default
+cadence, whose own effect on a run of an affordable length would drown in the machine's noise.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from raychains.spec import ChainSpec  # noqa: E402
 
 LOST_GOAL = 0.02
 EVALUATED_GOAL = 0.5
+CHECKPOINT_GOAL = 0.01
 HIDDEN = [2300, 4700]
 """Hidden layers of the digits network that make 11 million parameters."""
 
@@ -84,6 +88,39 @@ def lost(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
     print(f"median {median(shares):.1%} lost (goal: at most {LOST_GOAL:.0%})")
 
 
+def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
+    """Print (c)."""
+    from benchmarks.timed import one_arm, timed_run
+    from raychains.orchestration.driver import Placement
+    from raychains.store import ChainStore, Root
+
+    steps = max(10, round(plain_steps_per_second(hidden) * seconds / 10) * 10)
+    spec, cadence, costs = large_chain(steps, 1, hidden), Placement().checkpoint_every, []
+    print(f"(c) {steps} steps; a checkpoint about every {every:g} s against none")
+    for pair in range(1, pairs + 1):
+        took, written = [], 0
+        for each in (10 * seconds + 3600, every):
+            with tempfile.TemporaryDirectory() as folder:
+                took.append(timed_run(one_arm([spec]), Path(folder), slots=1, checkpoint_every=each).seconds)
+                checkpoints = ChainStore(Root(folder), spec.digest).root.names(f"chains/{spec.digest}/checkpoints")
+                size = sum((Path(folder) / f"chains/{spec.digest}/checkpoints" / c).stat().st_size for c in checkpoints)
+                # Of those written only the last are kept; each but the first has progress of its own beside it.
+                written = max(1, len(Root(folder).names(f"chains/{spec.digest}/progress")) - 1) if checkpoints else 0
+        if not written:
+            raise SystemExit("no checkpoint was written: give --seconds or --every other values")
+        costs.append((took[1] - took[0]) / written)
+        print(
+            f"pair {pair}: {took[0]:.2f} s without, {took[1]:.2f} s with {written} of {size / len(checkpoints) / 1e6:.0f} MB: "
+            f"{costs[-1]:.2f} s each",
+            flush=True,
+        )
+    cost = median(costs)
+    print(
+        f"median {cost:.2f} s each: {cost / cadence:.2%} at a checkpoint every {cadence:g} s (goal: less than "
+        f"{CHECKPOINT_GOAL:.0%})"
+    )
+
+
 def evaluated(repeats: int, epochs: int | None) -> None:
     """Print (b)."""
     from raychains.experiments.comparisons import compare
@@ -111,12 +148,16 @@ def evaluated(repeats: int, epochs: int | None) -> None:
 
 
 def main() -> None:
-    """Measure both, or one."""
+    """Measure all, or one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("lost", "evaluated"), help="measure one of the two")
-    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of (a) (default 3)")
-    parser.add_argument("--seconds", type=float, default=50.0, help="length of each chain of (a), about (default 50)")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between samples of (a), about (default 5)")
+    parser.add_argument("--only", choices=("lost", "evaluated", "checkpoints"), help="measure one of the three")
+    parser.add_argument("--pairs", type=int, default=3, help="interleaved pairs of (a) and (c) (default 3)")
+    parser.add_argument(
+        "--seconds", type=float, default=50.0, help="length of each chain of (a) and (c), about (default 50)"
+    )
+    parser.add_argument(
+        "--every", type=float, default=5.0, help="seconds between samples of (a), checkpoints of (c), about (default 5)"
+    )
     parser.add_argument("--repeats", type=int, default=1, help="repeats of the comparison of (b) (default 1)")
     parser.add_argument("--smoke", action="store_true", help="tiny: only whether it runs")
     given = parser.parse_args()
@@ -124,10 +165,12 @@ def main() -> None:
     if given.smoke:
         given.pairs, given.seconds, given.every, hidden, epochs = 1, 0.2, 0.1, [20], 8
     print(facts())
-    if given.only != "evaluated":
+    if given.only in (None, "lost"):
         lost(given.pairs, given.seconds, given.every, hidden)
-    if given.only != "lost":
+    if given.only in (None, "evaluated"):
         evaluated(given.repeats, epochs)
+    if given.only in (None, "checkpoints"):
+        checkpoints(given.pairs, given.seconds, given.every, hidden)
 
 
 if __name__ == "__main__":

@@ -51,11 +51,13 @@ class TimedDriver(Driver):
         super()._heed(message)
 
 
-def timed_run(comparison: Comparison, store: Path, *, slots: int) -> Timing:
+def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_every: float = 60.0) -> Timing:
     """Run a comparison's chains without evaluation on ``slots`` workers of a Ray started for it."""
     session = connect("local", cpus=slots)
     try:
-        driver = TimedDriver(comparison, Root(store), Placement(evaluate=False), slots)
+        driver = TimedDriver(
+            comparison, Root(store), Placement(evaluate=False, checkpoint_every=checkpoint_every), slots
+        )
         outcome = driver.run()
     finally:
         session.close()

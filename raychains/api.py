@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from raychains.experiments.comparisons import Planned as PlannedComparison
     from raychains.orchestration.driver import Outcome, Placement
+    from raychains.orchestration.lease import Lease
     from raychains.predictive import Predictive
 
 log = logging.getLogger(__name__)
@@ -48,14 +49,17 @@ class Result:
         """Metrics per arm and repeat."""
         from raychains.report import results
 
-        return results.frame(self.store.table("results"))
+        return results.read(self.store, "results")
 
     def table(self) -> pd.DataFrame:
         """One row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
         from raychains import tasks
         from raychains.report import results
 
-        metrics = tasks.build(self.comparison.task_spec).splits()[self.comparison.split].metrics
+        splits = tasks.build(self.comparison.task_spec).splits()
+        if self.comparison.split not in splits:
+            raise UserError(f"split must be one of {', '.join(splits)}, got {self.comparison.split!r}")
+        metrics = splits[self.comparison.split].metrics
         return results.summary(self.comparison, self.results(), metrics)
 
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
@@ -79,7 +83,7 @@ def compare(options: Compare | None = None, *, listener: Listener | None = None,
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
     Raises:
-        UserError: a setting out of range.
+        UserError: a setting out of range, or a name that another living driver runs.
         Interrupted: the person stopped the run; what was computed is kept.
     """
     from raychains.experiments import comparisons
@@ -104,7 +108,7 @@ def load(path: str) -> Result:
     """
     store, name = split_run_path(path)
     folder = RunStore(Root(store), name)
-    return Result(folder, Comparison.from_json(folder.plan()["comparison"]), {})
+    return Result(folder, Comparison.from_json(folder.plan().get("comparison")), {})
 
 
 def evaluate(
@@ -118,6 +122,7 @@ def evaluate(
     import dataclasses
 
     from raychains import tasks
+    from raychains.orchestration.lease import Lease
 
     loaded = load(path)
     known = tasks.build(loaded.comparison.task_spec).splits()
@@ -126,15 +131,18 @@ def evaluate(
         raise UserError(f"split must be one of {', '.join(known)}, got {split!r}")
     comparison = dataclasses.replace(loaded.comparison, split=split)
     options = options if options is not None else Common()
-    outcome = _drive(comparison, loaded.store.root, options, listener or Silent(), run_chains=False)
-    if not outcome.views:
-        raise UserError(f"run must have an arm whose chains are all finished, got {path!r}: continue it with --resume")
+    # Another split's results stand beside the run's own.
     suffix = "" if split == loaded.comparison.split else f"-{split}"
-    folder = RunStore(loaded.store.root, loaded.store.name)
-    if suffix:  # another split's results stand beside the run's own
-        folder = RunStore(loaded.store.root, f"{loaded.store.name}{suffix}")
-        folder.write_plan({**loaded.store.plan(), "comparison": comparison.to_json()})
-    return _publish(folder, comparison, outcome)
+    folder = RunStore(loaded.store.root, f"{loaded.store.name}{suffix}")
+    with Lease(loaded.store.root, folder.name) as lease:
+        outcome = _drive(comparison, loaded.store.root, options, listener or Silent(), run_chains=False, lease=lease)
+        if not outcome.views:
+            raise UserError(
+                f"run must have an arm whose chains are all finished, got {path!r}: continue it with --resume"
+            )
+        if suffix:
+            folder.write_plan({**loaded.store.plan(), "comparison": comparison.to_json()})
+        return _publish(folder, comparison, outcome)
 
 
 def draw_report(path: str) -> Result:
@@ -163,24 +171,30 @@ def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) 
 
 def _execute(command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None) -> Result:
     from raychains.orchestration import session
+    from raychains.orchestration.lease import Lease
 
     comparison, listener = planned.comparison, listener or Silent()
     root = Root(options.store)
     placement(options)  # whatever is wrong is said before anything is written or started
     session.look(options.address, object_store_memory=options.object_store_memory)
     folder = RunStore(root, options.name or f"{comparison.task}-{comparison.digest[:8]}")
-    _check_name_is_free(folder, comparison, options.resume)
-    finished = _finished(root, comparison)
-    listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
-    if not folder.exists():
-        folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
-    outcome = _drive(comparison, root, options, listener, run_chains=True)
-    if outcome.stopped:
-        raise Interrupted(
-            f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; checkpoints are written. "
-            f"To go on: the same command with --resume --name {folder.name}"
-        )
-    return _publish(folder, comparison, outcome)
+    if options.resume:
+        _check_plan(folder, comparison)
+    with Lease(root, folder.name, patient=options.resume) as lease:
+        _check_name_is_free(folder, comparison, options.resume)
+        finished = _finished(root, comparison)
+        listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
+        if not folder.exists():
+            folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
+        outcome = _drive(comparison, root, options, listener, run_chains=True, lease=lease)
+        if lease.lost:
+            raise UserError(f"{lease.lost}; this driver stopped, its checkpoints are written")
+        if outcome.stopped:
+            raise Interrupted(
+                f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; checkpoints are "
+                f"written. To go on: the same command with --resume --name {folder.name}"
+            )
+        return _publish(folder, comparison, outcome)
 
 
 def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) -> None:
@@ -190,7 +204,12 @@ def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) 
         raise UserError(
             f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name"
         )
-    if Comparison.from_json(folder.plan()["comparison"]).digest != comparison.digest:
+    _check_plan(folder, comparison)
+
+
+def _check_plan(folder: RunStore, comparison: Comparison) -> None:
+    """Whether the run, if there is one, was planned as it is continued."""
+    if folder.exists() and Comparison.from_json(folder.plan().get("comparison")).digest != comparison.digest:
         raise UserError(
             f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"
         )
@@ -205,23 +224,29 @@ def _finished(root: Root, comparison: Comparison) -> set[str]:
 def placement(options: Common) -> Placement:
     """The part of the options that says where chains run."""
     from raychains.orchestration.driver import Placement
+    from raychains.planning.duration import seconds
 
     return Placement(
         cpus_per_chain=options.cpus_per_chain,
         gpus_per_chain=options.gpus_per_chain,
         evaluators=options.evaluators,
-        checkpoint_every=options.checkpoint_every,
+        checkpoint_every=seconds("checkpoint_every", options.checkpoint_every),
+        max_failures=options.max_failures,
+        on_divergence=options.on_divergence,  # type: ignore[arg-type]  # checked there
         data_root=str(data_root(options.data_root)) if options.data_root is not None else None,
     )
 
 
-def _drive(comparison: Comparison, root: Root, options: Common, listener: Listener, *, run_chains: bool) -> Outcome:
+def _drive(
+    comparison: Comparison, root: Root, options: Common, listener: Listener, *, run_chains: bool, lease: Lease
+) -> Outcome:
     from raychains.orchestration.driver import Driver
     from raychains.orchestration.session import connect
 
     session = connect(options.address, object_store_memory=options.object_store_memory)
     try:
-        return Driver(comparison, root, placement(options), listener, run_chains=run_chains).run()
+        lease.confirm()  # an entry that came at the same time is listed by now
+        return Driver(comparison, root, placement(options), listener, run_chains=run_chains, lease=lease).run()
     finally:
         session.close()
 

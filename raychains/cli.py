@@ -55,11 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             _do(arguments[0], options)
         return 0
     except RaychainsError as error:
-        print(f"raychains: {error}", file=sys.stderr)
+        print(f"raychains: {one_line(error)}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("raychains: interrupted", file=sys.stderr)
         return 130
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says as one line that a terminal shows as it is: control characters are written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(error))
 
 
 def entry_point() -> None:
@@ -101,7 +106,7 @@ def _one_line(command: str, kind: Any, text: str) -> UserError:
             hint = f"; did you mean --{close[0]}?" if close else ";"
             return UserError(f"unknown option --{name}{hint} see raychains {command} --help")
         return UserError(f"{command} takes no argument {found[1]!r}; see raychains {command} --help")
-    if found := re.search(r"Error parsing (?:--)?([\w-]+)\b.*?\[(.*?)\]", words):
+    if found := re.search(r"Error parsing (?:--)?([\w-]+)\b.*?(?:\[|base 10: |to float: )(.*?)(?:\]| -{9})", words):
         name = found[1].lower()
         allowed = _kind_of(kind, fields[name].name) if name in fields else "another value"
         return UserError(f"{name.replace('-', '_')} must be {allowed}, got {found[2]}")

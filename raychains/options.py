@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Integer = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
+Duration = Annotated[float | str, arg(metavar="TIME")]
 Settings = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], arg(metavar="NAME …", help_behavior_hint="")]
 
@@ -38,8 +39,14 @@ class Common:
     """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0."""
     evaluators: Integer = None
     """Evaluation workers; default one for every two slots."""
-    checkpoint_every: float = 60.0
-    """Seconds between checkpoints of each chain."""
+    checkpoint_every: Duration = 60.0
+    """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as well."""
+    max_failures: int = 3
+    """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts it."""
+    on_divergence: Annotated[str, arg(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
+    """What becomes of a chain whose loss or parameters turn non-finite: stop gives it up, and its arms have no result;
+    restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it. The
+    other chains carry on."""
     object_store_memory: Integer = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
 

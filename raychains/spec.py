@@ -27,8 +27,15 @@ FORMAT = 1
 
 
 def canonical_json(value: JSON) -> str:
-    """One text for one value: sorted keys, no spaces, no NaN. The digest is taken of this text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    """One text for one value: sorted keys, no spaces, no NaN. The digest is taken of this text.
+
+    Raises:
+        UserError: something that JSON has no text for, such as nan or a set.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"settings must be values that JSON can hold: {error}") from None
 
 
 def digest_of(value: JSON) -> str:

@@ -189,7 +189,7 @@ for name, length in (("digits", {"epochs": 40}), ("mixture25", {"steps": 300})):
     task = tasks.make(name)
     spec = methods.resolve(Run(**length), task=task, name=name, sampler="sghmc", schedule="cyclical").spec
     with tempfile.TemporaryDirectory() as store:
-        worker = ChainWorker(store, 60.0, None, 0.0)
+        worker = ChainWorker(store, 60.0, False, None, 0.0)
         worker.start(spec.to_json(), 1, {})
         kinds = []
         while not kinds or kinds[-1] != "ended":

@@ -19,7 +19,11 @@ def data_root(given: str | None = None) -> Path:
     value, source = (given, "data-root") if given is not None else (os.environ.get(VARIABLE), VARIABLE)
     if not value:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raychains"
-    path = Path(value).expanduser().absolute()
-    if not path.is_dir():
+    try:
+        path = Path(value).expanduser().absolute()
+        found = path.is_dir()
+    except (RuntimeError, ValueError):  # the home of nobody; a NUL or half a surrogate pair
+        path, found = Path(value), False
+    if not found:
         raise UserError(f"{source} must be an existing folder, got {str(path)!r}")
     return path

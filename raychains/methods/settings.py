@@ -35,10 +35,25 @@ def read(field: str, given: Iterable[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     for reader in (json.loads, ast.literal_eval):  # Python knows .5 and None, which JSON does not
         try:
-            return reader(text)
+            return _as_json(reader(text))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     return text
+
+
+def _as_json(value: Any) -> Any:
+    """A value as specs hold it, tuples as lists.
+
+    Raises:
+        ValueError: Python knows it and JSON does not, such as a set or bytes.
+    """
+    if isinstance(value, list | tuple):
+        return [_as_json(v) for v in value]
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {k: _as_json(v) for k, v in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError
 
 
 def names_of(kind: Callable[..., Any]) -> list[str]:

@@ -1,19 +1,24 @@
-"""The evaluation side of a run: samples become blocks while chains still run, complete views become metrics."""
+"""The evaluation side of a run: samples become blocks while chains still run, complete views become metrics.
+
+Blocks and samples in Ray's object store are a cache. Whatever goes with a node or an evaluator is made again from the
+durable samples, and a chain that takes another path takes its old samples' blocks along.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError
 
 from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
 from raychains.orchestration.evaluator import EvaluationWorker
+from raychains.orchestration.lost import died, lost_object, storage_away
 from raychains.orchestration.pool import Pooled, SamplePool
 from raychains.planning.comparison import Comparison
 from raychains.sample import THETA
@@ -22,8 +27,8 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT = 2
 """Samples handed to one evaluator ahead of its answers."""
-ATTEMPTS = 3
-"""Times one job is tried before evaluation is given up."""
+ATTEMPTS = 10
+"""Evaluators or objects that one job may lose before evaluation is given up: a sample may be what kills them."""
 
 Key = tuple[str, str, int]
 
@@ -42,6 +47,8 @@ class ViewResult:
 
     key: ViewKey
     samples: int
+    chains: int
+    """Chains that it is formed from: without those that were dropped."""
     metrics: list[dict[str, float]]
     curves: list[dict[str, list[float]]]
     rows: Mapping[str, Any]
@@ -51,17 +58,33 @@ class ViewResult:
 class _View:
     key: ViewKey
     chains: list[str]
-    missing: int
-    """Samples without blocks so far."""
+    version: int = 0
+    """Rises when its samples change: a summary of an older version is none."""
+    asked: int = -1
+    """The version that a summary was asked for."""
     done: bool = False
 
 
 @dataclass
-class _Job:
-    """A prediction (of one sample) or a summary (of one view), and how often it was tried."""
+class _Predicted:
+    """A sample and what became of it: blocks in the object store, unless none are there yet or they went."""
 
-    what: Pooled | _View
+    pooled: Pooled
+    done: bool = False
+    """Whether it was predicted; its blocks are let go when no view needs them any more."""
+    blocks: list[Any] | None = None
+    node: str = ""
+    """Where the blocks were made: they go with it."""
+
+
+@dataclass
+class _Job:
+    """A prediction (of one sample) or a summary (of one view, in one version), and how often it was tried."""
+
+    what: _Predicted | _View
+    version: int = 0
     attempts: int = 0
+    blocks: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -99,36 +122,65 @@ class Dispatcher:
         specs = comparison.chains()
         # A density's predictive would be a law of θ and θₐ mixed; a network's averages the predictions of both.
         self._variable = THETA if any(spec.block_draws for spec in specs.values()) else None
-        expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
+        self._expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
         self._views = [
-            _View(ViewKey(a, g), [s.digest for s in group], sum(expected[s.digest] for s in group))
+            _View(ViewKey(a, g), [s.digest for s in group])
             for a, arm in enumerate(comparison.arms)
             for g, group in enumerate(arm.chains)
         ]
         self._jobs: deque[_Job] = deque()
         self._evaluators: list[_Evaluator] = []
-        self._blocks: dict[Key, list[Any]] = {}
-        self._seen: set[Key] = set()
-        self.evaluated = 0
-        self.expected = sum(expected.values())
+        self._samples: dict[Key, _Predicted] = {}
+        self._count: Counter[str] = Counter()
+        """Predicted samples by chain."""
+        self.expected = sum(self._expected.values())
         """Samples of all chains that are evaluated."""
 
     # What the run tells
 
     def add(self, pooled: Pooled) -> None:
         """A sample is in the pool: predict it, unless that was done or it is not evaluated."""
-        key = _key(pooled)
         if self._variable not in (None, pooled.record.meta.variable):
             pooled.ref = None  # its durable copy is enough
-        elif key not in self._seen:
-            self._seen.add(key)
-            self._jobs.append(_Job(pooled))
+            return
+        known = self._samples.get(_key(pooled))
+        if known is not None and known.pooled.record.sha256 == pooled.record.sha256:
+            return
+        self.forget([pooled])  # other bytes of another path, or of another machine's arithmetic
+        self._samples[_key(pooled)] = sample = _Predicted(pooled)
+        self._jobs.append(_Job(sample))
+
+    def forget(self, gone: Iterable[Pooled]) -> None:
+        """Samples were superseded: their views wait for others."""
+        digests = set()
+        for pooled in gone:
+            sample = self._samples.pop(_key(pooled), None)
+            if sample is not None:
+                self._count[pooled.record.meta.digest] -= sample.done
+                digests.add(pooled.record.meta.digest)
+        for view in self._views:
+            if not digests.isdisjoint(view.chains):
+                self._changed(view)
 
     def abandon(self, digest: str) -> None:
         """A chain will not finish: its views have no result."""
         self._views = [v for v in self._views if digest not in v.chains]
 
+    def drop(self, digest: str) -> None:
+        """A chain will not finish: its views are formed from their other chains, if there are any."""
+        for view in self._views:
+            if digest in view.chains:
+                view.chains.remove(digest)
+                self._changed(view)
+        self._views = [v for v in self._views if v.chains]
+        self._ask_for_views()
+
     # Working
+
+    @property
+    def evaluated(self) -> int:
+        """Samples that are predicted."""
+        return self._count.total()
 
     @property
     def idle(self) -> bool:
@@ -159,12 +211,9 @@ class Dispatcher:
         job = evaluator.jobs.pop(ref)
         try:
             return self._finish(job, ref)
-        except RayActorError as error:
-            self._lost(evaluator)
-            self._again(job, error)
-        except RayTaskError as error:
-            self._again(job, error)
-        except RayError as error:  # the object went with its node: the durable copy is read next time
+        except RayError as error:
+            if died(error):
+                self._lost(evaluator)
             self._again(job, error)
         return None
 
@@ -184,55 +233,105 @@ class Dispatcher:
         self._evaluators.append(_Evaluator(ray.remote(**options)(EvaluationWorker).remote(*self._arguments)))
 
     def _submit(self, evaluator: _Evaluator, job: _Job) -> None:
-        job.attempts += 1
-        if isinstance(job.what, Pooled):
-            record = job.what.record
+        if self._stale(job):
+            return
+        if isinstance(job.what, _Predicted):
+            record, ref = job.what.pooled.record, job.what.pooled.ref
             call = evaluator.actor.predict.options(num_returns=1 + self._shards)
-            done, *self._blocks[_key(job.what)] = call.remote(record.meta.digest, record.file, job.what.ref)
+            done, *job.blocks = call.remote(record.meta.digest, record.file, ref)
         else:
-            blocks = [self._blocks[_key(p)] for p in self._selected(job.what)]
+            blocks = [self._samples[_key(p)].blocks or [] for p in self._selected(job.what)]
             parts = [evaluator.actor.reduce.remote(shard, *[b[shard] for b in blocks]) for shard in range(self._shards)]
             done = evaluator.actor.summarise.remote(*parts)
         evaluator.jobs[done] = job
 
+    def _stale(self, job: _Job) -> bool:
+        """Whether nobody waits for it any more: its sample was superseded, or its view changed."""
+        if isinstance(job.what, _Predicted):
+            return self._samples.get(_key(job.what.pooled)) is not job.what
+        return job.what.version != job.version or job.what not in self._views
+
     def _finish(self, job: _Job, ref: Any) -> ViewResult | None:
         found = ray.get(ref)
-        if isinstance(job.what, Pooled):
-            job.what.ref = None
-            self.evaluated += 1
-            self._count(job.what.record.meta.digest)
+        if self._stale(job):
+            return None
+        if isinstance(job.what, _Predicted):
+            sample = job.what
+            sample.pooled.ref, sample.blocks, sample.node, sample.done = None, job.blocks, found, True
+            self._count[sample.pooled.record.meta.digest] += 1
+            self._ask_for_views()
             return None
         view = job.what
         view.done = True
         self._forget_blocks()
-        return ViewResult(key=view.key, samples=len(self._selected(view)), **found)
+        return ViewResult(key=view.key, samples=len(self._selected(view)), chains=len(view.chains), **found)
 
     def _selected(self, view: _View) -> list[Pooled]:
         return self._pool.select(view.chains, variable=self._variable)
 
-    def _count(self, digest: str) -> None:
+    def _ask_for_views(self) -> None:
+        """Summaries of the views that are complete: first of all, since people wait for them."""
         for view in self._views:
-            if digest in view.chains:
-                view.missing -= 1
-                if view.missing == 0:
-                    self._jobs.appendleft(_Job(view))  # finished rows first: people wait for them
+            complete = all(self._count[d] == self._expected[d] for d in view.chains)
+            if complete and not view.done and view.asked != view.version:
+                view.asked = view.version
+                self._jobs.appendleft(_Job(view, view.version))
+
+    def _changed(self, view: _View) -> None:
+        """A view has other samples than before; what is left of them may have to be predicted again."""
+        view.version, view.done = view.version + 1, False
+        for sample in self._of(view):
+            if sample.done and sample.blocks is None:
+                self._predict_again(sample)
+
+    def _of(self, view: _View) -> list[_Predicted]:
+        return [s for (digest, _, _), s in self._samples.items() if digest in view.chains]
+
+    def _predict_again(self, sample: _Predicted) -> None:
+        sample.done, sample.blocks = False, None
+        self._count[sample.pooled.record.meta.digest] -= 1
+        self._jobs.append(_Job(sample))
 
     def _forget_blocks(self) -> None:
         needed = {d for v in self._views if not v.done for d in v.chains}
-        for key in [k for k in self._blocks if k[0] not in needed]:
-            del self._blocks[key]
+        for (digest, _, _), sample in self._samples.items():
+            if digest not in needed:
+                sample.blocks = None
 
-    def _again(self, job: _Job, error: Exception) -> None:
-        if job.attempts >= ATTEMPTS or isinstance(error, RayTaskError):
+    def _again(self, job: _Job, error: RayError) -> None:
+        """Try a job once more where its failure was somebody else's."""
+        if self._stale(job):
+            return
+        away = storage_away(error)
+        if not (away or died(error) or lost_object(error)):
             raise RaychainsError(f"evaluation failed: {error}") from error
-        if isinstance(job.what, Pooled):
-            job.what.ref = None
+        job.attempts += not away
+        if job.attempts > ATTEMPTS:
+            raise RaychainsError(f"evaluation lost {job.attempts} evaluators or objects in a row: {error}") from error
+        if isinstance(job.what, _Predicted):
+            job.what.pooled.ref = None
+        elif lost_object(error) and self._lost_blocks(job.what):
+            job.what.asked = -1  # once they are there again
+            return
         self._jobs.appendleft(job)
 
+    def _lost_blocks(self, view: _View) -> bool:
+        """Predict a view's blocks again that went with a node; all of them where no node is known to be gone."""
+        alive = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
+        samples = [s for s in self._of(view) if s.blocks is not None]
+        gone = [s for s in samples if s.node not in alive] or samples
+        log.warning("%d blocks were lost with a node; their samples are predicted again", len(gone) * self._shards)
+        for sample in gone:
+            self._predict_again(sample)
+        return bool(gone)
+
     def _lost(self, evaluator: _Evaluator) -> None:
-        log.warning("an evaluator died; its work is done again")
+        log.warning("an evaluator was lost; its work is done again")
         self._evaluators.remove(evaluator)
-        self._jobs.extendleft(evaluator.jobs.values())
+        for job in evaluator.jobs.values():
+            if isinstance(job.what, _Predicted):
+                job.what.pooled.ref = None
+            self._jobs.appendleft(job)
 
 
 def _key(pooled: Pooled) -> Key:

@@ -6,21 +6,24 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ray
 
 from raychains import tasks
 from raychains.chain import expected_samples, position
-from raychains.errors import RaychainsError
+from raychains.errors import RaychainsError, StorageAway, StorageFull, require, unknown_name
 from raychains.orchestration import session
 from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
+from raychains.orchestration.elsewhere import Elsewhere
 from raychains.orchestration.interrupt import Interrupt
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.pool import SamplePool
 from raychains.orchestration.workers import Message, Workers
 from raychains.planning import coordinator as c
 from raychains.planning import listener as told
 from raychains.planning.comparison import Comparison
+from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
 from raychains.planning.speed import Speed
 from raychains.schedules.base import positive, positive_int
 from raychains.store import ChainStore, Root
@@ -44,13 +47,20 @@ class Placement:
     evaluators: int | None = None
     """None: one for every two slots."""
     checkpoint_every: float = 60.0
-    max_failures: int = 3
+    """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
+    max_failures: int = MAX_FAILURES
+    """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
+    on_divergence: Policy = "stop"
     data_root: str | None = None
     evaluate: bool = True
 
     def __post_init__(self) -> None:
         positive_int("cpus_per_chain", self.cpus_per_chain)
         positive("checkpoint_every", self.checkpoint_every)
+        ok = isinstance(self.max_failures, int) and not isinstance(self.max_failures, bool) and self.max_failures >= 0
+        require(ok, "max_failures", self.max_failures, "be an integer of at least 0")
+        if self.on_divergence not in POLICIES:
+            raise unknown_name("on_divergence", self.on_divergence, POLICIES)
         if self.evaluators is not None:
             positive_int("evaluators", self.evaluators)
         session.check_share(self.gpus_per_chain)
@@ -65,7 +75,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     """Chain seconds by digest, of the whole chain."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Why each chain that was given up failed."""
+    """Why each chain that was given up failed, or was dropped."""
     stopped: bool = False
     """Whether the person stopped the run before its end."""
     samples: int = 0
@@ -82,6 +92,7 @@ class Driver:
         placement: slots, evaluators, cadence.
         listener: told what happens.
         run_chains: False evaluates what the store holds.
+        lease: this driver's among the store's; without one it is unknown to the others.
     """
 
     def __init__(
@@ -92,14 +103,23 @@ class Driver:
         listener: told.Listener,
         *,
         run_chains: bool = True,
+        lease: Lease | None = None,
     ) -> None:
         self._comparison, self._root, self._placement, self._listener = comparison, root, placement, listener
         self._specs = comparison.chains()
         self._pool = SamplePool()
+        self._lease = lease if lease is not None else Lease(root)
+        self._elsewhere = Elsewhere(root, self._lease, self._specs)
         self._slots = session.slots(placement.cpus_per_chain, placement.gpus_per_chain)
-        self._workers = Workers(root.uri, self._slots, placement.checkpoint_every, placement.data_root)
+        self._workers = Workers(
+            root.uri,
+            self._slots,
+            placement.checkpoint_every,
+            placement.data_root,
+            every_cycle=placement.on_divergence == "restart-cycle",
+        )
         unfinished = self._open(run_chains)
-        self._coordinator = c.Coordinator(unfinished, placement.max_failures)
+        self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence)
         evaluators = placement.evaluators or max(1, min(self._slots.count, len(self._specs)) // 2)
         task = tasks.build(comparison.task_spec)
         self._dispatcher = Dispatcher(
@@ -121,6 +141,10 @@ class Driver:
         self._speed = Speed(self._specs, self._seconds)
         self._evaluated_before_last = 0
         self._grown = self._ticked = 0.0
+        self._recoveries: list[c.Recover] = []
+        """Those that the storage put off."""
+        self._waiting: str | None = None
+        """What the listener was told that the run waits for."""
         self._stillborn = 0
         """Workers in a row that died before they were up."""
 
@@ -144,9 +168,10 @@ class Driver:
         try:
             with Interrupt() as interrupt:
                 while not self._over():
-                    if interrupt.asked and not self._coordinator.stopping:
+                    if (interrupt.asked or self._lease.lost) and not self._coordinator.stopping:
                         self._listener.on(told.Stopping())
                         self._carry_out(self._coordinator.handle(c.StopAsked()))
+                    self._look_elsewhere()
                     self._grow()
                     if self._placement.evaluate and not self._coordinator.stopping:
                         self._dispatcher.pump()
@@ -155,11 +180,13 @@ class Driver:
         finally:
             self._workers.close()
             self._dispatcher.close()
+        if self._coordinator.full is not None:
+            raise StorageFull(self._coordinator.full)
         before = self._evaluated_before_last / max(1, self._dispatcher.expected)
         return Outcome(
             views=self._views,
             seconds=self._seconds,
-            failed={d: self._coordinator.chains[d].reason for d in self._coordinator.with_status("failed")},
+            failed={d: s.reason for d, s in self._coordinator.chains.items() if s.status in ("failed", "dropped")},
             stopped=self._coordinator.stopping,
             samples=len(self._pool),
             evaluated_while_sampling=before if sampling else None,
@@ -170,6 +197,16 @@ class Driver:
             return False
         return self._coordinator.stopping or not self._placement.evaluate or self._dispatcher.idle
 
+    def _look_elsewhere(self) -> None:
+        """Heed what other drivers did with chains of this run."""
+        for event in self._elsewhere.look(self._coordinator):
+            if isinstance(event, c.DoneElsewhere):
+                self._seconds[event.digest] = ChainStore(self._root, event.digest).seconds()
+                self._speed.ended(event.digest)
+            elif isinstance(event, c.Freed):
+                self._grown = 0.0
+            self._carry_out(self._coordinator.handle(event))
+
     def _grow(self) -> None:
         """Start workers for waiting chains as far as the cluster has slots, now and when slots appear."""
         now = time.monotonic()
@@ -178,7 +215,7 @@ class Driver:
             return
         self._grown = now
         busy = sum(1 for d in self._coordinator.slots.values() if d is not None)
-        want = min(session.slots(self._placement.cpus_per_chain, self._placement.gpus_per_chain).count, busy + waiting)
+        want = min(session.room(self._slots.cpus, self._slots.gpus), busy + waiting)
         for _ in range(want - len(self._workers)):
             self._workers.add()
 
@@ -204,7 +241,8 @@ class Driver:
         waiting, self._unannounced = self._unannounced, []
         for view in waiting:
             arm = self._comparison.arms[view.key.arm]
-            if all(spec.digest in self._seconds for spec in arm.chains[view.key.group]):
+            ended = {*self._seconds, *self._coordinator.with_status("dropped")}
+            if all(spec.digest in ended for spec in arm.chains[view.key.group]):
                 seconds = arm.seconds(view.key.group, self._seconds)
                 done = told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics, chain_seconds=seconds)
                 self._listener.on(done)
@@ -219,6 +257,8 @@ class Driver:
             self._speed.ended(event.digest)
         elif isinstance(event, c.Began) and message.step is not None:
             self._speed.began(event.digest, message.step)
+            for file, reason in message.torn:
+                self._listener.on(told.TornCheckpoint(digest=event.digest, file=file, reason=reason))
         elif isinstance(event, c.SlotReady):
             self._stillborn = 0
         elif isinstance(event, c.SlotLost):
@@ -229,28 +269,89 @@ class Driver:
                     f"{self._stillborn} workers in a row died before they were up; the last: {event.reason}"
                 )
             self._grown = 0.0
+        stopping = self._coordinator.stopping
         self._carry_out(self._coordinator.handle(event), message)
+        if self._coordinator.full is not None and not stopping:
+            self._listener.on(told.Stopping(reason="the store has no room left"))
 
     def _carry_out(self, actions: list[c.Action], message: Message | None = None) -> None:
-        for action in actions:
+        for action in actions:  # grows by the answers to starts that were refused
             match action:
-                case c.Start(slot, digest, incarnation):
-                    about = {"driver": f"{socket.gethostname()}:{os.getpid()}", "started": time.time()}
-                    self._workers.start(slot, digest, incarnation, self._specs[digest].to_json(), about)
+                case c.Start(slot, digest):
+                    about = {
+                        "driver": f"{socket.gethostname()}:{os.getpid()}",
+                        "driver_id": self._lease.driver_id,
+                        "started": time.time(),
+                    }
+                    incarnation = self._elsewhere.take(digest, about)
+                    if incarnation is None:
+                        actions.extend(self._coordinator.handle(c.Refused(slot, digest)))
+                        continue
+                    self._coordinator.renumber(digest, incarnation)
+                    numbered = replace(action, incarnation=incarnation)
+                    self._workers.start(numbered, self._specs[digest].to_json(), about)
                 case c.Accept() if message is not None and message.arrived is not None:
                     self._evaluated_before_last = self._dispatcher.evaluated
                     self._dispatcher.add(self._pool.add(message.arrived.record, message.arrived.ref))
-                case c.Recover(digest, before):
-                    spec, records = self._specs[digest], ChainStore(self._root, digest).records()
-                    for pooled in recovered(self._pool, [r for r in records if position(spec, r.meta) < before]):
-                        self._dispatcher.add(pooled)
+                case c.Recover():
+                    self._recover(action)
+                case c.Forget(digest, first):
+                    self._forget(digest, first)
+                case c.Restart(digest, attempt, reason):
+                    self._listener.on(told.ChainRestarted(digest=digest, attempt=attempt, reason=reason))
+                case c.Drop(digest, reason):
+                    self._lease.give_up(digest)
+                    self._unsettle(digest)
+                    self._dispatcher.drop(digest)
+                    self._listener.on(told.ChainDropped(digest=digest, reason=reason))
                 case c.Stop(slot, digest):
                     self._workers.stop(slot, digest)
                 case c.Release(slot):
                     self._workers.release(slot)
                 case c.Fail(digest, reason):
+                    self._lease.give_up(digest)
                     self._dispatcher.abandon(digest)
                     self._listener.on(told.ChainFailed(digest=digest, reason=reason))
+
+    def _recover(self, action: c.Recover) -> None:
+        """Pool a chain's durable samples that came before an incarnation's own; later, if the storage is away."""
+        spec = self._specs[action.digest]
+        try:
+            records = ChainStore(self._root, action.digest).records()
+        except StorageAway as error:
+            log.warning("samples of chain %s are read later: %s", action.digest[:12], error)
+            self._recoveries.append(action)
+            return
+        for pooled in recovered(self._pool, [r for r in records if position(spec, r.meta) < action.before]):
+            self._dispatcher.add(pooled)
+
+    def _forget(self, digest: str, first: int) -> None:
+        """A chain takes another path from its ``first``-th sample on."""
+        spec = self._specs[digest]
+        gone = [p for p in self._pool.select([digest]) if position(spec, p.record.meta) >= first]
+        self._pool.remove(p.record for p in gone)
+        self._unsettle(digest)
+        self._dispatcher.forget(gone)
+
+    def _unsettle(self, digest: str) -> None:
+        """The views of a chain that had results have them no more."""
+        arms = self._comparison.arms
+        ours = {k for k in self._views if any(s.digest == digest for s in arms[k[0]].chains[k[1]])}
+        self._views = {k: v for k, v in self._views.items() if k not in ours}
+        self._unannounced = [v for v in self._unannounced if (v.key.arm, v.key.group) not in ours]
+
+    def _tell_of_waiting(self) -> None:
+        """Once when something is waited for, and once when it is back."""
+        reasons = [status["waiting"] for _, status in self._workers.statuses() if status["waiting"]]
+        idle = not any(digest is not None for digest in self._coordinator.slots.values())
+        if idle and self._coordinator.queue and not self._coordinator.stopping:
+            no_room = not session.room(self._slots.cpus, self._slots.gpus)
+            reasons = ["no node of the cluster has room for a chain"] * no_room
+        if reasons and self._waiting is None:
+            self._listener.on(told.Waiting(reason=reasons[0]))
+        elif not reasons and self._waiting is not None:
+            self._listener.on(told.GoesOn())
+        self._waiting = reasons[0] if reasons else None
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -258,6 +359,9 @@ class Driver:
             return
         self._ticked = now
         self._workers.poll()
+        self._tell_of_waiting()
+        for put_off in [self._recoveries.pop() for _ in range(len(self._recoveries))]:
+            self._recover(put_off)
         running = []
         for slot, status in self._workers.statuses():
             spec = self._specs[status["digest"]]

@@ -37,15 +37,18 @@ class EvaluationWorker:
         threading.Thread(target=self._evaluation.warm, daemon=True).start()
 
     def predict(self, digest: str, file: str, data: Any) -> Any:
-        """None, then one block per shard of one sample; ``data`` is its file as a uint8 array, None to read the store.
+        """This node's id, then one block per shard of a sample; ``data`` is its file as uint8, None to read the store.
 
         The first result tells that the others are there, or why not, without fetching them.
         """
+        import ray
+
         from raychains.store import ChainStore, codec
 
         raw = bytes(memoryview(data)) if data is not None else ChainStore(self._root, digest).read_sample(file)
         tensors, _ = codec.decode(raw)
-        return None, *(self._evaluation.predict(tensors, shard) for shard in range(self._evaluation.shards))
+        node = ray.get_runtime_context().get_node_id()
+        return node, *(self._evaluation.predict(tensors, shard) for shard in range(self._evaluation.shards))
 
     def reduce(self, shard: int, *blocks: Any) -> Any:
         """A view on one shard."""

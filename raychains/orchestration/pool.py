@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,11 @@ class SamplePool:
         meta = record.meta
         pooled = self._samples[(meta.digest, meta.variable, meta.index)] = Pooled(record, ref)
         return pooled
+
+    def remove(self, records: Iterable[SampleRecord]) -> None:
+        """Take samples out that were superseded."""
+        for record in records:
+            self._samples.pop((record.meta.digest, record.meta.variable, record.meta.index), None)
 
     def select(
         self,

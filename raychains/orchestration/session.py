@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray._private import ray_constants
 
 from raychains.errors import UserError, require
 from raychains.orchestration import preflight
@@ -57,12 +60,27 @@ def connect(
         memory = preflight.object_store_bytes(object_store_memory)
         options |= {"object_store_memory": memory, "include_dashboard": False, "_temp_dir": temp_dir, "num_cpus": cpus}
     try:
-        ray.init(**{k: v for k, v in options.items() if v is not None})
+        with _on_this_machine_only() if where == "local" else contextlib.nullcontext():
+            ray.init(**{k: v for k, v in options.items() if v is not None})
     except ConnectionError as error:
         raise UserError(
             f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}"
         ) from None
     return Session(ours=True)
+
+
+@contextlib.contextmanager
+def _on_this_machine_only() -> Iterator[None]:
+    """A Ray that starts in the body takes the loopback address, so that none of its processes listens to the network.
+
+    Ray does so by itself on macOS and Windows; on Linux it would listen on every interface.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def look(address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None) -> str:
@@ -92,7 +110,7 @@ def _answers(address: str) -> bool:
         return False
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, ValueError):  # ValueError: a host or port that is none, such as '²'
         return False
     return True
 
@@ -135,7 +153,11 @@ def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
         raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share:g}")
     if cpus_per_chain > cpus:
         raise UserError(f"cpus_per_chain must be at most the cluster's CPUs ({cpus:g}), got {cpus_per_chain}")
-    count = int(cpus // cpus_per_chain)
-    if share:
-        count = min(count, int(gpus / share + 1e-9))
-    return Slots(cpus=cpus_per_chain, gpus=share, count=count)
+    return Slots(cpus=cpus_per_chain, gpus=share, count=room(cpus_per_chain, share))
+
+
+def room(cpus: float, gpus: float) -> int:
+    """How many chains the cluster's nodes can hold now; none for a while where nodes went."""
+    have = ray.cluster_resources()
+    count = int(have.get("CPU", 0.0) // cpus)
+    return min(count, int(have.get("GPU", 0.0) / gpus + 1e-9)) if gpus else count

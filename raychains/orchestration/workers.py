@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from raychains.orchestration.session import Slots
 from raychains.orchestration.worker import ChainWorker
@@ -60,6 +60,8 @@ class Message:
     """Chain seconds, with the end of a chain."""
     step: int | None = None
     """First step, with its beginning."""
+    torn: Sequence[tuple[str, str]] = ()
+    """Files and reasons of damaged checkpoints that its beginning passed over."""
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Workers:
     slots: Slots
     checkpoint_every: float
     data_root: str | None
+    every_cycle: bool = False
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _calls: dict[Any, _Call] = field(default_factory=dict)
     """Outstanding calls by the reference that answers them."""
@@ -90,16 +93,16 @@ class Workers:
             "scheduling_strategy": "SPREAD",
         }
         actor = ray.remote(**options)(ChainWorker).remote(
-            self.store, self.checkpoint_every, self.data_root, self.slots.gpus
+            self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus
         )
         self._workers[slot] = _Worker(slot, actor)
         self._control(self._workers[slot], "ready")
 
-    def start(self, slot: int, digest: str, incarnation: int, spec: dict[str, Any], about: dict[str, Any]) -> None:
+    def start(self, action: c.Start, spec: dict[str, Any], about: dict[str, Any]) -> None:
         """Run a chain on a slot; its events are asked for once the worker has taken it on."""
-        worker = self._workers[slot]
-        worker.digest, worker.incarnation, worker.status = digest, incarnation, None
-        self._control(worker, "start", spec, incarnation, about)
+        worker = self._workers[action.slot]
+        worker.digest, worker.incarnation, worker.status = action.digest, action.incarnation, None
+        self._control(worker, "start", spec, action.incarnation, about, action.attempt)
 
     def stop(self, slot: int, digest: str) -> None:
         """Ask for a stop at the next step."""
@@ -142,8 +145,8 @@ class Workers:
         worker = self._workers[call.slot]
         try:
             answer = ray.get(ref)
-        except (RayActorError, RayTaskError) as error:
-            return self._failed(worker, error)
+        except RayError as error:  # its death, its node's, Ray's out-of-memory kill, or an error of the worker's own
+            return self._failed(worker, _line(error))
         current = (call.digest, call.incarnation) == (worker.digest, worker.incarnation)
         if call.method == "ready":
             return Message(c.SlotReady(call.slot))
@@ -163,18 +166,21 @@ class Workers:
         assert digest is not None
         if event["kind"] == "ended":
             worker.digest = None
+            if event["outcome"] == "lost":  # it told why its process is of no use any more
+                return self._failed(worker, event["reason"])
             end = c.Ended(slot, digest, incarnation, event["outcome"], event["reason"])
             return Message(end, seconds=event["seconds"])
         self._ask(worker)
         if event["kind"] == "began":
-            return Message(c.Began(slot, digest, incarnation, event["drawn"], event["step"]), step=event["step"])
+            began = c.Began(slot, digest, incarnation, event["drawn"], event["step"], event["attempt"])
+            return Message(began, step=event["step"], torn=event["torn"])
         record = SampleRecord(meta=SampleMeta.from_json(event["meta"]), file=event["file"], sha256=event["sha256"])
         return Message(c.Sampled(slot, digest, incarnation, event["position"]), arrived=Arrived(record, payload))
 
-    def _failed(self, worker: _Worker, error: Exception) -> Message:
-        """The actor died or one of its calls raised: the worker is given up, its chain is not."""
+    def _failed(self, worker: _Worker, reason: str) -> Message:
+        """The worker is given up, its chain is not."""
         self.release(worker.slot)
-        return Message(c.SlotLost(worker.slot, str(error).splitlines()[0]))
+        return Message(c.SlotLost(worker.slot, reason))
 
     def _ask(self, worker: _Worker) -> None:
         method = worker.actor.next.options(num_returns=2, concurrency_group="samples")
@@ -187,3 +193,10 @@ class Workers:
 
     def _forget(self, slot: int) -> None:
         self._calls = {ref: call for ref, call in self._calls.items() if call.slot != slot}
+
+
+def _line(error: RayError) -> str:
+    """What Ray says of a loss, in one line; of an error in the worker's own code what was raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    raised = isinstance(error, RayTaskError) or "creation task" in lines[0]
+    return lines[-1] if raised else lines[0]

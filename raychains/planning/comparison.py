@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raychains.errors import UserError
+from raychains import samplers, schedules
+from raychains.errors import UserError, require
+from raychains.schedules.base import is_number, positive_int
 from raychains.spec import ChainSpec, digest_of
 
 
@@ -102,11 +104,11 @@ class Comparison:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+    def from_json(cls, data: Any) -> Comparison:
         """The comparison that `to_json` wrote.
 
         Raises:
-            UserError: a field is missing or a chain's spec differs from its digest.
+            UserError: a field is missing or of the wrong kind, or a chain's spec differs from its digest.
         """
         try:
             specs = {digest: ChainSpec.from_json(spec) for digest, spec in data["chains"].items()}
@@ -115,9 +117,48 @@ class Comparison:
                 for a in data["arms"]
             )
             made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"plan: not a comparison that this version reads ({error!r})") from None
-        for digest, spec in specs.items():
-            if spec.digest != digest:
-                raise UserError(f"plan: chain {digest[:12]} holds the spec of {spec.digest[:12]}")
+            for digest, spec in specs.items():
+                if spec.digest != digest:
+                    raise UserError(f"plan: chain {digest[:12]!r} holds the spec of {spec.digest[:12]}")
+            _check(made)
+        except UserError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise UserError(
+                f"plan: not a comparison that this version reads ({type(error).__name__}: {error})"
+            ) from None
         return made
+
+
+def _check(made: Comparison) -> None:
+    """Refuse what no plan of ours says, so that whoever reads it finds what the annotations promise."""
+    texts = {"task": made.task, "unit": made.unit, "split": made.split}
+    for arm in made.arms:
+        texts |= {f"{f} of an arm": getattr(arm, f) for f in ("name", "label", "sampler", "schedule")}
+        if not isinstance(arm.published, dict):
+            raise UserError(f"plan: published of an arm must be an object, got {arm.published!r}")
+        texts |= {f"published {metric}": text for metric, text in arm.published.items()}
+        if not isinstance(arm.length, int) or isinstance(arm.length, bool) or arm.length < 1:
+            raise UserError(f"plan: length of an arm must be an integer of at least 1, got {arm.length!r}")
+        if len({(len(group), spec.lanes) for group in arm.chains for spec in group}) != 1 or not all(arm.chains):
+            raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
+        for spec in {id(s): s for group in arm.chains for s in group}.values():
+            _check_parts(spec)
+    for field, text in texts.items():
+        if not isinstance(text, str) or any(
+            "\ud800" <= c <= "\udfff" for c in text
+        ):  # no file or figure holds half a pair
+            raise UserError(f"plan: {field} must be a text, got {text!r}")
+    if not made.arms or len({spec.task for spec in made.chains().values()}) != 1:
+        raise UserError("plan: it must have at least one arm, and all its chains one task")
+
+
+def _check_parts(spec: ChainSpec) -> None:
+    if schedules.build(spec.schedule).steps != spec.steps:
+        raise UserError(f"plan: the schedule must have the chain's {spec.steps} steps")
+    samplers.variables(spec.sampler)
+    settings = spec.sampler.settings
+    if "num_data" in settings:
+        positive_int("num_data", settings["num_data"])
+    for name in ("momentum", "weight_decay"):
+        require(is_number(settings.get(name, 0.0)), name, settings.get(name), "be a finite number")

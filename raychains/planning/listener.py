@@ -79,6 +79,46 @@ class ChainFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChainDropped:
+    """A chain diverged and was given up; its arms are evaluated without it."""
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainRestarted:
+    """A chain diverged and goes back to its cycle's start with fresh noise."""
+
+    digest: str
+    attempt: int
+    """How often it was given fresh noise, this time included."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TornCheckpoint:
+    """A damaged checkpoint was passed over; the chain goes on from the one before it, or from its start."""
+
+    digest: str
+    file: str
+    """Where it lies, for people."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """The run waits for something to come back: the storage, or a node with room for a chain. Told once each time."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoesOn:
+    """What the run waited for is back."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SlotGone:
     """A worker died; its chain waits for another slot."""
 
@@ -88,10 +128,25 @@ class SlotGone:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """The person asked to stop; checkpoints are being written."""
+    """The person asked to stop, or ``reason`` makes it necessary; checkpoints are being written."""
+
+    reason: str = ""
 
 
-Happening = Planned | Ready | Tick | ViewDone | ChainFailed | SlotGone | Stopping
+Happening = (
+    Planned
+    | Ready
+    | Tick
+    | ViewDone
+    | ChainFailed
+    | ChainDropped
+    | ChainRestarted
+    | TornCheckpoint
+    | Waiting
+    | GoesOn
+    | SlotGone
+    | Stopping
+)
 
 
 class Listener(Protocol):

@@ -22,7 +22,7 @@ from raychains.store import ChainStore, RunStore
 if TYPE_CHECKING:
     import pandas as pd
 
-NOT_METRICS = {"arm", "group", "repeat", "samples", "chain_seconds"}
+NOT_METRICS = {"arm", "group", "repeat", "samples", "chains", "chain_seconds"}
 """The columns of results.parquet that describe a row."""
 
 
@@ -41,12 +41,12 @@ class Material:
     @cached_property
     def results(self) -> pd.DataFrame:
         """Metrics per arm and repeat; empty before any arm is evaluated."""
-        return results.frame(self.store.table("results"))
+        return results.read(self.store, "results")
 
     @cached_property
     def curves(self) -> pd.DataFrame:
         """Metrics of the first n samples per arm and repeat."""
-        return results.frame(self.store.table("curves"))
+        return results.read(self.store, "curves")
 
     @cached_property
     def rows(self) -> pa.Table | None:
@@ -107,7 +107,10 @@ class Material:
         for digest in self.comparison.chains():
             chain = self.chain(digest)
             if last := chain.last_incarnation():
-                found.append((last, chain.incarnation(last)))
+                try:
+                    found.append((last, chain.incarnation(last)))
+                except RaychainsError:  # a torn record says nothing of where the chain ran
+                    found.append((last, {}))
         return found
 
     @property
@@ -135,7 +138,8 @@ def _metrics(comparison: Comparison) -> tuple[Metric, ...]:
 
 
 def _describe(record: Mapping[str, Any]) -> str:
-    e = record.get("environment") or {}
+    told = record.get("environment")
+    e = told if isinstance(told, dict) else {}
     parts = [f"torch {e.get('torch', '?')}", "CPU" if e.get("device") == "cpu" else str(e.get("device", "?"))]
     if e.get("cuda"):
         parts.append(f"CUDA {e['cuda']}")

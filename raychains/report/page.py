@@ -11,8 +11,9 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 import raychains
+from raychains.errors import RaychainsError
 from raychains.planning import Comparison
-from raychains.report import facts, table
+from raychains.report import facts, table, troubles
 from raychains.report.figures import MAKERS
 from raychains.report.material import Material
 from raychains.report.style import THEMES, Drawing, render
@@ -39,7 +40,8 @@ def write(store: RunStore, comparison: Comparison) -> str:
     figures, failed = _figures(material)
     arms = comparison.arms
     colours = {a.name: [theme.colour(material.looks[a]) for theme in THEMES] for a in arms}
-    notes = [str(note) for note in material.plan.get("notes", [])]
+    told = material.plan.get("notes")
+    notes = [str(note) for note in told] if isinstance(told, list) else []
     text = _template().render(
         style=Markup(_resource("style.css")),  # ours, without anything of the person's
         store=store,
@@ -51,13 +53,14 @@ def write(store: RunStore, comparison: Comparison) -> str:
         colours=colours,
         figures=figures,
         failed=failed,
+        troubles=troubles.of(material),
         notes=[n for n in notes if not n.startswith("warning: ")],
         warnings=[n.removeprefix("warning: ") for n in notes if n.startswith("warning: ")],
         columns=facts.SETTINGS,
         settings=[(a, facts.settings(a, comparison.unit), facts.raw(a)) for a in arms],
         version=raychains.__version__,
     )
-    return store.write_file("report.html", text.encode())
+    return store.write_file("report.html", text.encode(errors="replace"))  # half a surrogate pair has no bytes
 
 
 def _figures(material: Material) -> tuple[list[_Figure], list[str]]:
@@ -72,6 +75,10 @@ def _figures(material: Material) -> tuple[list[_Figure], list[str]]:
             images = render(drawing)
             material.store.write_file(f"figures/{name}.svg", images.svg)
             material.store.write_file(f"figures/{name}.png", images.png)
+        except RaychainsError as error:
+            log.warning("figure %s could not be drawn: %s", name, error)
+            failed.append(name)
+            continue
         except Exception:  # hours of sampling end in this page: one damaged file must not cost the rest of it
             log.exception("figure %s could not be drawn", name)
             failed.append(name)

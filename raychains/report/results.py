@@ -16,13 +16,20 @@ from raychains.store import RunStore
 if TYPE_CHECKING:
     from raychains.orchestration.dispatch import ViewResult
 
+DESCRIBES = {
+    "results": {"arm", "group", "repeat", "samples", "chain_seconds"},
+    "curves": {"arm", "repeat", "samples"},
+}
+"""Columns beside the metrics."""
+
 
 def write(
     store: RunStore, comparison: Comparison, views: Mapping[tuple[int, int], ViewResult], seconds: Mapping[str, float]
 ) -> None:
     """Publish results.parquet (per arm and repeat), curves.parquet (first n samples) and rows.parquet (per example).
 
-    results: arm, group, repeat, samples, chain_seconds (of the repeat's chains), and one column per metric.
+    results: arm, group, repeat, samples, chains (that the repeat was formed from: without those that were dropped),
+        chain_seconds (of the repeat's chains), and one column per metric.
     curves: arm, repeat, samples, and one column per metric.
     rows: arm, group, and the evaluation's columns.
     """
@@ -41,6 +48,7 @@ def write(
                     "group": g,
                     "repeat": repeat,
                     "samples": view.samples,
+                    "chains": view.chains,
                     "chain_seconds": cost,
                     **metrics,
                 }
@@ -85,6 +93,20 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
     return pd.DataFrame(table).set_index("arm")
 
 
-def frame(table: pa.Table | None) -> pd.DataFrame:
-    """An Arrow table as a DataFrame; an empty one for None."""
-    return table.to_pandas() if table is not None else pd.DataFrame()
+def read(store: RunStore, name: str) -> pd.DataFrame:
+    """``results`` or ``curves`` as a DataFrame; an empty one where there is none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    table = store.table(name)
+    if table is None or not len(table.column_names):
+        return pd.DataFrame()
+    try:
+        found = table.replace_schema_metadata(None).to_pandas()
+    except (pa.ArrowException, ValueError, KeyError, TypeError):
+        raise store.damaged(name) from None
+    numbers = found.drop(columns="arm", errors="ignore").dtypes
+    if not DESCRIBES[name] <= set(found.columns) or any(kind.kind not in "iuf" for kind in numbers):
+        raise store.damaged(name)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ DARK = Theme(
     },
 )
 THEMES = (LIGHT, DARK)
+NOT_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Control characters with which no browser shows an SVG."""
 LINES = ("-", (0, (5, 1.6)), (0, (1.5, 1.2)))
 MARKERS = ("o", "s", "D")
 
@@ -119,7 +122,8 @@ def _save(drawing: Drawing, theme: Theme, *kinds: Literal["svg", "png"]) -> list
             out = io.BytesIO()
             metadata = {"Date": None} if kind == "svg" else {"Software": None}
             figure.savefig(out, format=kind, dpi=200, metadata=metadata)
-            files.append(out.getvalue())
+            data = out.getvalue()
+            files.append(NOT_XML.sub(b"", data) if kind == "svg" else data)  # its comments hold people's text
     return files
 
 

@@ -140,4 +140,18 @@ def _missing(material: Material) -> list[str]:
             finished = sum(1 for d in digests if d in material.finished)
             missing = "No result" if not done else f"{done} of {arm.repeats} repeats"
             out.append(f"{arm.label}: {missing.lower()} yet; {finished} of its {len(digests)} chains are finished.")
+    return out + _without_chains(material)
+
+
+def _without_chains(material: Material) -> list[str]:
+    """Repeats that were formed from fewer chains than their arm has."""
+    out = []
+    for arm in material.comparison.arms:
+        mine, n = material.of(material.results, arm), len(arm.chains[0])
+        if "chains" in mine and (fewer := mine.loc[mine["chains"] < n, "chains"]).size:
+            counts = ", ".join(str(c) for c in sorted(set(fewer)))
+            repeats = f"{fewer.size} of {arm.repeats} repeats" if arm.repeats > 1 else "the one repeat"
+            out.append(
+                f"{arm.label}: {repeats} formed from only {counts} of {n} chains; the others diverged and were dropped."
+            )
     return out

@@ -80,13 +80,26 @@ class Terminal:
                 self._seconds[happening.arm] += [happening.chain_seconds] * len(happening.metrics)
                 self._view(happening.arm)
             case told.ChainFailed():
-                self._say(f"chain {happening.digest[:12]} failed: {happening.reason.splitlines()[-1]}", style="red")
+                self._say(f"chain {happening.digest[:12]} failed: {_last_line(happening.reason)}", style="red")
+            case told.ChainDropped():
+                text = f"chain {happening.digest[:12]} diverged and is left out of its arms: {happening.reason}"
+                self._say(text, style="red")
+            case told.ChainRestarted():
+                text = f"chain {happening.digest[:12]} diverged: {happening.reason}; back to the start of its cycle with fresh noise"
+                self._say(f"{text} (restart {happening.attempt})", style="yellow")
+            case told.TornCheckpoint():
+                text = f"chain {happening.digest[:12]} passes over a damaged checkpoint, {happening.file}: {happening.reason}"
+                self._say(text, style="yellow")
+            case told.Waiting():
+                self._say(f"waiting: {happening.reason}", style="yellow")
+            case told.GoesOn():
+                self._say("what the run waited for is back: it goes on", style="yellow")
             case told.SlotGone():
-                self._say(
-                    f"slot {happening.slot} is gone ({happening.reason}); its chain goes on in another", style="yellow"
-                )
+                text = f"slot {happening.slot} is gone ({_last_line(happening.reason)}); its chain goes on in another"
+                self._say(text, style="yellow")
             case told.Stopping():
-                self._say("stopping: chains write checkpoints (Ctrl-C again interrupts at once)", style="yellow")
+                why = f" because {happening.reason}" if happening.reason else ""
+                self._say(f"stopping{why}: chains write checkpoints (Ctrl-C again interrupts at once)", style="yellow")
 
     def _say(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style=style), soft_wrap=True)
@@ -223,6 +236,11 @@ def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
         return "…"
     mean = f"{values.mean():.{metric.digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.{metric.digits}f}"
+
+
+def _last_line(reason: str) -> str:
+    """Of a traceback, what it was about."""
+    return (reason.splitlines() or ["no reason given"])[-1]
 
 
 def _duration(seconds: float) -> str:

@@ -25,6 +25,8 @@ LONGEST_HEADER = 100_000_000
 class Corrupt(RaychainsError):
     """A stored file is torn or altered."""
 
+    exit_status = 2
+
 
 def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:
     """A safetensors file of ``tensors`` whose metadata holds ``description``, a format number and the tensors' sha256.
@@ -36,7 +38,18 @@ def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> byt
         n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()
     }  # clone: safetensors refuses shared memory
     text = json.dumps(own, sort_keys=True, allow_nan=False)
-    return save(plain, metadata={"format": "pt", KEY: text, CHECK: hashlib.sha256(text.encode()).hexdigest()})
+    check = hashlib.sha256(text.encode()).hexdigest()
+    return _ordered(save(plain, metadata={"format": "pt", KEY: text, CHECK: check}))
+
+
+def _ordered(data: bytes) -> bytes:
+    """The same file with its metadata sorted: safetensors writes them in another order every time."""
+    end = 8 + header_length(data)
+    header = json.loads(data[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)  # the tensors stay aligned
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[end:]))
 
 
 def describe(header: bytes) -> dict[str, Any]:
@@ -50,7 +63,7 @@ def describe(header: bytes) -> dict[str, Any]:
         metadata = json.loads(header[8 : 8 + header_length(header)])["__metadata__"]
         text, check = metadata[KEY], metadata.get(CHECK)
         own = json.loads(text)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Corrupt("not a raychains tensor file, or a torn one") from None
     if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != check:
         raise Corrupt("the description differs from its sha256")

@@ -60,10 +60,14 @@ class RunStore:
             known = self.root.names("runs")
             if not known:
                 raise UserError(
-                    f"run must be the name of a run in {self.root.uri}, got {self.name!r}: there are none yet"
+                    f"run must be the name of a run in {self.root.location()}, got {self.name!r}: there are none yet"
                 )
             raise unknown_name("run", self.name, known)
-        return check_format(json.loads(self.root.read(self._name("plan.json"))), f"run {self.name}")
+        try:
+            data = json.loads(self.root.read(self._name("plan.json")))
+        except (ValueError, RecursionError):
+            raise UserError(f"run {self.name}: plan.json is damaged; repeat its command under another --name") from None
+        return check_format(data, f"run {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Publish rows as ``<name>.parquet``."""
@@ -72,14 +76,26 @@ class RunStore:
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""
         out = io.BytesIO()
-        pq.write_table(table, out)
+        pq.write_table(table, out, write_page_checksum=True)
         self.root.publish(self._name(f"{name}.parquet"), out.getvalue())
 
     def table(self, name: str) -> pa.Table | None:
-        """The table of ``<name>.parquet``, None when it was never written."""
+        """The table of ``<name>.parquet``, None when it was never written.
+
+        Raises:
+            UserError: the file is damaged.
+        """
         if not self.root.exists(self._name(f"{name}.parquet")):
             return None
-        return pq.read_table(pa.BufferReader(self.root.read(self._name(f"{name}.parquet"))))
+        data = pa.BufferReader(self.root.read(self._name(f"{name}.parquet")))
+        try:
+            return pq.read_table(data, page_checksum_verification=True)
+        except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError):
+            raise self.damaged(name) from None
+
+    def damaged(self, name: str) -> UserError:
+        """What to tell about a table that cannot be read."""
+        return UserError(f"run {self.name}: {name}.parquet is damaged; evaluate the run to write it again")
 
     def write_file(self, name: str, data: bytes) -> str:
         """Publish any other file; where it lies."""
@@ -88,15 +104,16 @@ class RunStore:
 
 
 def split_run_path(path: str) -> tuple[str, str]:
-    """STORE and NAME of ``STORE/runs/NAME``.
+    """STORE and NAME of ``STORE/runs/NAME``; what follows a URI's ``?`` belongs to STORE.
 
     Raises:
         UserError: the path has another form.
     """
-    trimmed = path.rstrip("/")
+    plain, question, query = path.partition("?") if "://" in path else (path, "", "")
+    trimmed = plain.rstrip("/")
     store, _, name = trimmed.rpartition("/runs/")
     if not store and trimmed.startswith("runs/"):
         store, name = ".", trimmed.removeprefix("runs/")
     if not store or not name or "/" in name:
         raise UserError(f"run must be a path of the form STORE/runs/NAME, got {path!r}")
-    return store, name
+    return f"{store}{question}{query}", name

@@ -62,7 +62,7 @@ def _class(path: str) -> type[Task]:
     module, _, name = path.partition(":")
     try:
         kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UserError(f"task must be an import path 'module:Class', got {path!r}: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, Task)):
         raise UserError(f"task must name a subclass of raychains.tasks.Task, got {path!r}")

@@ -22,7 +22,7 @@ from raychains.models import MLP
 from raychains.tasks.base import Task, seeded
 
 CLASSES = 10
-MOST_WEIGHTS, MOST_LAYERS = 10_000_000, 100
+MOST_WEIGHTS, MOST_LAYERS = 20_000_000, 100
 
 
 class Digits(Task):

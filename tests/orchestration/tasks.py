@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.tasks.mixture import Mixture25
+from raychains.evaluation.base import Array, Evaluation, Reduced
+from raychains.evaluation.modes import ModeCoverage
+from raychains.tasks.mixture import Mixture25, Position
 
 
 class Paced(Mixture25):
@@ -66,3 +70,158 @@ class Dying(Mixture25):
             Path(self.marker).touch()
             os.kill(os.getpid(), 9)
         return super().backward(model, batch, generator)
+
+
+class Cliff(Mixture25):
+    """A standard normal density that ends where a coordinate passes ``limit``: which chains get there, noise decides."""
+
+    def __init__(self, limit: float, pause: float = 0.0) -> None:
+        super().__init__()
+        self.limit, self.pause = limit, pause
+
+    def settings(self) -> dict[str, Any]:
+        return {"limit": self.limit, "pause": self.pause}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        return Position(torch.zeros(lanes, 2, dtype=torch.float64))
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        time.sleep(self.pause)
+        return torch.where(theta.abs() > self.limit, torch.nan, theta)
+
+
+class Mortal(Mixture25):
+    """Ends its process after every ``every`` gradients, ``lives`` times; files remember how often it did.
+
+    With ``checkpointed`` not before some checkpoint is in the store beside those files.
+    """
+
+    def __init__(self, folder: str, every: int, lives: int, checkpointed: bool, pause: float = 0.0) -> None:
+        super().__init__()
+        self.folder, self.every, self.lives, self.checkpointed, self.pause = folder, every, lives, checkpointed, pause
+        self._made = 0
+
+    def settings(self) -> dict[str, Any]:
+        names = ("folder", "every", "lives", "checkpointed", "pause")
+        return {name: getattr(self, name) for name in names}
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        self._made += 1
+        time.sleep(self.pause)
+        died = len(list(Path(self.folder).glob("died-*"))) if self._made == self.every else self.lives
+        if died < self.lives:
+            deadline = time.monotonic() + 30
+            while self.checkpointed and not list(Path(self.folder).glob("store/chains/*/checkpoints/*.safetensors")):
+                assert time.monotonic() < deadline, "no checkpoint was written"
+                time.sleep(0.005)
+            (Path(self.folder) / f"died-{died}").touch()
+            os.kill(os.getpid(), 9)
+        return super().backward(model, batch, generator)
+
+
+class Starved(Mixture25):
+    """Its device has no memory left: always in chains that start on one side of the origin, once in the others."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder, self._steps = folder, 0
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        model = super().build_model(seed=seed, lanes=lanes)
+        self._steps, self._always = 0, bool(next(model.parameters())[0, 0] < 0)
+        self._marker = Path(self.folder) / str(seed)
+        return model
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        self._steps += 1
+        if self._steps == 30 and (self._always or not self._marker.exists()):
+            self._marker.touch()
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return super().backward(model, batch, generator)
+
+
+class Troubled(Mixture25):
+    """While a file exists that holds an errno, this process's disk answers with it. A pause in every step."""
+
+    def __init__(self, trouble: str, pause: float = 0.0) -> None:
+        super().__init__()
+        self.trouble, self.pause = trouble, pause
+
+    def settings(self) -> dict[str, Any]:
+        return {"trouble": self.trouble, "pause": self.pause}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        os.fsync = self._fsync  # type: ignore[assignment]
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def _fsync(self, descriptor: Any) -> None:
+        try:
+            number = int(Path(self.trouble).read_text())
+        except FileNotFoundError:
+            return
+        raise OSError(number, os.strerror(number))
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        time.sleep(self.pause)
+        return super().backward(model, batch, generator)
+
+
+class Bulky(Mixture25):
+    """Blocks too large to travel in messages, which lie in the store of the node that made them. Waits for a file, ``go``."""
+
+    def __init__(self, folder: str, at: int) -> None:
+        super().__init__()
+        self.folder, self.at, self._steps = folder, at, 0
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": self.folder, "at": self.at}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps = 0
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        self._steps += 1
+        while self._steps == self.at and not (Path(self.folder) / "go").exists():
+            time.sleep(0.02)
+        return super().backward(model, batch, generator)
+
+    def splits(self) -> Mapping[str, Evaluation]:
+        found = dict(super().splits())
+        found["target"] = _BulkyCoverage(found["target"], Path(self.folder) / "predictions")
+        return found
+
+
+class _BulkyCoverage(Evaluation):
+    """Mode coverage whose blocks have 160 kB of zeros behind the counts; a line for every prediction: on which node."""
+
+    metrics = ModeCoverage.metrics
+    shards = 1
+    fingerprint = "bulky"
+
+    def __init__(self, inner: Evaluation, log: Path) -> None:
+        self._inner, self._log = inner, log
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        import ray
+
+        with self._log.open("a") as f:
+            f.write(f"{ray.get_runtime_context().get_node_id()}\n")
+        deadline = time.monotonic() + 60
+        while len(set(self._log.read_text().split())) < 2:  # until evaluators of two nodes are at it
+            assert time.monotonic() < deadline, "all evaluators are on one node"
+            time.sleep(0.02)
+        counts = self._inner.predict(tensors, shard)
+        return np.concatenate([counts, np.zeros((len(counts), 20_000 // len(counts)), dtype=counts.dtype)], axis=1)
+
+    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+        return self._inner.reduce([b[:, :25] for b in blocks], shard)
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        return self._inner.summarise(parts)
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        return self._inner.curve(parts)

@@ -24,11 +24,13 @@ def comparison(
     lanes: int = 2,
     arms: tuple[int, ...] = (),
     sampler: str = "sgld",
+    cycles: int = 2,
+    temperature: float = 1.0,
     **settings: Any,
 ) -> Comparison:
     """Arms of the first n chains each (one arm of all without ``arms``) on ``task`` under a cyclical step size."""
     part = Part(kind=sampler, revision=1, settings={"num_data": 1, **settings})
-    schedule = Cyclical(lr=0.09, steps=steps, cycles=2, exploration=0.5)
+    schedule = Cyclical(lr=0.09, steps=steps, cycles=cycles, exploration=0.5, temperature=temperature)
     specs = tuple(
         ChainSpec(
             task=task.spec(), sampler=part, schedule=schedule.part(),

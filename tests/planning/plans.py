@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raychains.planning import Arm, Comparison
+from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part, TaskSpec
 
 
@@ -11,7 +12,7 @@ def chain(number: int = 0, *, repeat: int = 0, epochs: int = 10, sampler: str = 
     return ChainSpec(
         task=TaskSpec(kind="pkg:Toy", revision=1, fingerprint="f"),
         sampler=Part(kind=sampler, revision=1),
-        schedule=Part(kind="cyclical", revision=1),
+        schedule=Cyclical(steps=10 * epochs, lr=0.1, cycles=1, exploration=0.5).part(),
         steps=10 * epochs,
         steps_per_epoch=10,
         batch_size=50,

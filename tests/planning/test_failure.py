@@ -1,10 +1,10 @@
-"""The failure policy: deterministic errors are final, losses are survived up to a number."""
+"""The failure policies: deterministic errors are final, losses and restarts come up to a number."""
 
 from __future__ import annotations
 
 import pytest
 
-from raychains.planning.failure import MAX_FAILURES, Decision, decide
+from raychains.planning.failure import MAX_FAILURES, POLICIES, Decision, Policy, Remedy, decide, remedy
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5])
@@ -22,3 +22,15 @@ def test_the_limit_is_three_unless_said_otherwise() -> None:
 @pytest.mark.parametrize("failures", [0, 1])
 def test_an_error_of_the_chain_itself_is_never_tried_again(failures: int) -> None:
     assert decide(deterministic=True, failures=failures, max_failures=9) is Decision.GIVE_UP
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5])
+def test_a_diverged_chain_is_restarted_up_to_the_limit_and_then_fails(limit: int) -> None:
+    found = [remedy("restart-cycle", restarts=n, max_failures=limit) for n in range(limit + 2)]
+    assert found == [Remedy.RESTART] * limit + [Remedy.FAIL] * 2
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("stop", Remedy.FAIL), ("drop-chain", Remedy.DROP)])
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_the_other_policies_never_restart(policy: Policy, expected: Remedy, restarts: int) -> None:
+    assert policy in POLICIES and remedy(policy, restarts=restarts, max_failures=9) is expected

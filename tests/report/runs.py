@@ -33,6 +33,7 @@ class View:
     metrics: list[dict[str, float]]
     curves: list[dict[str, list[float]]]
     rows: Mapping[str, Any]
+    chains: int
 
 
 def digits(**change: Any) -> Comparison:
@@ -106,4 +107,4 @@ def view(root: Root, comparison: Comparison, group: Collection[Any]) -> View:
         evaluation.reduce([evaluation.predict(tensors, shard) for tensors in samples], shard)
         for shard in range(evaluation.shards)
     ]
-    return View(len(samples), evaluation.summarise(parts), evaluation.curve(parts), gather(parts))
+    return View(len(samples), evaluation.summarise(parts), evaluation.curve(parts), gather(parts), len(group))

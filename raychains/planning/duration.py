@@ -1,0 +1,32 @@
+"""Durations as people write them: 90, 60s, 5min, 1h."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from raychains.errors import require
+
+UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
+"""Seconds by unit; a number alone counts seconds."""
+_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
+
+
+def seconds(field: str, value: float | str) -> float:
+    """A duration in seconds, from a number of seconds or a text with a unit.
+
+    Raises:
+        UserError: no duration, or one that is not finite and above 0.
+    """
+    allowed = "be a finite number above 0, in seconds or with a unit as in 60s, 5min or 1h"
+    if isinstance(value, str):
+        match = _TEXT.fullmatch(value)
+        known = match is not None and match[2] in UNITS
+        require(known, field, value, allowed)
+        found = float(match[1]) * UNITS[match[2]]  # type: ignore[index]
+    else:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number, field, value, allowed)
+        found = float(value)
+    require(math.isfinite(found) and found > 0, field, value, allowed)
+    return found

@@ -1,0 +1,28 @@
+"""`raychains` as it is, but that its linear regression is mortal and is stored in small blocks.
+
+`python -m tests.chaos.command FOLDER ARGUMENTS …` is `raychains ARGUMENTS …`; FOLDER holds the plan of deaths.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from raychains import cli, tasks
+from raychains.methods import resolve
+from tests.chaos import hooks, worlds
+
+
+def main(folder: str, arguments: list[str]) -> int:
+    """The command's exit status."""
+    tasks.NAMES["linear-regression"] = "tests.chaos.tasks:MortalRegression"
+    sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
+    (Path(folder) / "driver").write_text(str(os.getpid()))
+    hooks.arm(folder, "driver", anywhere=True)
+    mortal = [f"folder={folder}", f"pause={worlds.PAUSE}"]
+    return cli.main([*arguments, "--task", "linear-regression", "--task-settings", *mortal])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

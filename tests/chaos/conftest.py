@@ -1,0 +1,41 @@
+"""A Ray cluster of small nodes that tests may kill, and the number of kills at the end of the session."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.chaos import tally
+from tests.chaos.nodes import Nodes
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Nodes]:
+    """A head without CPUs and two nodes of one CPU each; this process is connected to the head."""
+    import ray
+
+    assert not ray.is_initialized(), "another folder's Ray session is still there"
+    before = dict(os.environ)
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"  # processes are killed on purpose
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:
+        nodes = Nodes(folder, workers=2)
+        try:
+            yield nodes
+        finally:
+            nodes.close()
+            os.environ.clear()
+            os.environ.update(before)
+    assert not ray.is_initialized()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was achieved."""
+    if tally.KILLS:
+        kinds = ", ".join(f"{n} {what}" for what, n in sorted(tally.KILLS.items()))
+        terminalreporter.write_line(f"chaos: {tally.KILLS.total()} processes killed ({kinds})")
+    for line in tally.LINES:
+        terminalreporter.write_line(f"chaos: {line}")

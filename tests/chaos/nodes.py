@@ -1,0 +1,85 @@
+"""A Ray cluster on this machine whose nodes are real raylets, to be killed and replaced."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 10_000,
+    "health_check_failure_threshold": 4,
+}
+"""A dead raylet refuses connections and is missed in about a second; a slow one has ten."""
+
+
+class Nodes:
+    """Starts head and nodes and connects this process."""
+
+    def __init__(self, folder: str, *, workers: int) -> None:
+        self._cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": folder,
+                "_system_config": HEALTH,
+            },
+        )  # fmt: skip
+        for _ in range(workers):
+            self.add()
+        self._cluster._shutdown_at_exit = False  # its hooks want the main thread; `close` ends later nodes
+        self.address: str = self._cluster.address
+        ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+
+    def add(self) -> None:
+        """One more node of one CPU."""
+        self._cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+
+    def replace_dead(self) -> int:
+        """Clear away nodes whose raylet is dead and start as many new ones."""
+        dead = [n for n in self._cluster.worker_nodes if n.dead_processes()]
+        for node in dead:
+            self._cluster.remove_node(node, allow_graceful=False)
+        for _ in dead:
+            self.add()
+        return len(dead)
+
+    def close(self) -> None:
+        """Leave the cluster and end its processes."""
+        ray.shutdown()
+        self._cluster.shutdown()
+
+
+class Replacing:
+    """Context in which another thread replaces nodes as they die, as a cloud's autoscaler would."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes, self._over, self.replaced = nodes, threading.Event(), 0
+        self._thread = threading.Thread(target=self._watch, name="replacing nodes")
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Replacing:
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(0.2):
+                self.replaced += self._nodes.replace_dead()
+            self.replaced += self._nodes.replace_dead()
+        except BaseException as error:
+            self._error = error
+            signal.raise_signal(signal.SIGINT)  # without nodes the driver would wait for ever
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
+        self._over.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error

@@ -1,0 +1,77 @@
+"""Workers killed from outside at moments that a clock chooses, wherever their chains happen to be."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from raychains.tasks.mixture import Mixture25
+from tests.chaos import plans, tally, worlds
+from tests.chaos.disturbed import lost_slots, run_and_check
+from tests.chaos.nodes import Nodes
+from tests.chaos.tasks import MortalMixture
+
+KILLS = 3
+PAUSE = 0.01
+"""Seconds that a step takes at least: chains last several seconds, so that the clock finds them."""
+
+
+def test_workers_killed_by_the_clock_leave_the_samples_of_undisturbed_chains(cluster: Nodes, tmp_path: Path) -> None:
+    disturb(tmp_path, seed=0, kills=KILLS)
+
+
+def disturb(tmp_path: Path, seed: int, kills: int) -> None:
+    comparison = worlds.comparison(MortalMixture(str(tmp_path / "deaths"), PAUSE), {"sgnht": worlds.SAMPLERS["sgnht"]})
+    no_plan = plans.spread([], comparison.chains().values())
+    killer = Killer(tmp_path / "deaths" / "lives", random.Random(seed), kills)
+    killer.start()
+    try:
+        diary = run_and_check(tmp_path, comparison, no_plan, Mixture25(gradient_noise=1.0))
+    finally:
+        killer.over.set()
+        killer.join()
+    assert len(killer.victims) == kills == lost_slots(diary)
+    tally.add(killer.victims)
+    tally.LINES.append("by the clock: " + ", ".join(v["where"] for v in killer.victims))
+
+
+class Killer(threading.Thread):
+    """Every second or so kills one process whose chain has begun, and notes what it was doing by what it left."""
+
+    def __init__(self, lives: Path, rng: random.Random, kills: int) -> None:
+        super().__init__(name="killer")
+        self._lives, self._rng, self._kills = lives, rng, kills
+        self.over = threading.Event()
+        self.victims: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        while len(self.victims) < self._kills and not self.over.wait(self._rng.uniform(0.2, 1.5)):
+            if running := self._running():
+                file, life = self._rng.choice(running)
+                os.kill(life["pid"], signal.SIGKILL)
+                while _alive(life["pid"]) and not self.over.wait(0.01):
+                    pass
+                left = plans.read_life(file)
+                self.victims.append({"target": "worker", "where": _place(left["writing"]), **left})
+
+    def _running(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Lives that made steps in the last tenth of a second."""
+        before = {f: plans.read_life(f) for f in (self._lives.iterdir() if self._lives.is_dir() else ())}
+        time.sleep(0.1)
+        return [(f, b) for f, b in before.items() if plans.read_life(f)["steps"] > b["steps"]]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def _place(writing: str) -> str:
+    return f"step, writing {writing.rpartition('/')[0].rpartition('/')[2]}" if writing else "step"

@@ -1,0 +1,171 @@
+"""Comparisons whose chains die, and what must be true of them afterwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raychains import samplers
+from raychains.chain import Chain
+from raychains.planning import Arm, Comparison
+from raychains.sample import Sample, tensors_sha256
+from raychains.schedules import Cyclical
+from raychains.spec import ChainSpec, Part
+from raychains.store import ChainStore, Root, codec
+from raychains.tasks import Task
+from tests.chaos import plans
+
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "sghmc": {"momentum": 0.9, "noise_estimate": 0.1},
+    "psgld": {"freeze_preconditioner_after": 100},
+    "sgnht": {"momentum": 0.9, "thermostat": "scalar"},
+    "atmc": {"momentum": 0.9, "speed_limit": 2.0},
+    "emcmc": {"eta": 0.5, "momentum": 0.5},
+    "entropy-sgd": {"inner_steps": 5},
+    "bsam": {"prediction_samples": 2, "m_sharpness": 2},
+    "sam": {"momentum": 0.9},
+}
+"""Every sampler that has a state."""
+CHAINS = 3
+"""Chains of each sampler."""
+STEPS, BLOCK = 400, 20
+"""Steps of a chain; kept draws of a block, of which there are ten."""
+CADENCE, PAUSE = 0.05, 0.001
+"""Seconds between checkpoints, and the least that a step takes: never more than 50 steps between checkpoints."""
+
+Hashes = dict[tuple[str, str, int], str]
+
+
+def comparison(task: Task, kinds: Mapping[str, Mapping[str, Any]] = SAMPLERS, chains: int = CHAINS) -> Comparison:
+    """One arm of ``chains`` chains per sampler on ``task``; no two chains share a random stream."""
+    arms = []
+    for a, (kind, settings) in enumerate(kinds.items()):
+        specs = tuple(_spec(task, kind, settings, a * chains + c) for c in range(chains))
+        arms.append(
+            Arm(
+                name=f"{kind}-{chains}", label=kind, sampler=kind, schedule="cyclical", chains=(specs,),
+                length=STEPS, published={},
+            )
+        )  # fmt: skip
+    split = "target" if task.low_dimensional else "test"
+    return Comparison(task="chaos", unit="steps", split=split, arms=tuple(arms))
+
+
+def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int) -> ChainSpec:
+    network = not task.low_dimensional
+    schedule = Cyclical(
+        lr=0.1 if network else 0.01,
+        steps=STEPS,
+        cycles=2,
+        exploration=0.5,
+        samples_per_cycle=5 if network else None,
+        thinning=10 if network else 1,
+        temperature=0.0 if samplers.KINDS[kind].instead is not None else 1.0,
+    )
+    spec = ChainSpec(
+        task=task.spec(), sampler=Part(kind=kind, revision=1, settings={"num_data": task.num_data, **settings}),
+        schedule=schedule.part(), steps=STEPS, steps_per_epoch=1, batch_size=1, seed=7, repeat=0, chain=chain,
+        lanes=2, block_draws=BLOCK,
+    )  # fmt: skip
+    if network:
+        return replace(spec, steps_per_epoch=5, batch_size=20, lanes=1, block_draws=0)
+    return spec
+
+
+# Afterwards
+
+
+def undisturbed(chains: Mapping[str, ChainSpec], task: Task) -> tuple[Hashes, dict[tuple[str, str, int], Any]]:
+    """sha256 and tensors of every sample by (digest, variable, index), from chains run here, without Ray or disks."""
+    hashes, tensors = {}, {}
+    for digest, spec in chains.items():
+        for event in Chain(spec, task):
+            if isinstance(event, Sample):
+                at = (digest, event.meta.variable, event.meta.index)
+                hashes[at], tensors[at] = tensors_sha256(event.tensors), event.tensors
+    return hashes, tensors
+
+
+def check_samples(root: Root, expected: Hashes) -> None:
+    """No sample lost or there twice; every file that counts, and every whole one that does not, has the clean bytes."""
+    found: Hashes = {}
+    for digest in dict.fromkeys(d for d, _, _ in expected):
+        store = ChainStore(root, digest)
+        for record in store.records():
+            at = (digest, record.meta.variable, record.meta.index)
+            assert at not in found, f"{at} is there twice"
+            _, description = codec.decode(store.read_sample(record.file))
+            assert description["sha256"] == record.sha256
+            found[at] = record.sha256
+        for name in root.names(f"chains/{digest}/samples"):
+            try:
+                _, own = codec.decode(root.read(f"chains/{digest}/samples/{name}"))
+            except codec.Corrupt:
+                continue  # torn on purpose
+            assert own["sha256"] == expected[digest, own["variable"], own["index"]], name
+    assert sorted(found) == sorted(expected)
+    assert found == expected
+
+
+def check_work(folder: Path, chains: Mapping[str, ChainSpec], pause: float = PAUSE) -> dict[str, int]:
+    """Every incarnation begins at a checkpoint no older than the newest that was durable when the one before it died.
+
+    Steps are counted where they are made. Those made again are at most the cadence per loss of an incarnation, besides
+    those that the chain made while its writer was still writing.
+    """
+    again = losses = busy = 0
+    by_key: dict[str, list[dict[str, Any]]] = {plans.key(spec): [] for spec in chains.values()}
+    for life in plans.lives(folder):
+        if life["key"] in by_key:
+            by_key[life["key"]].append(life)
+    for spec in chains.values():
+        own = by_key[plans.key(spec)]
+        assert own[0]["from_step"] == 0
+        for before, after in itertools.pairwise(own):
+            assert before["durable"] <= after["from_step"] <= before["reached"], (before, after)
+            again += max(0, before["from_step"] + before["steps"] - after["from_step"])
+            busy += before["busy"]
+            losses += 1
+        assert own[-1]["reached"] == spec.steps
+    cadence = round(CADENCE / pause)
+    assert again <= losses * cadence + busy, (again, losses, busy)
+    return {"losses": losses, "steps again": again, "cadence": cadence, "while writing": busy}
+
+
+def expected_results(plan: Comparison, task: Task, tensors: Mapping[tuple[str, str, int], Any]) -> pd.DataFrame:
+    """results.parquet of an undisturbed run, from its samples, but for the times."""
+    evaluation = task.splits()[plan.split]
+    rows = []
+    for arm in plan.arms:
+        position = {spec.digest: n for n, spec in enumerate(arm.chains[0])}
+        mine = [at for at in tensors if at[0] in position and (task.low_dimensional <= (at[1] == "theta"))]
+        mine.sort(key=lambda at: (at[2], position[at[0]], at[0]))
+        parts = []
+        for shard in range(evaluation.shards):
+            blocks = [evaluation.predict(tensors[at], shard) for at in mine]
+            parts.append(evaluation.reduce(blocks, shard))
+        for repeat, metrics in enumerate(evaluation.summarise(parts)):
+            rows.append(
+                {
+                    "arm": arm.name,
+                    "group": 0,
+                    "repeat": repeat,
+                    "samples": len(mine),
+                    "chains": len(position),
+                    **metrics,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def check_results(table: Any, expected: pd.DataFrame) -> None:
+    """results.parquet is that of an undisturbed run, bit for bit; seconds are what they are."""
+    found = table.to_pandas().drop(columns="chain_seconds")
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert np.isfinite(found.select_dtypes("number").to_numpy()).all()

@@ -1,0 +1,71 @@
+"""Two processes that both believe to be a chain's only worker, at the same moment: no wrong sample comes of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raychains.chain import expected_samples
+from raychains.orchestration.worker import ChainWorker
+from raychains.store import ChainStore, codec
+from raychains.tasks.mixture import Mixture25
+from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
+
+
+def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_numbers(tmp_path: Path) -> None:
+    """As after a listing that came late: with one number for both, and with the second's above the first's."""
+    plan = comparison(Mixture25(), chains=3, steps=8_000, block=200)
+    specs = list(plan.chains().values())
+    numbers = {"a": (1, 1, 2), "b": (1, 2, 1)}
+    processes = []
+    for name, own in numbers.items():
+        orders = tmp_path / f"{name}.json"
+        orders.write_text(json.dumps([[s.to_json(), n] for s, n in zip(specs, own, strict=True)]))
+        asked = [sys.executable, "-m", "tests.concurrency.alone", root(tmp_path).uri, str(orders), str(tmp_path), name]
+        processes.append(subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    told = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            told.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+
+    expected = undisturbed_hashes(plan, Mixture25())
+    for c, spec in enumerate(specs):
+        store = ChainStore(root(tmp_path), spec.digest)
+        hashes = [h for (digest, _, _), h in expected.items() if digest == spec.digest]
+        for outcomes, own in zip(told, numbers.values(), strict=True):
+            outcome, handed_out, reason = outcomes[c]
+            assert outcome in ("finished", "stopped"), reason
+            assert set(handed_out) <= set(hashes)  # which of the two started from a checkpoint is open
+            if own[c] == store.last_incarnation():
+                assert outcome == "finished"
+        assert store.finished(expected_samples(spec))
+        assert all(codec.decode(store.read_sample(f)) for f in store.sample_files())
+    assert stored_hashes(root(tmp_path), plan) == expected
+
+
+def test_an_incarnation_with_a_successor_that_is_not_through_does_not_pass_for_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the worker sets it in its process, which this one is here
+    plan = comparison(Mixture25(), chains=1, steps=600)
+    (spec,) = plan.chains().values()
+    store = ChainStore(root(tmp_path), spec.digest)
+    store.begin(spec, 2, {"driver_id": "other", "from_step": 0})
+    worker = ChainWorker(root(tmp_path).uri, 60.0, False, None, 0.0)
+    for number, outcome in ((1, "stopped"), (3, "finished")):
+        worker.start(spec.to_json(), number, {"driver_id": "mine"})
+        event = {"kind": "began"}
+        while event["kind"] != "ended":
+            event, _ = worker.next(spec.digest, number)
+        assert event["outcome"] == outcome, event
+        assert store.finished(expected_samples(spec)) is (outcome == "finished")
+    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())

@@ -1,0 +1,90 @@
+"""A run that loses the only node with CPUs in its middle and is given another: a script, since Ray connects once.
+
+Prints as JSON what the run was told and what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from raychains.orchestration.driver import Driver, Placement
+from raychains.planning import listener as told
+from tests.orchestration.tasks import Bulky
+from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+
+HEALTH = {
+    "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 2,
+}  # fmt: skip
+NODE: dict[str, Any] = {"object_store_memory": 100_000_000}
+
+
+class Watch(Diary):
+    """Sets flags for who takes the node away."""
+
+    def __init__(self, predictions: Path, node: str) -> None:
+        super().__init__()
+        self.far_enough, self.waits = threading.Event(), threading.Event()
+        self._predictions, self._node = predictions, node
+
+    def on(self, happening: told.Happening) -> None:
+        super().on(happening)
+        if isinstance(happening, told.Tick) and len(happening.running) == 2 and self._predictions.exists():
+            done = happening.evaluated == len(self._predictions.read_text().splitlines()) == 6
+            if done and self._node in self._predictions.read_text():
+                self.far_enough.set()
+        if isinstance(happening, told.Waiting):
+            self.waits.set()
+
+
+def main(folder: Path, temporary: str) -> None:
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0, "include_dashboard": False, "temp_dir": temporary, "_system_config": HEALTH, **NODE,
+        },
+    )  # fmt: skip
+    node = cluster.add_node(num_cpus=2, **NODE)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    task = Bulky(str(folder), at=700)  # half of their samples are drawn there
+    plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
+    [alive] = [n["NodeID"] for n in ray.nodes() if n["Resources"].get("CPU")]
+    diary = Watch(folder / "predictions", alive)
+
+    with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
+        running = pool.submit(Driver(plan, root(folder), Placement(checkpoint_every=0.1, evaluators=3), diary).run)
+        if diary.far_enough.wait(60):
+            cluster.remove_node(node, allow_graceful=False)
+            (folder / "go").touch()
+            if diary.waits.wait(60):
+                cluster.add_node(num_cpus=2, **NODE)
+        outcome = running.result(timeout=120)
+    expected = undisturbed_hashes(plan, task)
+    [view] = outcome.views.values()
+    result = {
+        "removed": diary.far_enough.is_set(),
+        "told": [type(h).__name__ for h in diary.happenings],
+        "failed": outcome.failed,
+        "same": stored_hashes(root(folder), plan) == expected,
+        "samples": len(expected),
+        "view": view.samples,
+        "counts": int(view.rows["counts"].sum()),
+        "predictions": len((folder / "predictions").read_text().splitlines()),
+    }
+    print(json.dumps(result))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
+        main(Path(sys.argv[1]), temporary)

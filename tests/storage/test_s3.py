@@ -1,0 +1,125 @@
+"""A chain's whole life in a bucket, opened by the URI that people give, through the S3 protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from raychains.chain import Chain, expected_samples
+from raychains.errors import UserError
+from raychains.sample import Sample
+from raychains.store import ChainStore, Root, RunStore, codec, split_run_path
+from tests.chain_cases import HALF, spec
+from tests.checks import refused
+from tests.storage.conftest import Server
+
+
+@pytest.fixture
+def root(server: Server, bucket: str) -> Root:
+    return Root(server.uri(bucket))
+
+
+def contents(server: Server, bucket: str) -> list[str]:
+    """Every object in the bucket."""
+    found = server.filesystem().get_file_info(fs.FileSelector(bucket, recursive=True))
+    return sorted(i.path.removeprefix(f"{bucket}/some/prefix/") for i in found if i.type is fs.FileType.File)
+
+
+def test_objects_are_published_read_listed_and_deleted_under_the_prefix(
+    server: Server, bucket: str, root: Root
+) -> None:
+    data = bytes(range(256))
+    root.publish("a/b/x", data)
+    root.publish("a/b/empty", b"")
+    assert contents(server, bucket) == ["a/b/empty", "a/b/x"], "no object stands for a folder"
+    assert (
+        root.read("a/b/x") == data and root.read("a/b/empty") == b"" and root.read_range("a/b/x", 250, 99) == data[250:]
+    )
+    assert root.read_range("a/b/x", 999, 5) == b""
+    assert root.names("a/b") == ["empty", "x"] and root.names("a/c") == []
+    assert root.exists("a/b/x") and not root.exists("a/b") and (root.size("a/b/x"), root.size("a/b/y")) == (256, 0)
+    assert set(root.modified("a/b")) == {"empty", "x"} and min(root.modified("a/b").values()) > 1e18
+    root.publish("a/b/x", b"short")
+    assert root.read("a/b/x") == b"short"
+    root.delete("a/b/x")
+    root.delete("a/b/x")
+    with pytest.raises(FileNotFoundError):
+        root.read("a/b/x")
+    assert contents(server, bucket) == ["a/b/empty"]
+
+
+def test_a_taken_name_is_not_created_again_but_two_at_once_may_both_win(root: Root) -> None:
+    assert root.create("a/x", b"1") and not root.create("a/x", b"2")
+    assert root.read("a/x") == b"1" and not root.exclusive
+
+
+@pytest.mark.parametrize("task", ["mixture", "digits"])
+def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
+    root: Root, server: Server, bucket: str, task: str
+) -> None:
+    whole = spec(task, "sghmc")
+    straight = [e for e in Chain(whole) if isinstance(e, Sample)]
+
+    first, store = Chain(whole), ChainStore(root, whole.digest)
+    environment = first.environment().to_json()
+    store.begin(whole, 1, {"from_step": 0})
+    told: list[dict[str, Any]] = []
+    while first.step < HALF:
+        for event in first.advance(lambda: first.step >= HALF):
+            if isinstance(event, Sample):
+                store.publish_sample(event, 1, environment)
+            else:
+                told.append({**event.to_json(), "seconds": 1.0})
+    if told:
+        store.publish_progress(told, first.step, 1)
+    store.publish_checkpoint({"chain": first.state_dict(), "seconds": 1.0}, first.step, 1)
+    for event in first.advance(lambda: False):  # written behind the checkpoint, by a worker that then dies
+        if isinstance(event, Sample):
+            store.publish_sample(event, 1, environment)
+    assert not store.finished(expected_samples(whole))
+
+    again = ChainStore(Root(server.uri(bucket)), whole.digest)
+    assert again.spec() == whole and again.last_incarnation() == 1
+    resumed = Chain(again.spec())
+    resumed.load_state_dict(again.newest_checkpoint()["chain"])
+    assert resumed.step == HALF
+    again.begin(whole, 2, {"from_step": resumed.step})
+    for event in resumed:
+        if isinstance(event, Sample):
+            again.publish_sample(event, 2, environment)
+        else:
+            again.publish_progress([{**event.to_json(), "seconds": 2.0}], event.step, 2)
+    assert again.finished(expected_samples(whole))
+    before = again.records()
+    again.finish(incarnation=2)
+    assert again.finished(expected_samples(whole)) and again.records() == before and again.seconds() == 2.0
+
+    stored = [codec.decode(again.read_sample(r.file))[0] for r in again.records()]
+    assert [codec.encode(t, {}) for t in stored] == [codec.encode(s.tensors, {}) for s in straight], "byte for byte"
+    assert [r.meta for r in again.records()] == [s.meta for s in straight]
+
+
+def test_a_runs_folder_lives_in_a_bucket_and_its_location_leads_back(root: Root) -> None:
+    run = RunStore(root, "digits-1")
+    run.write_plan({"x": 1})
+    run.write_table("results", [{"arm": "a", "error": 0.5}])
+    assert run.plan() == {"x": 1} and run.table("results").to_pylist() == [{"arm": "a", "error": 0.5}]  # type: ignore[union-attr]
+    store, name = split_run_path(run.location())
+    assert name == "digits-1" and RunStore(Root(store), name).plan() == {"x": 1}
+
+
+def test_a_bucket_that_does_not_exist_is_a_users_error(server: Server) -> None:
+    with refused("store", "exist", "nobucket"):
+        Root(server.uri("nobucket")).publish("a/x", b"1")
+
+
+def test_credentials_inside_a_uri_are_shown_to_nobody(server: Server, bucket: str) -> None:
+    root = Root(server.uri(bucket).replace("s3://", "s3://AKIAUSER:hunter2@"))
+    root.publish("a/x", b"1")
+    assert root.read("a/x") == b"1" and "hunter2" in root.uri, "workers need it"
+    assert "hunter2" not in root.location("a/x") and "AKIAUSER" not in root.location("a/x")
+    with pytest.raises(UserError) as caught:
+        Root("nosuch://user:hunter2@host/x")
+    assert "pyarrow" in str(caught.value) and "hunter2" not in str(caught.value)
