@@ -93,7 +93,7 @@ class Chain:
     @property
     def drawn(self) -> int:
         """Samples of all variables so far: the next one's `position`."""
-        return self.index * _per_keep(self.spec)
+        return self.index * samples_per_keep(self.spec)
 
     @property
     def done(self) -> bool:
@@ -344,7 +344,7 @@ def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:
     kept = schedules.build(spec.schedule).kept
     if spec.block_draws:
         kept = -(-kept // spec.block_draws)
-    return kept * (_per_keep(spec) if variable is None else _counts(spec)[variable])
+    return kept * (samples_per_keep(spec) if variable is None else _counts(spec)[variable])
 
 
 def position(spec: ChainSpec, meta: SampleMeta) -> int:
@@ -352,7 +352,7 @@ def position(spec: ChainSpec, meta: SampleMeta) -> int:
     counts = _counts(spec)
     before = list(counts).index(meta.variable)
     keep, nth = divmod(meta.index, counts[meta.variable])
-    return keep * _per_keep(spec) + sum(list(counts.values())[:before]) + nth
+    return keep * samples_per_keep(spec) + sum(list(counts.values())[:before]) + nth
 
 
 def _counts(spec: ChainSpec) -> dict[str, int]:
@@ -361,5 +361,6 @@ def _counts(spec: ChainSpec) -> dict[str, int]:
     return dict.fromkeys(variables, 1) if spec.block_draws else dict(variables)
 
 
-def _per_keep(spec: ChainSpec) -> int:
+def samples_per_keep(spec: ChainSpec) -> int:
+    """Samples of all variables that one kept step, or one block of them, yields."""
     return sum(_counts(spec).values())

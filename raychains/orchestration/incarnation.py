@@ -164,16 +164,13 @@ class Incarnation:
         return chain
 
     def _state(self, torn: list[tuple[str, str]]) -> Any | None:
-        """Where the chain goes on: its newest checkpoint, or its cycle's start if that is on noise that diverged."""
+        from raychains.orchestration.resume import state_to_resume
 
         def warn(file: str, reason: str) -> None:
             if (file, reason) not in torn:
                 torn.append((file, reason))
 
-        newest = self._store.newest_checkpoint(warn=warn)
-        if newest is None or newest["chain"].get("noise_attempt", 0) >= self.orders.attempt:
-            return newest
-        return self._store.newest_checkpoint(warn=warn, cycle_end=True)
+        return state_to_resume(self.spec, self._store, self.orders.attempt, warn)
 
     def _step(self, chain: Chain) -> str:
         """Run to the end, or to a stop."""

@@ -98,7 +98,7 @@ class ChainRestarted:
 
 @dataclass(frozen=True, kw_only=True)
 class TornCheckpoint:
-    """A damaged checkpoint was passed over; the chain goes on from the one before it, or from its start."""
+    """A damaged checkpoint, or one behind a damaged sample, was passed over; the chain goes on from the one before it."""
 
     digest: str
     file: str

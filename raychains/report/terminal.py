@@ -88,7 +88,7 @@ class Terminal:
                 text = f"chain {happening.digest[:12]} diverged: {happening.reason}; back to the start of its cycle with fresh noise"
                 self._say(f"{text} (restart {happening.attempt})", style="yellow")
             case told.TornCheckpoint():
-                text = f"chain {happening.digest[:12]} passes over a damaged checkpoint, {happening.file}: {happening.reason}"
+                text = f"chain {happening.digest[:12]} goes on from before {happening.file}: {happening.reason}"
                 self._say(text, style="yellow")
             case told.Waiting():
                 self._say(f"waiting: {happening.reason}", style="yellow")

@@ -165,6 +165,31 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before_and_told(tmp_path: 
     assert hashes(store) == drawn(Chain(spec))
 
 
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_sample_lost_before_a_later_checkpoint_is_drawn_again(damage: str, which: int, tmp_path: Path) -> None:
+    """The chain goes back to a checkpoint before it, or to its beginning, rather than go on without it."""
+    spec = spec_of(Cliff(LIMIT), chain=0, cycles=4)
+    life = incarnate(root(tmp_path), spec, every_cycle=True)
+    for _ in range(11):
+        life.take()
+    life.stop()
+    assert rest_of(life)[-1]["outcome"] == "stopped"
+    store = ChainStore(root(tmp_path), spec.digest)
+    checkpoint = store.newest_checkpoint()
+    assert checkpoint is not None
+    folder = Path(root(tmp_path).location(f"chains/{spec.digest}/samples"))
+    lost = sorted(folder.glob("*"))[: checkpoint["chain"]["index"]][which]
+    if damage == "torn":
+        lost.write_bytes(lost.read_bytes()[:-8])
+    else:
+        lost.unlink()
+    began, *_, ended = run(root(tmp_path), spec, 2)
+    assert began["step"] < checkpoint["chain"]["step"] and ended["outcome"] == "finished"
+    assert any("drawn again" in reason for _, reason in began["torn"])
+    assert hashes(store) == drawn(Chain(spec))
+
+
 # Divergence
 
 
