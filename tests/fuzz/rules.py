@@ -71,6 +71,7 @@ def no_ray(patch: pytest.MonkeyPatch) -> None:
         raise Started
 
     patch.setattr("ray.init", init)
+    patch.setattr("ray.is_initialized", lambda: False)  # a session of other tests would be used instead
 
 
 class _Tracebacks(logging.Handler):
