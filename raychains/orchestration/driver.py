@@ -177,6 +177,8 @@ class Driver:
                         self._dispatcher.pump()
                     self._wait()
                     self._tick()
+                if self._waiting is not None and not self._coordinator.stopping:
+                    self._listener.on(told.GoesOn())  # the rest was over before the next look
         finally:
             self._workers.close()
             self._dispatcher.close()
