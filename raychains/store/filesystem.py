@@ -25,6 +25,10 @@ from raychains.store.retry import KeepTrying, Patience, Retrying
 T = TypeVar("T")
 
 
+LOOKS = 20
+"""Times a folder is listed anew because it changed in the middle."""
+
+
 class Root:
     """A folder given as a local path or as any URI that `pyarrow.fs` knows (``s3://bucket/prefix``, …).
 
@@ -186,8 +190,14 @@ class Root:
     def _list(self, folder: str) -> list[Any]:
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
 
+        def listed() -> list[Any]:
+            for _ in range(LOOKS):  # a folder that is made, or a file that is renamed, meanwhile is an error to pyarrow
+                with contextlib.suppress(FileNotFoundError):
+                    return self._fs.get_file_info(selector)
+            return self._fs.get_file_info(selector)
+
         def attempt() -> list[Any]:
-            found: list[Any] = self._fs.get_file_info(selector)
+            found = listed()
             if not found and not self._local:  # as an answer that broke off says, too
                 found = self._fs.get_file_info(selector)
             return found
