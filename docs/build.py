@@ -73,7 +73,7 @@ def settings_tables() -> str:
     for kind in samplers.KINDS.values():
         rows = [r for r in settings(kind) if r[0] not in ("seed", "lanes")]
         table = ["| setting | default | meaning |", "|---|---|---|"]
-        table += [f"| `{n}` | {d if d == 'required' else f'`{d}`'} | {m}".replace("|", "|") + " |" for n, d, m in rows]
+        table += [f"| `{n}` | {d if d == 'required' else f'`{d}`'} | {m}" + " |" for n, d, m in rows]
         parts.append(f"### {kind.__name__}\n\n" + "\n".join(table))
     return "\n\n".join(parts)
 

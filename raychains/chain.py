@@ -18,6 +18,7 @@ from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
 from raychains.streams import Again, seeded, set_streams, streams
 from raychains.tasks import Task
+from raychains.tasks.base import check_decay
 
 Event = Progress | Sample
 LOG_POINTS = 200
@@ -330,13 +331,9 @@ def _make_deterministic() -> None:
 
 def check_prior(task: Task, spec: ChainSpec) -> None:
     """The prior counts once: the task's or the sampler's weight decay."""
-    decay = spec.sampler.settings.get("weight_decay", 0.0)
     if task.prior is not None and spec.lanes > 1:
         raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
-    if (task.prior is not None or task.own_prior) and decay:
-        raise UserError(
-            f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"
-        )
+    check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
 
 
 def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:

@@ -101,9 +101,8 @@ class Network:
     def take(self) -> Iterator[Taken]:
         """The current draws."""
         for variable, tensors in self._sampler.draws():
-            state = {n: t.detach().to("cpu", copy=True) for n, t in self._model.state_dict().items()}
-            for name, t in zip(self._names, tensors, strict=True):
-                state[name] = t.detach().to("cpu", copy=True)
+            drawn = dict(zip(self._names, tensors, strict=True))
+            state = {n: drawn.get(n, t).detach().to("cpu", copy=True) for n, t in self._model.state_dict().items()}
             yield variable, 1, self._with_statistics(state) if self._reestimate else state
 
     def _with_statistics(self, state: dict[str, Tensor]) -> dict[str, Tensor]:

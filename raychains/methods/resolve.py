@@ -23,6 +23,7 @@ from raychains.schedules import Schedule
 from raychains.schedules.base import positive, positive_int
 from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
+from raychains.tasks.base import check_decay
 
 MOST_CHAINS = 10_000
 """Chains of all arms and repeats of one plan: a plan lists every one of them."""
@@ -174,9 +175,7 @@ def _sampler(method: Named, options: Sampling, base: Defaults, task: Task) -> Pa
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = task.num_data
     values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
-    if (task.prior is not None or task.own_prior) and values["weight_decay"]:
-        got = values["weight_decay"]
-        raise UserError(f"weight_decay must be 0 for a task with a prior of its own, got {got}: the prior counts once")
+    check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
     values.update(base.sampler_settings.get(method.kind, {}))

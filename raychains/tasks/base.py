@@ -93,6 +93,14 @@ class Task(ABC):
         """What draws can be evaluated on, by name; densities have the one split ``target``."""
 
 
+def check_decay(task: Task, decay: float) -> None:
+    """Refuse a sampler's weight decay beside a prior of the task's own: the prior counts once."""
+    if (task.prior is not None or task.own_prior) and decay:
+        raise UserError(
+            f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"
+        )
+
+
 def seeded(seed: int) -> Any:
     """Context in which torch's global generator starts from ``seed``; `torch.nn` initialises from it."""
     return _Seeded(seed)
