@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import overload
+from typing import Self, overload
 
 import torch
 from torch import Tensor
@@ -17,11 +17,28 @@ class EpochOrder(Sequence[Tensor]):
     """
 
     def __init__(self, n: int, batch_size: int, seed: int) -> None:
-        self._batch_size = batch_size
-        self._order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        self.batch_size = batch_size
+        self.permutation = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        """int64 [n], in main memory."""
+        self._order = self.permutation
+
+    def to(self, device: torch.device) -> Self:
+        """Give index tensors on ``device`` from now on, beside the data; returns itself."""
+        self._order = self.permutation.to(device)
+        return self
+
+    def place(self, indices: Tensor) -> slice | None:
+        """Where in the permutation ``indices`` lies, if it is a batch of this order or a contiguous part of one.
+
+        Told from the tensor's memory, so that nothing is compared and no device waited for; None for any other tensor.
+        """
+        same = indices.untyped_storage().data_ptr() == self._order.untyped_storage().data_ptr()
+        if not same or indices.ndim != 1 or indices.dtype != torch.int64 or not indices.is_contiguous():
+            return None
+        return slice(indices.storage_offset(), indices.storage_offset() + len(indices))
 
     def __len__(self) -> int:
-        return math.ceil(len(self._order) / self._batch_size)
+        return math.ceil(len(self._order) / self.batch_size)
 
     @overload
     def __getitem__(self, i: int) -> Tensor: ...
@@ -32,4 +49,4 @@ class EpochOrder(Sequence[Tensor]):
             return [self[j] for j in range(*i.indices(len(self)))]
         if not 0 <= i < len(self):
             raise IndexError(i)
-        return self._order[i * self._batch_size : (i + 1) * self._batch_size]
+        return self._order[i * self.batch_size : (i + 1) * self.batch_size]

@@ -1,0 +1,157 @@
+"""Bytes that are not what a format says are refused in one line; nothing in a pickle is executed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raychains.data.cifar import read_batch, unpickle
+from raychains.data.idx import read_idx
+from raychains.data.svhn import read_mat
+from tests.checks import refused
+from tests.data import small
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 5, 3), (0,), (2, 3, 4, 5)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_gives_back_the_array(shape: tuple[int, ...], packed: bool) -> None:
+    array = RNG.integers(0, 256, shape, dtype=np.uint8)
+    data = small.idx_bytes(array)
+    found = read_idx(gzip.compress(data) if packed else data, "file")
+    assert np.array_equal(found, array) and found.dtype == np.uint8 and found.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ("idx", "nothing")),
+        (b"\0\0\x08", ("idx", "000008")),
+        (b"\0\0\x0d\x01\0\0\0\0", ("idx", "00000d01")),  # float32
+        (b"\0\0\x08\x03\0\0\0\x01", ("idx",)),  # a header cut short
+        (b"\0\0\x08\x01\0\0\0\x02a", ("2", "1")),
+        (b"\0\0\x08\x01\0\0\0\x01ab", ("1", "2")),
+        (b"PNG!", ("idx",)),
+        (gzip.compress(small.idx_bytes(np.zeros(9, np.uint8)))[:-9], ("unpacked",)),
+        (b"\x1f\x8bnonsense, no gzip", ("unpacked",)),
+    ],
+)
+def test_other_bytes_are_no_idx_file(data: bytes, words: tuple[str, ...]) -> None:
+    with refused("file.gz", *words):
+        read_idx(data, "file.gz")
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_malicious_pickle_is_not_executed(protocol: int, tmp_path: Path) -> None:
+    proof = tmp_path / "executed"
+    images, labels = small.made("cifar10", 4)
+    batch = {"more": Evil(f"touch {proof}"), "data": images.reshape(4, -1), "labels": labels.tolist()}
+    data = pickle.dumps(batch, protocol)
+    with refused("file", "system"):
+        read_batch(data, "file")
+    assert not proof.exists()
+    pickle.loads(data)
+    assert proof.exists(), "the pickle above does run its command when it may"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cbuiltins\neval\n(S'1+1'\ntR.",
+        b"cnumpy.core.multiarray\nscalar\n.",
+        b"cnumpy\nload\n.",
+        b"cnumpy\nndarray\n.",  # allowed, but no dict
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(I0\ntS'b'\ntR.",
+        pickle.dumps([1, 2]),
+        b"",
+        b"\x80\x04nonsense",
+    ],
+)
+def test_a_pickle_of_anything_else_is_refused(data: bytes) -> None:
+    with refused("file", "none of CIFAR's python batches"):
+        unpickle(data, "file")
+
+
+def test_a_batch_pickled_by_python_2_is_read() -> None:
+    """As CIFAR's authors did: texts and the array's bytes are Python 2's ``str``."""
+    images, labels = small.made("cifar10", 2)
+    file = io.BytesIO()
+    file.write(b"\x80\x02}(U\x06labels](")
+    file.write(b"".join(bytes([ord("K"), y]) for y in labels))
+    file.write(b"eU\x04datacnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR")
+    file.write(b"(K\x01K\x02M\x00\x0c\x86cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xff")
+    file.write(b"J\xff\xff\xff\xffK\x00tb\x89T" + images.nbytes.to_bytes(4, "little") + images.tobytes() + b"tbu.")
+    found, y = read_batch(file.getvalue(), "file")
+    assert np.array_equal(found, images) and np.array_equal(y, labels) and y.dtype == np.int64
+
+
+def batch(**fields: Any) -> bytes:
+    images, labels = small.made("cifar10", 3)
+    return pickle.dumps({"data": images.reshape(3, -1), "labels": labels.tolist()} | fields, protocol=3)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (batch(data=None), ("data", "[n, 3072]")),
+        (batch(data=np.zeros((3, 3072), np.float32)), ("bytes", "float32")),
+        (batch(data=np.zeros((3, 3071), np.uint8)), ("[n, 3072]", "[3, 3071]")),
+        (batch(labels=[1, 2]), ("3", "labels")),
+        (batch(labels=[1, 2, "3"]), ("integer", "labels")),
+        (pickle.dumps({"data": np.zeros((3, 3072), np.uint8)}, 3), ("labels", "none")),
+    ],
+)
+def test_a_batch_of_other_content_is_refused(data: bytes, words: tuple[str, ...]) -> None:
+    with refused("file", *words):
+        read_batch(data, "file")
+
+
+def mat(x: np.ndarray, y: np.ndarray) -> bytes:
+    from scipy.io import savemat
+
+    file = io.BytesIO()
+    savemat(file, {"X": x, "y": y})
+    return file.getvalue()
+
+
+X, Y = np.zeros((32, 32, 3, 5), np.uint8), np.ones((5, 1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"no MATLAB", ("MATLAB",)),
+        (b"", ("MATLAB",)),
+        (mat(X.astype(np.float64), Y), ("X", "bytes")),
+        (mat(X[:31], Y), ("X", "[32, 32, 3, n]")),
+        (mat(X, Y[:4]), ("5", "labels")),
+        (mat(X, Y * 0), ("labels", "1 … 10")),
+        (mat(X, Y * 11), ("labels", "1 … 10")),
+    ],
+)
+def test_another_matlab_file_is_refused(data: bytes, words: tuple[str, ...]) -> None:
+    with refused("file", *words):
+        read_mat(data, "file")
+
+
+def test_svhn_calls_zero_ten() -> None:
+    images, labels = read_mat(mat(X, np.array([[10], [1], [9], [10], [2]], np.uint8)), "file")
+    assert labels.tolist() == [0, 1, 9, 0, 2] and images.shape == (5, 3, 32, 32) and images.flags.c_contiguous
