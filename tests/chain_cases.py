@@ -62,7 +62,11 @@ def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
     decay = {"weight_decay": 1e-3} if network else {}
     fields: dict[str, Any] = {
         "task": task.spec(),
-        "sampler": Part(kind=sampler, revision=1, settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay}),
+        "sampler": Part(
+            kind=sampler,
+            revision=samplers.KINDS[sampler].revision,
+            settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay},
+        ),
         "schedule": schedule.part(),
         "steps": 2 * HALF,
         "steps_per_epoch": 5 if network else 1,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raychains.chain import Chain
+from raychains.samplers import BSAM
 from raychains.spec import ChainSpec, Part
 from tests.chain_cases import CASES, HALF, outcome, run, stored
 from tests.chain_tasks import VariedDigits
@@ -38,7 +39,7 @@ def test_any_checkpoint_cadence_gives_the_same_bytes(case: str) -> None:
 
 def test_dropout_batchnorm_and_a_prior_keep_to_the_same_bytes_under_any_cadence() -> None:
     task = VariedDigits(batchnorm=True, dropout=0.3, std=1.0)
-    sampler = Part(kind="bsam", revision=1, settings={"num_data": task.num_data, "m_sharpness": 3})
+    sampler = Part(kind="bsam", revision=BSAM.revision, settings={"num_data": task.num_data, "m_sharpness": 3})
     varied = dataclasses.replace(CASES["bsam-digits"], task=task.spec(), sampler=sampler)
     chain = Chain(varied)
     straight = outcome(chain, run(chain))

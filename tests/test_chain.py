@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -231,23 +232,23 @@ def cpu_model() -> str:
     return " ".join(entries.get(name, "?") for name in ("vendor_id", "cpu family", "model"))
 
 
-FROZEN: dict[tuple[str, str, str], dict[str, str]] = {
-    # (torch, CPU capability, CPU) -> hash of all samples
-    ("2.15.0+cu132", "AVX512", "AuthenticAMD 26 2"): {
-        "sghmc-mixture": "c291942b5e5a7e3b177e2dd3d2cf70f800efb48ee4acbc41670c9ad2aa964e98",
-        "sghmc-noisy-mixture": "5012fea4f7e038c543457a3738be47adc201510291bd4fa9c0fcf57e8d51a2a3",
-        "sgd-digits": "c7c548fe35d74eef24d812a3f85eacb7018237af0d9b06b3cbec14d8bd35c705",
-        "sgdm-digits": "ed9a3866e7d78ef2822daf255e1b36fb262aebc4a487c87009b15cfc451a77d8",
-        "sgld-digits": "3a712584e89b5a8f04078f9ffe00de109d5cbe46916698b00693e066573f9435",
-        "sghmc-digits": "3c48ff3b24f858feefd8b05b4a8c4ac9cbc6b53e7f6d7c2074390fd369fc8c05",
-        "psgld-digits": "30ab40338f2794f330cf88bc5c741a314fbb86ca7f78139daa38ddeb86a5bf43",
-        "sgnht-digits": "bbc9044212ddfa837fd09a1cf759e2cd67c8d3f6de78658bc2828c8104fc86fb",
-        "atmc-digits": "154807a7027e6056b407cf00e8b302a6504dc783d510a9a6fe92f7a90c0cde59",
-        "emcmc-digits": "ad230b189f9c2deea872440e00ab5146966777367c08e22f0b4eee6e526a0dae",
-        "entropy-sgd-digits": "77ad8e5a004ddfcf8714f0edab72659693e72d72ed50f03b4d7a64550245ad94",
-        "entropy-sgld-digits": "f9f7b9f52f1ca6737ee3b69ef07e09f57176256e0c2d5173adc8872e2e95b241",
+FROZEN: dict[tuple[str, str, str, str], dict[str, str]] = {
+    # (torch, numpy, CPU capability, CPU) -> hash of all samples
+    ("2.15.0+cu132", "2.4.6", "AVX512", "AuthenticAMD 26 2"): {
+        "sghmc-mixture": "9abae7210d9a4b7e863841bc5f7f8008d669d66b8f40555d18756b6f12905578",
+        "sghmc-noisy-mixture": "3299f225fb536261352d40bca48b5029dcf2ff6bbf45f67b2a56030899f04ad7",
+        "sgd-digits": "c0e980f598c5b8de96ccf4e31193429905acd5a8622ec9207e0a9ed656a83289",
+        "sgdm-digits": "5d88fdbc60f64e09d4c36264e0848b3097cbe7ba9967ff50c0f757e34ef8899d",
+        "sgld-digits": "cfcda2c00f5ccdd47d544e1409915def11ef67807946e9f4721296deb477fad6",
+        "sghmc-digits": "057ee20a86ee0152edec3c8a148daf390caff97540281d288c72ce1a8d46ce2e",
+        "psgld-digits": "9209dded73a80f001147b36c4420c576e017999cb1599632adbf4f676ff9a55c",
+        "sgnht-digits": "e7494c28da4c649c76f732bc3a9bfb4fe6b6de05bc306adae53c8defedf1096a",
+        "atmc-digits": "d5fa1beb65d7da61faba16a813002f1f40b743f3bcf6b7a20aa288ef8ebc2584",
+        "emcmc-digits": "d1ac746065ea46de516d349aed5598da4de3fcc05a542bbe6e4c195fe2d3b60d",
+        "entropy-sgd-digits": "63be46135d74f0b2a761238b1ae070c5e5047979630801bebe786902db7030f9",
+        "entropy-sgld-digits": "b4b97d9aa063bb7dd7eada03387bc87deb71a1a81d471c7b6001ab8ac430718f",
         "sam-digits": "c4d17336eef5df3d5ea1bd9a1bf57e4d951d3990ec8ca3db29e61ee2fa2ef6d0",
-        "bsam-digits": "edbf052ed8da0613a49f5bb7890ea2b0995ca95719cbc8c7c856ca8c29e3d1e2",
+        "bsam-digits": "2bc0ce5b3431dc4a98c0acca13a484bfecc30b5cef350d6501bf83f06e8f0a87",
     },
 }
 
@@ -255,7 +256,7 @@ FROZEN: dict[tuple[str, str, str], dict[str, str]] = {
 @pytest.mark.parametrize("case", ["sghmc-mixture", "sghmc-noisy-mixture", *(f"{s}-digits" for s in SAMPLERS)])
 def test_samples_are_frozen_where_recorded_and_reproducible_everywhere(case: str) -> None:
     """A change where recorded alters people's samples: raise the revision of what changed, record anew."""
-    here = (torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu_model())
+    here = (torch.__version__, np.__version__, torch.backends.cpu.get_cpu_capability(), cpu_model())
     got = sample_hash(run(Chain(CASES[case])))
     expected = FROZEN[here][case] if here in FROZEN else sample_hash(run(Chain(CASES[case])))
     assert got == expected, here
@@ -265,11 +266,12 @@ LIGHT = """
 import sys
 from raychains import tasks
 from raychains.chain import Chain
+from raychains.samplers import SGLD
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part
 task = tasks.make("digits", train=40, hidden=[4])
 schedule = Cyclical(steps=4, lr=.1, cycles=1, exploration=.5)
-spec = ChainSpec(task=task.spec(), sampler=Part(kind="sgld", revision=1, settings={"num_data": 40}),
+spec = ChainSpec(task=task.spec(), sampler=Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 40}),
                  schedule=schedule.part(), steps=4, steps_per_epoch=2, batch_size=20,
                  seed=0, repeat=0, chain=0)
 events = list(Chain(spec))

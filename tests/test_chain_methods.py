@@ -34,7 +34,7 @@ def spec(
     )
     fields: dict[str, Any] = {
         "task": made.spec(),
-        "sampler": Part(kind=sampler, revision=1, settings={"num_data": made.num_data, **own}),
+        "sampler": Part(kind=sampler, revision=samplers.KINDS[sampler].revision, settings={"num_data": made.num_data, **own}),
         "schedule": schedule.part(), "steps": STEPS, "steps_per_epoch": 5, "batch_size": 20, "seed": 1, "repeat": 0, "chain": 0,
     }  # fmt: skip
     return ChainSpec(**{**fields, **change})
@@ -146,7 +146,7 @@ def test_a_draw_of_several_weight_samples_counts_each() -> None:
 def test_every_sampler_says_whether_running_statistics_fit_its_draws(kind: str) -> None:
     """They fit where every draw is a parameter itself, which is where the last gradient was taken."""
     p = nn.Parameter(torch.zeros(3))
-    part = Part(kind=kind, revision=1, settings={"num_data": 10, **SAMPLERS[kind]})
+    part = Part(kind=kind, revision=samplers.KINDS[kind].revision, settings={"num_data": 10, **SAMPLERS[kind]})
     sampler = samplers.build(part, [p], lr=0.1, temperature=0.0, seed=0)
     for _ in range(3):
         p.grad = torch.ones(3)

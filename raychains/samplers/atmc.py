@@ -59,6 +59,7 @@ class ATMC(Thermostat):
     """
 
     kind: ClassVar[str] = "atmc"
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raychains.errors import UserError, require
 from raychains.sample import THETA
+from raychains.samplers.noise import Noise
 from raychains.schedules.base import is_number, positive_int
 
 
@@ -21,7 +22,7 @@ class Sampler(torch.optim.Optimizer):
     ``temperature`` (T) make an optimiser of ``lr`` and ``weight_decay`` a sampler of exp(−U/T) with
     U(θ) = N·(loss + ½·weight_decay·‖θ‖²).
 
-    Generators and counters live in an own ``"sampler"`` entry of `state_dict`, because torch casts everything in
+    Where the noise stands and counters live in an own ``"sampler"`` entry of `state_dict`, because torch casts everything in
     ``state[p]`` to the parameter's dtype on load.
     """
 
@@ -55,8 +56,7 @@ class Sampler(torch.optim.Optimizer):
         positive_int("lanes", lanes)
         self.num_data, self.lanes = num_data, lanes
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
-        self._seed = int(torch.randint(2**62, ())) if seed is None else seed
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self._noise = Noise(int(torch.randint(2**62, ())) if seed is None else seed)
         super().__init__(params, {**defaults, "temperature": temperature})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -83,12 +83,6 @@ class Sampler(torch.optim.Optimizer):
                 raise UserError(
                     f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts"
                 )
-
-    def generator(self, device: torch.device) -> torch.Generator:
-        """The noise generator of one device, seeded on first use."""
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
-        return self._generators[device]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
@@ -134,12 +128,16 @@ class Sampler(torch.optim.Optimizer):
 
     def reseed(self, seed: int) -> None:
         """Draw all noise from here on from fresh streams of ``seed``; parameters and their states stay as they are."""
-        self._seed = seed
-        self._generators = {}
+        self._noise = Noise(seed)
 
     def noise_like(self, p: Tensor) -> Tensor:
-        """Fresh standard normal noise of ``p``'s shape, device and dtype."""
-        return torch.empty_like(p).normal_(generator=self.generator(p.device))
+        """Fresh standard normal noise of ``p``'s shape, device and dtype, to be read and not altered."""
+        return self._noise.like(p)
+
+    def add_noise(self, tensors: list[Tensor], std: float) -> None:
+        """Add ``std`` times fresh standard normal noise to each tensor in place; nothing at all if ``std`` is 0."""
+        if std > 0:
+            self._noise.add(tensors, std)
 
     @classmethod
     def variables(cls, settings: Mapping[str, Any]) -> Mapping[str, int]:
@@ -159,18 +157,21 @@ class Sampler(torch.optim.Optimizer):
         return 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        generators = {str(device): g.get_state() for device, g in self._generators.items()}
-        own = {"seed": self._seed, "num_data": self.num_data, "generators": generators}
-        return {**super().state_dict(), "sampler": own}
+        return {**super().state_dict(), "sampler": {"num_data": self.num_data, **self._noise.state()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave: parameters' states, groups and every generator, bit for bit."""
+        """Restore what `state_dict` gave: parameters' states, groups and where the noise stood, bit for bit.
+
+        Raises:
+            UserError: another optimizer's state, or one of an older version, whose noise was another.
+        """
         rest = dict(state_dict)
         own = rest.pop("sampler", None)
         if own is None:
             raise UserError(
                 f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
             )
+        noise = Noise.load(own)
         super().load_state_dict(rest)
         # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would share.
         saved = (rest["state"].get(i, {}) for group in rest["param_groups"] for i in group["params"])
@@ -178,12 +179,7 @@ class Sampler(torch.optim.Optimizer):
             for name, value in state.items():
                 if isinstance(value, Tensor):
                     self.state[p][name] = value.detach().to(p.device, copy=True)
-        self._seed, self.num_data = own["seed"], own["num_data"]
-        self._generators = {}
-        for name, state in own["generators"].items():
-            device = torch.device(name)
-            self._generators[device] = torch.Generator(device)
-            self._generators[device].set_state(state.to("cpu", torch.uint8))
+        self.num_data, self._noise = own["num_data"], noise
 
 
 def check_group(group: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from raychains.errors import require
 from raychains.sample import THETA
 from raychains.samplers.base import Params, wide
 from raychains.samplers.closure import ClosureSampler, Grads
+from raychains.samplers.noise import Noise
 from raychains.schedules.base import is_number, positive, positive_int
 
 
@@ -53,6 +54,7 @@ class BSAM(ClosureSampler):
     """
 
     kind: ClassVar[str] = "bsam"
+    revision: ClassVar[int] = 2
     statistics_fit: ClassVar[bool] = False
 
     def __init__(
@@ -118,7 +120,7 @@ class BSAM(ClosureSampler):
         """One w̃ per sub-minibatch."""
         groups = [group for group in self.param_groups for _ in group["params"]]
         return [
-            self._blurred(group, p, m, self.generator(p.device))
+            self._blurred(group, p, m, self._noise)
             for group, p, m in zip(groups, self.parameters(), start, strict=True)
         ]
 
@@ -147,12 +149,12 @@ class BSAM(ClosureSampler):
             return self.state[p]["s"]
         return torch.full_like(p, group["s0"], dtype=wide(p.dtype))
 
-    def _blurred(self, group: dict[str, Any], p: Tensor, m: Tensor, generator: torch.Generator) -> Tensor:
+    def _blurred(self, group: dict[str, Any], p: Tensor, m: Tensor, noise: Noise) -> Tensor:
         """m + √(T/(N·s))·ξ for parameter ``p``; m itself without noise and for a parameter that is not trained."""
         if group["temperature"] == 0 or not p.requires_grad:
             return m
         std = (group["temperature"] / (self.num_data * self._precision(group, p))).sqrt_()
-        return m + std * torch.empty_like(p).normal_(generator=generator)
+        return m + std * noise.like(std)
 
     @classmethod
     def variables(cls, settings: Mapping[str, Any]) -> Mapping[str, int]:
@@ -163,14 +165,13 @@ class BSAM(ClosureSampler):
         """Draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of updates."""
         params = self.parameters()
         updates = max((self.state[p]["updates"] for p in params if p in self.state), default=0)
-        text = f"bsam draws {self._seed} {updates}".encode()
-        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1  # manual_seed takes 63 bits everywhere
-        streams = {p.device: torch.Generator(p.device).manual_seed(seed) for p in params}
+        text = f"bsam draws {self._noise.seed} {updates}".encode()
+        noise = Noise(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)  # 63 bits, for torch's generators
         for _ in range(self.prediction_samples):
             yield (
                 THETA,
                 [
-                    self._blurred(group, p, p.detach(), streams[p.device]).to(p.dtype)
+                    self._blurred(group, p, p.detach(), noise).to(p.dtype)
                     for group in self.param_groups
                     for p in group["params"]
                 ],

@@ -61,6 +61,7 @@ class EntropyMCMC(VelocitySampler):
     """
 
     kind: ClassVar[str] = "emcmc"
+    revision: ClassVar[int] = 2
     statistics_fit: ClassVar[bool] = False
 
     def __init__(
@@ -113,9 +114,7 @@ class EntropyMCMC(VelocitySampler):
             velocities = [self.state_of(p, "anchor_velocity") for p in params]
             torch._foreach_mul_(velocities, momentum)
             torch._foreach_add_(velocities, pulls, alpha=lr)
-        std = group_noise_std(group, self.num_data)
-        if std > 0:
-            torch._foreach_add_(velocities, [self.noise_like(a) for a in anchors], alpha=std)
+        self.add_noise(velocities, group_noise_std(group, self.num_data))
         torch._foreach_add_(anchors, velocities)
 
     def _draw_anchors(self, group: dict[str, Any], params: list[Tensor], anchors: list[Tensor]) -> None:
@@ -123,9 +122,7 @@ class EntropyMCMC(VelocitySampler):
         shrink = 1 / (1 + group["eta"] * self.num_data * group["anchor_decay"])
         torch._foreach_copy_(anchors, params)
         torch._foreach_mul_(anchors, shrink)
-        std = math.sqrt(group["temperature"] * group["eta"] * shrink)
-        if std > 0:
-            torch._foreach_add_(anchors, [self.noise_like(a) for a in anchors], alpha=std)
+        self.add_noise(anchors, math.sqrt(group["temperature"] * group["eta"] * shrink))
 
     def _anchor(self, p: Tensor) -> Tensor:
         state = self.state[p]

@@ -45,6 +45,7 @@ class EntropySGD(LocalEntropySampler):
     """
 
     kind: ClassVar[str] = "entropy-sgd"
+    revision: ClassVar[int] = 2
     instead: ClassVar[str | None] = "entropy-sgld"
 
     def __init__(
@@ -121,6 +122,7 @@ class EntropySGLD(LocalEntropySampler):
     """
 
     kind: ClassVar[str] = "entropy-sgld"
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,

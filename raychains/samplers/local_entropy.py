@@ -82,9 +82,7 @@ class LocalEntropySampler(Sampler):
         gamma = scope(group, state["inner_steps"] // group["inner_steps"])
         change = grad + group["weight_decay"] * p + gamma * (p - state["x"])
         change.mul_(-inner_lr)
-        std = inner_noise_std(group)
-        if std > 0:
-            change.add_(self.noise_like(p), alpha=std)
+        self.add_noise([change], inner_noise_std(group))
         p.add_(change)
         state["average"].mul_(group["averaging"]).add_(p, alpha=1 - group["averaging"])
 
@@ -92,9 +90,7 @@ class LocalEntropySampler(Sampler):
         """Move x, by Nesterov's rule in velocity form, and restart θ′ and μ from it."""
         state, momentum = self.state[p], group["momentum"]
         push = (state["average"] - state["x"]).mul_(group["lr"])
-        std = outer_noise_std(group, self.num_data)
-        if std > 0:
-            push.add_(self.noise_like(p), alpha=std)
+        self.add_noise([push], outer_noise_std(group, self.num_data))
         if momentum != 0:
             velocity = self.state_of(p, "velocity").mul_(momentum).add_(push)
             push.add_(velocity, alpha=momentum)

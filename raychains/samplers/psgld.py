@@ -47,6 +47,7 @@ class PSGLD(Sampler):
     """
 
     kind: ClassVar[str] = "psgld"
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class PSGLD(Sampler):
             scale = self._preconditioner(group, p)
             change = (scale * g).mul_(-group["lr"])
             if std > 0:
-                change.addcmul_(scale.sqrt_(), self.noise_like(p).to(change.dtype), value=std)
+                change.addcmul_(scale.sqrt_(), self.noise_like(change), value=std)
             p.add_(change)
 
     def _learn(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:

@@ -32,6 +32,7 @@ class SGD(VelocitySampler):
     """
 
     kind: ClassVar[str] = "sgd"
+    revision: ClassVar[int] = 2
     instead: ClassVar[str | None] = "sgld"
 
     def __init__(
@@ -74,6 +75,7 @@ class SGDM(VelocitySampler):
     """
 
     kind: ClassVar[str] = "sgdm"
+    revision: ClassVar[int] = 2
     instead: ClassVar[str | None] = "sghmc"
 
     def __init__(

@@ -40,6 +40,7 @@ class SGHMC(VelocitySampler):
     """
 
     kind: ClassVar[str] = "sghmc"
+    revision: ClassVar[int] = 2
     later: ClassVar[Mapping[str, Any]] = {"noise_estimate": 0.0}
 
     def __init__(

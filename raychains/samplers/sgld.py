@@ -31,6 +31,7 @@ class SGLD(VelocitySampler):
     """
 
     kind: ClassVar[str] = "sgld"
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,

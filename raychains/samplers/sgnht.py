@@ -54,6 +54,7 @@ class SGNHT(Thermostat):
     """
 
     kind: ClassVar[str] = "sgnht"
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,

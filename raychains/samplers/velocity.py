@@ -37,18 +37,15 @@ class VelocitySampler(Sampler):
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         lr, momentum = group["lr"], group["momentum"]
-        if group["weight_decay"] != 0:
-            grads = torch._foreach_add(grads, params, alpha=group["weight_decay"])  # type: ignore[assignment]
         if momentum == 0:
             velocities: list[Tensor] = torch._foreach_mul(grads, -lr)  # type: ignore[assignment]
         else:
             velocities = [self.state_of(p, "velocity") for p in params]
             torch._foreach_mul_(velocities, momentum)
             torch._foreach_add_(velocities, grads, alpha=-lr)
-        std = group_noise_std(group, self.num_data)
-        if std > 0:
-            noise = [self.noise_like(p) for p in params]
-            torch._foreach_add_(velocities, noise, alpha=std)
+        if group["weight_decay"] != 0:  # in place: a temporary of every parameter's size costs more than all the rest
+            torch._foreach_add_(velocities, params, alpha=-lr * group["weight_decay"])
+        self.add_noise(velocities, group_noise_std(group, self.num_data))
         torch._foreach_add_(params, velocities)
 
     def effective_noise_std(self) -> float:

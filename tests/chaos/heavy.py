@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, gather
 from raychains.planning import Arm, Comparison
+from raychains.samplers import SGD
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
@@ -79,7 +80,7 @@ def comparison(samples: int) -> Comparison:
     """One chain that keeps every step."""
     schedule = Cyclical(lr=0.1, steps=samples, cycles=1, exploration=0.0, temperature=0.0)
     spec = ChainSpec(
-        task=Heavy().spec(), sampler=Part(kind="sgd", revision=1, settings={"num_data": 1}), schedule=schedule.part(),
+        task=Heavy().spec(), sampler=Part(kind="sgd", revision=SGD.revision, settings={"num_data": 1}), schedule=schedule.part(),
         steps=samples, steps_per_epoch=1, batch_size=1, seed=0, repeat=0, chain=0,
     )  # fmt: skip
     arm = Arm(

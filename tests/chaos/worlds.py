@@ -69,7 +69,7 @@ def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int) -> Cha
         temperature=0.0 if samplers.KINDS[kind].instead is not None else 1.0,
     )
     spec = ChainSpec(
-        task=task.spec(), sampler=Part(kind=kind, revision=1, settings={"num_data": task.num_data, **settings}),
+        task=task.spec(), sampler=Part(kind=kind, revision=samplers.KINDS[kind].revision, settings={"num_data": task.num_data, **settings}),
         schedule=schedule.part(), steps=STEPS, steps_per_epoch=1, batch_size=1, seed=7, repeat=0, chain=chain,
         lanes=2, block_draws=BLOCK,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from raychains.chain import Chain
 from raychains.planning import Arm, Comparison
 from raychains.planning import listener as told
 from raychains.sample import Sample, tensors_sha256
+from raychains.samplers import KINDS
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part
 from raychains.store import ChainStore, Root
@@ -29,7 +30,7 @@ def comparison(
     **settings: Any,
 ) -> Comparison:
     """Arms of the first n chains each (one arm of all without ``arms``) on ``task`` under a cyclical step size."""
-    part = Part(kind=sampler, revision=1, settings={"num_data": 1, **settings})
+    part = Part(kind=sampler, revision=KINDS[sampler].revision, settings={"num_data": 1, **settings})
     schedule = Cyclical(lr=0.09, steps=steps, cycles=cycles, exploration=0.5, temperature=temperature)
     specs = tuple(
         ChainSpec(

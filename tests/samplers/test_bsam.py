@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from raychains.samplers.bsam import BSAM
+from raychains.samplers.noise import Noise
 from tests.checks import refused
 from tests.samplers.test_sam import SHAPES, advance, gradients, tensors
 
@@ -28,7 +29,7 @@ def test_it_is_the_plain_transcription(temperature: float, parts: int) -> None:
     sampler = BSAM(
         settings(params), lr=0.1, num_data=n, temperature=temperature, weight_decay=0.01, m_sharpness=parts, seed=5
     )
-    generator = torch.Generator().manual_seed(5)
+    noise = Noise(5)
     m, average = tensors(), [torch.zeros(s, dtype=torch.float64) for s in SHAPES]
     s = [torch.full(shape, s0, dtype=torch.float64) for shape, s0 in zip(SHAPES, (1.0, 1.0, 2.0), strict=True)]
     for k in range(6):
@@ -37,7 +38,7 @@ def test_it_is_the_plain_transcription(temperature: float, parts: int) -> None:
         for j in range(parts):
             tilde = list(m)
             if temperature > 0:
-                xi = [torch.empty(shape, dtype=torch.float64).normal_(generator=generator) for shape in SHAPES]
+                xi = [noise.like(a) for a in m]
                 tilde = [a + (temperature / (n * b)).sqrt() * x for a, b, x in zip(m, s, xi, strict=True)]
             g = gradients(tilde, k, j)
             rhos = (0.01, 0.01, 0.3)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raychains.samplers import SGD, SGDM, SGHMC, SGLD, Sampler
 from raychains.samplers.emcmc import EntropyMCMC
+from raychains.samplers.noise import Noise
 from tests.checks import refused
 
 COORDINATES = 200_000
@@ -160,12 +161,12 @@ def test_steps_equal_a_plain_transcription_with_the_same_noise(momentum: float, 
     sampler = EntropyMCMC(
         params, lr=1.0, eta=eta, momentum=momentum, num_data=n, weight_decay=wd, anchor_decay=ad, update=update, seed=5
     )
-    noise = torch.Generator().manual_seed(5)
+    noise = Noise(5)
 
     def xi(std: float) -> list[Tensor]:
         if std == 0:
             return [torch.zeros_like(p) for p in theta]
-        return [std * torch.empty_like(p).normal_(generator=noise) for p in theta]
+        return [std * noise.like(p) for p in theta]
 
     for step in range(40):
         lr, t = 0.3 / (1 + 0.1 * step), (0.0, 1.0, 0.5)[step % 3]
@@ -199,14 +200,13 @@ def test_steps_equal_a_plain_transcription_with_the_same_noise(momentum: float, 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_huge_eta_leaves_theta_to_its_base_sampler(momentum: float) -> None:
-    """With the same ξ₁ at every step: SGLD's generator is set to where Entropy-MCMC's stands."""
+    """With the same ξ₁ at every step: SGLD's noise is set to where Entropy-MCMC's stands."""
     (params, curvatures), (twins, _) = quadratics(), quadratics()
     common: dict[str, Any] = {"lr": 0.2, "num_data": 3, "temperature": 0.8, "weight_decay": 0.1}
     sampler = EntropyMCMC(params, eta=1e300, momentum=momentum, seed=1, **common)
     base = SGHMC(twins, momentum=momentum, **common) if momentum else SGLD(twins, **common)
-    cpu = torch.device("cpu")
     for _ in range(30):
-        base.generator(cpu).set_state(sampler.generator(cpu).get_state())
+        base._noise = Noise.load(sampler._noise.state())
         for ps, one in ((params, sampler), (twins, base)):
             for p, h in zip(ps, curvatures, strict=True):
                 p.grad = h * p.detach() - 1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from raychains.samplers.entropy_sgd import EntropySGD, EntropySGLD
+from raychains.samplers.noise import Noise
 from tests.checks import refused
 
 SHAPES = [(4, 3), (2,), (5, 2)]
@@ -52,7 +53,7 @@ def advance(sampler: torch.optim.Optimizer, steps: range) -> None:
 
 def transcription(*, steps: int, momentum: float, temperature: float, num_data: int, seed: int) -> Any:
     """After each step: θ′ and x of every parameter; one loop per line of the algorithm."""
-    generator = torch.Generator().manual_seed(seed)
+    noise = Noise(seed)
     theta, x, mu = tensors(), tensors(), tensors()
     v = [torch.zeros(s, dtype=torch.float64) for s in SHAPES]
     for k in range(steps):
@@ -63,13 +64,13 @@ def transcription(*, steps: int, momentum: float, temperature: float, num_data: 
             lr = lr_at(k) if i < 2 else 0.3
             gamma = gamma0 * (1 + growth) ** (k // loops)
             g = gradient(theta[i], k) + decay * theta[i]
-            xi = torch.empty(SHAPES[i], dtype=torch.float64).normal_(generator=generator) if eps else 0.0
+            xi = noise.like(theta[i]) if eps else 0.0
             theta[i] = theta[i] - inner_lr * (g + gamma * (theta[i] - x[i])) + eps * math.sqrt(2 * inner_lr) * xi
             mu[i] = a * mu[i] + (1 - a) * theta[i]
             if (k + 1) % loops == 0:
                 push = -lr * (x[i] - mu[i])
                 if temperature:
-                    xi = torch.empty(SHAPES[i], dtype=torch.float64).normal_(generator=generator)
+                    xi = noise.like(theta[i])
                     push = push + math.sqrt(2 * (1 - momentum) * lr * temperature / num_data) * xi
                 v[i] = momentum * v[i] + push
                 x[i] = x[i] + momentum * v[i] + push

@@ -11,6 +11,7 @@ import torch
 from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
+from raychains.samplers.noise import Noise
 from raychains.samplers.sghmc import SGHMC
 from raychains.samplers.velocity import noise_std
 from tests.checks import refused
@@ -86,11 +87,11 @@ def trajectory(**extra: Any) -> list[Tensor]:
 def test_an_estimate_of_0_changes_no_bit() -> None:
     """The plain transcription draws the same noise and uses the same float32 operations, without γ̂ anywhere."""
     theta, v = torch.linspace(-1, 1, 50), torch.zeros(50)
-    generator = torch.Generator().manual_seed(5)
+    noise = Noise(5)
     std = math.sqrt(2 * (1 - 0.83) * 0.07 * 1.3 / 7)
     for default, zero in zip(trajectory(), trajectory(noise_estimate=0.0), strict=True):
-        g = torch.add(theta.sin(), theta, alpha=0.1)
-        v = v.mul(0.83).add(g, alpha=-0.07).add(torch.empty(50).normal_(generator=generator), alpha=std)
+        v = v.mul(0.83).add(theta.sin(), alpha=-0.07).add(theta, alpha=-0.07 * 0.1)
+        v = v.add(noise.like(v), alpha=std)
         theta = theta + v
         assert torch.equal(default, theta) and torch.equal(zero, theta)
     assert not torch.equal(trajectory(noise_estimate=0.1)[-1], theta)

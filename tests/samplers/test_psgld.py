@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from raychains.samplers.noise import Noise
 from raychains.samplers.psgld import PSGLD
 from tests.checks import refused
 
@@ -58,7 +59,7 @@ def test_it_is_the_plain_transcription_with_noise_decay_and_freezing(freeze: int
     params = [t.requires_grad_() for t in tensors()]
     sampler = PSGLD(settings(params), lr=0.01, num_data=40, seed=6, freeze_preconditioner_after=freeze)
     theta, v = tensors(), [torch.zeros(s, dtype=torch.float64) for s in SHAPES]
-    generator = torch.Generator().manual_seed(6)
+    noise = Noise(6)
     for k in range(20):
         advance(sampler, range(k, k + 1))
         for i in range(3):
@@ -67,8 +68,9 @@ def test_it_is_the_plain_transcription_with_noise_decay_and_freezing(freeze: int
             if freeze is None or k < freeze:
                 v[i] = alpha * v[i] + (1 - alpha) * bar**2
             scale = 1 / (eps + v[i].sqrt())
-            xi = torch.empty(SHAPES[i], dtype=torch.float64).normal_(generator=generator)
-            theta[i] = theta[i] - lr * scale * (bar + decay * theta[i]) + (2 * lr * scale / 40).sqrt() * xi
+            theta[i] = (
+                theta[i] - lr * scale * (bar + decay * theta[i]) + (2 * lr * scale / 40).sqrt() * noise.like(v[i])
+            )
             torch.testing.assert_close(params[i].detach(), theta[i], rtol=1e-11, atol=1e-13)
     first = torch.cat([(1 / (1e-5 + x.sqrt())).flatten() for x in v[:2]])
     std = float((2 * 0.02 * first / 40).mean().sqrt())  # the lr of the last step, k = 19
@@ -97,21 +99,21 @@ def test_frozen_variance_is_the_exact_one_of_each_coordinates_own_preconditioner
         seed=1,
     )
     generator = torch.Generator().manual_seed(2)
-    kept = torch.zeros(0)
+    kept = start = torch.zeros(0)
     for k in range(frozen + 500):
         theta.grad = h * theta.detach() + sigma * torch.empty_like(theta).normal_(generator=generator)
         sampler.step()
         if k == frozen - 1:
             kept = sampler.state[theta]["square_avg"].clone()
+            start = theta.detach().clone()
     assert torch.equal(kept, sampler.state[theta]["square_avg"])
     scale = 1 / (1e-5 + kept.sqrt())
     shrink = 1 - lr * scale * h
-    assert float(shrink.abs().max()) < 1 and float(shrink.abs().pow(2 * 500).max()) < 1e-6, (
-        "all have forgotten the start"
-    )
     assert float(scale.quantile(0.9) / scale.quantile(0.1)) > 1.3, "preconditioners differ"
     exact = ((lr * scale * sigma) ** 2 + 2 * lr * temperature * scale / num_data) / (1 - shrink**2)
-    ratio = float((theta.detach().square() / exact).mean())
+    left = shrink**500  # of where it was when V froze; the slowest coordinates still remember it
+    assert float(left.abs().median()) < 1e-6
+    ratio = float(((theta.detach() - left * start).square() / (exact * (1 - left**2))).mean())
     assert ratio == pytest.approx(1, abs=5 * math.sqrt(2 / n))  # 5 s.e. of the mean of n squared standard normals
 
 

@@ -43,7 +43,12 @@ def fed(sampler: Sampler, monkeypatch: pytest.MonkeyPatch, lane: int | None) -> 
         whole = torch.empty(shape, dtype=p.dtype).normal_(generator=torch.Generator().manual_seed(next(calls)))
         return whole if lane is None else whole[lane]
 
+    def add_noise(tensors: list[Tensor], std: float) -> None:
+        for t in tensors if std > 0 else []:
+            t.add_(noise(t), alpha=std)
+
     monkeypatch.setattr(sampler, "noise_like", noise)
+    monkeypatch.setattr(sampler, "add_noise", add_noise)
 
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)

@@ -77,7 +77,7 @@ def test_state_continues_bit_for_bit(
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
 def test_every_state_decides_the_draws(kind: str, own: dict[str, Any]) -> None:
-    """So that the test above would notice one that is lost: each is altered in turn, and the generators left out."""
+    """So that the test above would notice one that is lost: each is altered in turn, and where the noise stands."""
     first, values = interrupted(kind, own, torch.float64)
     saved = first.state_dict()
     whole = continued(fresh(kind, own, values), saved)
@@ -90,9 +90,9 @@ def test_every_state_decides_the_draws(kind: str, own: dict[str, Any]) -> None:
             if name in s:
                 s[name] = torch.full_like(s[name], 0.5) if isinstance(s[name], Tensor) else s[name] + 1
         assert not same_bits(whole, continued(fresh(kind, own, values), altered)), f"{name} is not used"
-    if saved["sampler"]["generators"]:
+    if saved["sampler"]["positions"]:
         altered = copy.deepcopy(saved)
-        altered["sampler"]["generators"] = {}
+        altered["sampler"]["positions"]["float64"] += 1
         assert not same_bits(whole, continued(fresh(kind, own, values), altered))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raychains.samplers import SGHMC, Sampler
 from raychains.samplers.atmc import ATMC
+from raychains.samplers.noise import Noise
 from raychains.samplers.sgnht import SGNHT
 from raychains.samplers.thermostat import exact
 from tests.samplers.oracles import Setting, closed_form_variance
@@ -265,7 +266,7 @@ def test_sgnht_without_friction_is_a_plain_kick_with_noise() -> None:
         theta.grad = torch.full((4,), 0.5, dtype=torch.float64)
         sampler.step()
         ends.append(sampler.state[theta]["momentum"])
-        xi = torch.empty(4, dtype=torch.float64).normal_(generator=torch.Generator().manual_seed(6))
+        xi = Noise(6).like(theta)
         torch.testing.assert_close(ends[-1], 1 - 0.6 * 0.5 + xi, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-12, atol=1e-14)
 
@@ -291,7 +292,7 @@ def test_atmc_friction_is_never_below_a0_and_exceeds_the_injected_share_by_z(z: 
     """Read off one Euler step without gradient: p = 1 becomes 1 − f, and temperature adds √(2·T·share)·ξ."""
     cold, sampler = after_one_step(z, momentum=momentum, temperature=0.0, integrator="euler")
     warm, _ = after_one_step(z, momentum=momentum, temperature=1.0, integrator="euler")
-    xi = torch.empty(1, dtype=torch.float64).normal_(generator=torch.Generator().manual_seed(1)).item()
+    xi = Noise(1).like(torch.empty(1, dtype=torch.float64)).item()
     friction, share = 1 - cold, ((warm - cold) / xi) ** 2 / 2
     assert friction >= 1 - momentum - 1e-15 and share >= 0
     assert friction - share == pytest.approx(z, abs=1e-12)

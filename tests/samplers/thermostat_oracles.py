@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from raychains.samplers import Sampler
+from raychains.samplers.noise import Noise
 
 Gradient = Callable[[int, list[np.ndarray]], list[np.ndarray]]
 
@@ -37,7 +38,7 @@ def transcribed(
     method: Method, start: Sequence[np.ndarray], gradient: Gradient, settings: Sequence[tuple[float, float]], seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """θ and p after one step for each (lr, T), written in the dynamics' own h, D, ζ, β, γ and ∇Ũ = N·g."""
-    noise = torch.Generator().manual_seed(seed)
+    noise = Noise(seed)
     theta = [x.astype(np.float64) for x in start]
     p, z = ([np.zeros_like(x) for x in theta] for _ in range(2))
     c = method.speed_limit
@@ -51,7 +52,7 @@ def transcribed(
             beta = np.maximum(0, d - zeta) if method.adaptive else np.full_like(zeta, d)
             mass = np.ones_like(p[i]) if c is None else np.sqrt(p[i] ** 2 / c**2 + 1)
             gamma = (zeta + beta) / mass
-            xi = torch.empty(p[i].shape, dtype=torch.float64).normal_(generator=noise).numpy() if temperature else 0.0
+            xi = noise.like(torch.as_tensor(p[i])).numpy() if temperature else 0.0
             if method.integrator == "strang":
                 decay = np.exp(-gamma * h)
                 sd = np.sqrt(temperature * beta * (1 - decay**2) / gamma)

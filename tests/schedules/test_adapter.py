@@ -61,7 +61,7 @@ def one_step(optimizer: torch.optim.Optimizer) -> None:
 def test_a_loop_with_the_adapter_applies_what_a_chain_applies(schedule: Schedule) -> None:
     task = tasks.make("mixture25")
     spec = ChainSpec(
-        task=task.spec(), sampler=Part(kind="sgld", revision=1, settings={"num_data": 1, "weight_decay": 0.0}),
+        task=task.spec(), sampler=Part(kind="sgld", revision=samplers.SGLD.revision, settings={"num_data": 1, "weight_decay": 0.0}),
         schedule=schedule.part(), steps=K, steps_per_epoch=1, batch_size=1, seed=0, repeat=0, chain=0, block_draws=K,
     )  # fmt: skip
     told = [e for e in Chain(spec) if isinstance(e, Progress)]

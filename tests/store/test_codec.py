@@ -196,7 +196,7 @@ def test_a_samplers_state_continues_bit_for_bit(kind: str) -> None:
         torch.manual_seed(0)
         model = nn.Linear(3, 2)
         settings = {"num_data": 10, **({"momentum": 0.9} if kind in ("sgdm", "sghmc") else {})}
-        part = Part(kind=kind, revision=1, settings=settings)
+        part = Part(kind=kind, revision=samplers.KINDS[kind].revision, settings=settings)
         temperature = float(kind in ("sgld", "sghmc"))
         return model, samplers.build(part, model.parameters(), lr=0.1, temperature=temperature, seed=5)
 

@@ -15,6 +15,7 @@ from torch.distributions import MultivariateNormal
 from raychains import tasks
 from raychains.chain import Chain
 from raychains.sample import Sample
+from raychains.samplers import SGLD
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part, TaskSpec
 from raychains.tasks.gaussian import OVERDISPERSION, Gaussian
@@ -113,7 +114,7 @@ def test_a_chains_moments_are_those_of_the_lyapunov_equation() -> None:
     # Cycles of a single step each keep the step size at lr.
     schedule = Cyclical(steps=steps, lr=lr, cycles=steps, exploration=0.0, thinning=1)
     spec = ChainSpec(
-        task=task.spec(), sampler=Part(kind="sgld", revision=1, settings={"num_data": 1}), schedule=schedule.part(),
+        task=task.spec(), sampler=Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 1}), schedule=schedule.part(),
         steps=steps, steps_per_epoch=1, batch_size=1, seed=0, repeat=0, chain=0, lanes=lanes, block_draws=1,
     )  # fmt: skip
     assert {schedule.at(k).lr for k in range(1, steps + 1)} == {lr}

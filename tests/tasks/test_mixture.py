@@ -17,6 +17,7 @@ from torch.distributions import Categorical, MixtureSameFamily, MultivariateNorm
 from raychains import tasks
 from raychains.chain import Chain
 from raychains.sample import Sample
+from raychains.samplers import SGLD
 from raychains.schedules import Cyclical, Decreasing, Schedule
 from raychains.spec import ChainSpec, Part, TaskSpec
 from raychains.tasks.mixture import Mixture25
@@ -145,7 +146,7 @@ def counts_of_chain(job: tuple[str, int]) -> np.ndarray:
     target = task.splits()["target"]
     spec = ChainSpec(
         task=task.spec(),
-        sampler=Part(kind="sgld", revision=1, settings={"num_data": 1}),
+        sampler=Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 1}),
         schedule=SCHEDULES[schedule].part(),
         steps=STEPS,
         steps_per_epoch=1,

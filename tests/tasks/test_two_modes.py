@@ -15,6 +15,7 @@ from torch.distributions import MultivariateNormal
 from raychains import tasks
 from raychains.chain import Chain
 from raychains.sample import Sample
+from raychains.samplers import SGLD
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec, Part, TaskSpec
 from raychains.tasks.two_modes import RIDGE, TwoModes
@@ -112,7 +113,7 @@ def test_a_chains_share_is_that_of_its_own_draws_in_the_flat_mode() -> None:
     task, lanes, steps = TwoModes(start=None), 8, 400
     schedule = Cyclical(steps=steps, lr=0.005, cycles=2, exploration=0.5)
     spec = ChainSpec(
-        task=task.spec(), sampler=Part(kind="sgld", revision=1, settings={"num_data": 1}), schedule=schedule.part(),
+        task=task.spec(), sampler=Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 1}), schedule=schedule.part(),
         steps=steps, steps_per_epoch=1, batch_size=1, seed=0, repeat=0, chain=0, lanes=lanes, block_draws=64,
     )  # fmt: skip
     blocks = [e.tensors for e in Chain(spec, task) if isinstance(e, Sample)]

@@ -1,0 +1,119 @@
+"""A sampler's noise: seeded, exact on resume, the same for any number of threads, and fast on the CPU.
+
+On the CPU it is taken from `raychains.samplers.normals`, tensor by tensor in the order of the calls and within a tensor in
+the order of its indices, whatever its memory format; double precision has a sequence of its own, and half precisions are
+rounded from single. Other devices have torch's generator each. So what one device or dtype takes never moves another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains.errors import UserError
+from raychains.samplers.normals import DTYPES, Normals
+
+SMALL = 4096
+"""Numbers below which tensors are served by torch's calls, which cost less to start than threads and arrays."""
+
+
+class Noise:
+    """All noise of one seed: a sequence per dtype on the CPU, a generator per other device, each begun on first use."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._normals: dict[torch.dtype, Normals] = {}
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def like(self, p: Tensor) -> Tensor:
+        """Fresh standard normal numbers of ``p``'s shape, device and dtype, to be read and not altered."""
+        dtype = p.dtype
+        wide = dtype if dtype in DTYPES else torch.promote_types(dtype, torch.float32)
+        if p.is_cpu:
+            drawn = self._sequence(wide).draw(p)
+        else:
+            drawn = torch.empty_like(p, dtype=wide).normal_(generator=self.generator(p.device))
+        return drawn if wide == dtype else drawn.to(dtype)
+
+    def add(self, tensors: list[Tensor], std: float) -> None:
+        """Add fresh noise of standard deviation ``std`` to each tensor in place, without a temporary of its size."""
+        if _large(tensors) and _plain(tensors):
+            self._sequence(tensors[0].dtype).add([t.detach().view(-1).numpy() for t in tensors], std)
+        elif len({(t.device, t.dtype) for t in tensors}) == 1 and not tensors[0].is_cpu and tensors[0].dtype in DTYPES:
+            torch._foreach_add_(tensors, together(tensors, self.generator(tensors[0].device)), alpha=std)
+        else:
+            torch._foreach_add_(tensors, [self.like(t) for t in tensors], alpha=std)
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The generator of a device that is not the CPU."""
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self._generators[device]
+
+    def _sequence(self, dtype: torch.dtype) -> Normals:
+        if dtype not in self._normals:
+            self._normals[dtype] = Normals(self.seed, dtype)
+        return self._normals[dtype]
+
+    def state(self) -> dict[str, Any]:
+        """JSON values and tensors that `load` continues from: how many numbers each sequence gave, and generators' states."""
+        return {
+            "seed": self.seed,
+            "positions": {str(dtype).removeprefix("torch."): n.position for dtype, n in self._normals.items()},
+            "generators": {str(device): g.get_state() for device, g in self._generators.items()},
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> Noise:
+        """Noise that goes on where `state` was taken, bit for bit.
+
+        Raises:
+            UserError: the state was saved by a version whose noise was another.
+        """
+        if "positions" not in state:
+            raise UserError(
+                "the sampler's state was saved by an older version, whose noise was another: it cannot go on"
+            )
+        noise = cls(state["seed"])
+        for name, position in state["positions"].items():
+            noise._normals[getattr(torch, name)] = Normals(noise.seed, getattr(torch, name), position)
+        for name, bits in state["generators"].items():
+            device = torch.device(name)
+            noise._generators[device] = torch.Generator(device)
+            noise._generators[device].set_state(bits.to("cpu", torch.uint8))
+        return noise
+
+
+def together(tensors: list[Tensor], generator: torch.Generator) -> list[Tensor]:
+    """Noise for tensors of one device and dtype by one call of its generator: on a GPU every call waits for its turn.
+
+    Each lies in memory as its tensor does (contiguous or channels_last), so that sums need no rearranging.
+    """
+    first, places = tensors[0], accumulate((t.numel() for t in tensors), initial=0)
+    flat = torch.empty(sum(t.numel() for t in tensors), dtype=first.dtype, device=first.device)
+    flat.normal_(generator=generator)
+    return [
+        flat.as_strided(t.shape, t.stride(), place)
+        if t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
+        else flat[place : place + t.numel()].view(t.shape)
+        for t, place in zip(tensors, places, strict=False)
+    ]
+
+
+def _large(tensors: Sequence[Tensor]) -> bool:
+    left = SMALL
+    for t in tensors:
+        left -= t.numel()
+        if left <= 0:
+            return True
+    return False
+
+
+def _plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether all lie on the CPU as plain arrays of one dtype that has a sequence."""
+    dtype = tensors[0].dtype
+    return dtype in DTYPES and all(t.is_cpu and t.dtype == dtype and t.is_contiguous() for t in tensors)
