@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers, schedules, tasks
-from raychains.draws import Block, Network
+from raychains import samplers, schedules, tasks, warmstart
+from raychains.draws import Block, Network, beside
 from raychains.errors import RaychainsError, UserError, require
+from raychains.execution import Execution, like
 from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
@@ -23,7 +25,6 @@ from raychains.tasks.base import check_decay
 Event = Progress | Sample
 LOG_POINTS = 200
 """Progress records of a chain whose epoch is a single step; others report once per epoch."""
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
 
 
 class Diverged(RaychainsError):
@@ -44,26 +45,40 @@ class Chain:
         spec: what to run.
         task: the spec's task when the caller has it already; built from the spec otherwise.
         device: where the chain lives.
+        start: the tensors whose sha256 is ``spec.start``, named as in the model's ``state_dict()``.
+
+    Raises:
+        UserError: something in the spec that the task, the device or the start does not bear.
     """
 
-    def __init__(self, spec: ChainSpec, task: Task | None = None, *, device: torch.device | str = "cpu") -> None:
-        self.spec, self.device = spec, torch.device(device)
+    def __init__(
+        self,
+        spec: ChainSpec,
+        task: Task | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.spec, self.device, self.start = spec, torch.device(device), start
         self.task = task if task is not None else tasks.build(spec.task)
         if spec.lanes > 1 and not self.task.supports_lanes:
             raise UserError(f"lanes must be 1 for task {spec.task.kind}, got {spec.lanes}: its parameters do not stack")
         self.schedule = schedules.build(spec.schedule)
         if self.schedule.steps != spec.steps:
             raise UserError(f"steps must equal the schedule's ({self.schedule.steps}), got {spec.steps}")
-        if self.device.type == "cuda":
-            _make_deterministic()
-        self.task.to(self.device)
-        seed = stream_seed(spec, "init")
-        self.model: nn.Module = self.task.build_model(seed=seed, lanes=spec.lanes).to(
-            self.device, DTYPES[spec.precision]
-        )
+        self.task.to(self.device)  # first: its memory format may depend on the device
+        self._execution = Execution(spec, self.task, self.device)
+        built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
+        warmstart.begin(built, start, spec.start)
+        self.model: nn.Module = self._execution.place(built)
+        self.sampled = warmstart.sampled(self.model, spec.sample_only)
+        """The parameters that the sampler moves, by name."""
+        if spec.sample_only:
+            warmstart.freeze(self.model, self.sampled.values())
+        self._execution.equip(self.model)
         self.sampler = samplers.build(
             spec.sampler,
-            self.model.parameters(),
+            list(self.sampled.values()),
             lr=self.schedule.at(1).lr,
             temperature=self.schedule.temperature,  # not step 1's: optimisers refuse a later one too
             seed=stream_seed(spec, "noise"),
@@ -81,7 +96,9 @@ class Chain:
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
-        self._network = Network(spec, self.task, self.model, self.sampler) if not spec.block_draws else None
+        self._network: Network | None = None
+        if not spec.block_draws:
+            self._network = Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
         self._order: tuple[int, Sequence[Any]] = (-1, ())
         batches = len(self._batches(0))
         if batches != spec.steps_per_epoch:
@@ -121,10 +138,11 @@ class Chain:
         outside = streams(self.device)
         set_streams(self.device, self._dropout)
         try:
-            while not self.done and not stop():
-                setting = self._one_step()
-                if events := self._events(setting):
-                    return events
+            with self._execution.stepping():
+                while not self.done and not stop():
+                    setting = self._one_step()
+                    if events := self._events(setting):
+                        return events
             return []
         finally:
             self._dropout = streams(self.device)
@@ -157,14 +175,18 @@ class Chain:
         loss = self.task.backward(self.model, batch, self._augmentation)
         if self.task.prior is not None:
             log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
-            (-log_density / self.task.num_data).backward()
+            if log_density.requires_grad:  # else it is that of frozen parameters alone
+                (-log_density / self.task.num_data).backward()
+        if self.sampler.gradients_per_step == 2:
+            self._execution.settle(self.sampled.values())
         return loss
 
     def _batches(self, epoch: int) -> Sequence[Any]:
         # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
         if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
             seed = stream_seed(self.spec, "order", epoch)
-            self._order = (epoch, self.task.epoch(seed=seed, batch_size=self.spec.batch_size))
+            order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
+            self._order = (epoch, beside(order, self.device))
         return self._order[1]
 
     def _events(self, setting: Setting) -> list[Event]:
@@ -232,15 +254,16 @@ class Chain:
         """The sampler's states of every parameter, e.g. ``velocity of 0.weight``."""
         return {
             f"{key} of {name}": value
-            for name, p in self.model.named_parameters()
+            for name, p in self.sampled.items()
             for key, value in self.sampler.state.get(p, {}).items()
             if isinstance(value, Tensor)
         }
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, t in tensors.items():
-            if t.is_floating_point() and not bool(torch.isfinite(t).all()):
-                self._fail(f"{name} has a non-finite value")
+        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point()}
+        if finite and not bool(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
+            name = next(name for name, ok in finite.items() if not bool(ok))
+            self._fail(f"{name} has a non-finite value")
 
     def _fail(self, what: str) -> NoReturn:
         lr = self.sampler.param_groups[0]["lr"]
@@ -273,7 +296,7 @@ class Chain:
         """
         self._refuse_failed()
         block = self._block.state() if self._block is not None else None
-        self._check_finite(self.model.state_dict())
+        self._check_finite(self._stored())
         self._check_finite(self._sampler_tensors())
         self._check_finite({"the loss": self._loss_sum})
         for variable, tensors in (block or {}).items():
@@ -282,7 +305,7 @@ class Chain:
             "digest": self.spec.digest,
             "step": self.step,
             "index": self.index,
-            "model": self.model.state_dict(),
+            "model": self._stored(),
             "sampler": self.sampler.state_dict(),
             "augmentation": self._augmentation.get_state(),
             "dropout": self._dropout,
@@ -291,6 +314,11 @@ class Chain:
             "block": block,
             "noise_attempt": self.noise_attempt,
         }
+
+    def _stored(self) -> dict[str, Tensor]:
+        """The model's state without what stays at the start."""
+        state = self.model.state_dict()
+        return {name: state[name] for name in self._network.names} if self._network is not None else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken.
@@ -303,8 +331,10 @@ class Chain:
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
         self._failure = None
-        self.model.load_state_dict(state["model"])
+        self.model.load_state_dict({**self.model.state_dict(), **state["model"]})
         self.sampler.load_state_dict(state["sampler"])
+        for p, own in self.sampler.state.items():
+            own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})
         self._augmentation.set_state(state["augmentation"].to(torch.uint8))
         self._dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
         self._loss_sum = state["loss_sum"].to(self.device).clone()
@@ -320,13 +350,8 @@ class Chain:
             device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             cpu_capability=torch.backends.cpu.get_cpu_capability(),
             threads=self.spec.threads,
+            numpy=np.__version__,
         )
-
-
-def _make_deterministic() -> None:
-    """Equal bytes on one GPU model: deterministic kernels, no autotuning."""
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
 
 
 def check_prior(task: Task, spec: ChainSpec) -> None:

@@ -108,8 +108,8 @@ class Diagnosis:
         if self.noise_std >= self.start_scale > 0:
             less = "lower lr or temperature" if self.temperature > 0 else "use less noise"
             return f"one step's noise is as large as the parameters (root mean square {self.start_scale:.3g}): {less}"
-        if self.kind == "gradient" and self.infinite and self.precision == "fp32":
-            return "the gradient overflowed in fp32: use a smaller lr, or precision fp64"
+        if self.kind == "gradient" and self.infinite and self.precision != "fp64":
+            return f"the gradient overflowed in {self.precision}: use a smaller lr, or precision fp64"
         return "use a smaller lr" + (
             f", parameters had grown from {self.start_scale:.3g} to {self.parameter_scale:.3g}" * grown
         )
@@ -143,6 +143,7 @@ def diagnose(
     task: Task | None = None,
     device: torch.device | str = "cpu",
     noise_attempt: int = 0,
+    start: Mapping[str, Tensor] | None = None,
 ) -> Diagnosis:
     """Replay a chain from ``state`` to the step at which ``error`` was seen, looking at every number on the way.
 
@@ -154,11 +155,12 @@ def diagnose(
         device: where to replay; the divergence of one kind of device need not be another's.
         noise_attempt: the noise streams that the chain was on; it turned to them where the state is, if the state is of earlier
             ones.
+        start: where the chain began, as for `Chain`.
 
     Raises:
         UserError: the state is another chain's.
     """
-    chain = _Watched(spec, task, device=device)
+    chain = _Watched(spec, task, device=device, start=start)
     if state is not None:
         chain.load_state_dict(state)
     if noise_attempt > chain.noise_attempt:
@@ -232,19 +234,17 @@ class _Watched(Chain):
 
     def _inspect(self, *, keep: bool) -> None:
         """Look at everything that the step just made left behind."""
-        parameters = {n: p.detach() for n, p in self.model.named_parameters()}
-        _look("parameter", parameters)
+        _look("parameter", {n: p.detach() for n, p in self.sampled.items()})
         _look("buffer", dict(self.model.named_buffers()))
         _look("state", self._sampler_tensors())
         if not math.isfinite(float(self._loss_sum)):
             raise _Found("loss", None, self._loss_sum)
         if keep:
             for variable, tensors in self.sampler.draws():
-                _look("draw", {f"{variable}, {n}": t for n, t in zip(parameters, tensors, strict=True)})
+                _look("draw", {f"{variable}, {n}": t for n, t in zip(self.sampled, tensors, strict=True)})
 
     def _root_mean_square(self) -> float:
-        parameters = dict(self.model.named_parameters())
-        return _norm(parameters) / math.sqrt(sum(p.numel() for p in parameters.values()))
+        return _norm(self.sampled) / math.sqrt(sum(p.numel() for p in self.sampled.values()))
 
     def _diagnosis(self, found: _Found | None, error: Diverged) -> Diagnosis:
         setting = self.schedule.at(max(1, self._at))

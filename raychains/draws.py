@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from raychains.data.order import EpochOrder
 from raychains.errors import UserError
-from raychains.models.batchnorm import has_batchnorm, reestimate
+from raychains.models.batchnorm import reestimate
 from raychains.samplers import Sampler
 from raychains.spec import ChainSpec
 from raychains.tasks import Task
+from raychains.warmstart import stored
 
 Taken = tuple[str, int, dict[str, Tensor]]
 """Variable, number of draws, and named tensors on the CPU."""
@@ -36,7 +40,7 @@ class Block:
             per_keep[variable] = per_keep.get(variable, 0) + 1
         self._per_keep = per_keep
         self._buffers = {
-            (variable, name): torch.empty(keeps * n, *p.shape, dtype=p.dtype)
+            (variable, name): torch.empty(keeps * n, *p.shape, dtype=p.dtype, device=p.device)
             for variable, n in per_keep.items()
             for name, p in model.named_parameters()
         }
@@ -58,7 +62,7 @@ class Block:
             yield (
                 variable,
                 count * n,
-                {name: self._buffers[variable, name][: count * n].clone() for name in self._names},
+                copied({name: self._buffers[variable, name][: count * n] for name in self._names}),
             )
 
     def state(self) -> dict[str, dict[str, Tensor]]:
@@ -77,42 +81,96 @@ class Block:
 
 
 class Network:
-    """The draws of a network, each a whole `state_dict`: parameters as drawn, and BatchNorm's statistics as the spec says.
+    """The draws of a network, each a `state_dict`: parameters as drawn, and BatchNorm's statistics as the spec says.
+
+    Where only some parameters are sampled a draw holds these and the buffers beside them.
+
+    Args:
+        spec: of the chain.
+        task: gives the network and the data that statistics are estimated from.
+        model: the chain's network.
+        sampler: what yields the draws.
+        sampled: names and parameters that the sampler moves, in its order.
+        place: puts another network where the chain's is.
 
     Raises:
         UserError: the spec refuses BatchNorm and the model has it, or keeps statistics that are not the draws' own.
     """
 
-    def __init__(self, spec: ChainSpec, task: Task, model: nn.Module, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        spec: ChainSpec,
+        task: Task,
+        model: nn.Module,
+        sampler: Sampler,
+        sampled: Mapping[str, nn.Parameter],
+        place: Callable[[nn.Module], nn.Module],
+    ) -> None:
         self._spec, self._task, self._model, self._sampler = spec, task, model, sampler
-        self._names = [name for name, _ in model.named_parameters()]
-        self._reestimate = False
-        if has_batchnorm(model):
-            if spec.batchnorm == "refuse":
-                raise UserError("batchnorm must be keep or reestimate for a model with BatchNorm layers, got refuse")
-            if spec.batchnorm == "keep" and not sampler.statistics_fit:
-                raise UserError(
-                    f"batchnorm must be reestimate for {sampler.kind}, got keep: running statistics belong to other "
-                    f"parameters than its draws"
-                )
-            self._reestimate = spec.batchnorm == "reestimate"
+        self._sampled, self._place = list(sampled.values()), place
+        self._reestimate = self._needs_statistics()
+        self.names = stored(model, self._sampled) if spec.sample_only else list(model.state_dict())
+        """Of a draw's tensors."""
         self._probe: nn.Module | None = None
 
+    def _needs_statistics(self) -> bool:
+        spec = self._spec
+        layers = [m for m in self._model.modules() if isinstance(m, _BatchNorm)]
+        moving = [m for m in layers if m.training or not spec.sample_only]  # a frozen layer's are part of the start
+        if not moving:
+            return False
+        if spec.batchnorm == "refuse":
+            raise UserError("batchnorm must be keep or reestimate for a model with BatchNorm layers, got refuse")
+        if spec.batchnorm == "keep" and not self._sampler.statistics_fit:
+            raise UserError(
+                f"batchnorm must be reestimate for {self._sampler.kind}, got keep: running statistics belong to other "
+                f"parameters than its draws"
+            )
+        if spec.batchnorm == "reestimate" and len(moving) < len(layers):
+            raise UserError(
+                f"sample_only must take in all BatchNorm layers or none where statistics are estimated anew, got "
+                f"{' '.join(spec.sample_only)}: {len(moving)} of {len(layers)}"
+            )
+        return spec.batchnorm == "reestimate"
+
     def take(self) -> Iterator[Taken]:
-        """The current draws."""
+        """The current draws, as contiguous tensors on the CPU."""
+        live = self._model.state_dict(keep_vars=True)
+        names = list(live) if self._reestimate else self.names
         for variable, tensors in self._sampler.draws():
-            drawn = dict(zip(self._names, tensors, strict=True))
-            state = {n: drawn.get(n, t).detach().to("cpu", copy=True) for n, t in self._model.state_dict().items()}
+            drawn = {id(p): t for p, t in zip(self._sampled, tensors, strict=True)}  # one parameter may have two names
+            state = copied({n: drawn.get(id(live[n]), live[n]) for n in names})
             yield variable, 1, self._with_statistics(state) if self._reestimate else state
 
     def _with_statistics(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """``state`` with BatchNorm's statistics from one pass over the training data under its own parameters."""
-        p = next(self._model.parameters())
+        p = self._sampled[0]
         if self._probe is None:
-            self._probe = self._task.build_model(seed=0, lanes=1).to(p.device, p.dtype)
+            self._probe = self._place(self._task.build_model(seed=0, lanes=1))
         self._probe.load_state_dict(state)
-        batches = self._task.epoch(seed=0, batch_size=self._spec.batch_size)
+        batches = beside(self._task.epoch(seed=0, batch_size=self._spec.batch_size), p.device)
         with torch.random.fork_rng([p.device] if p.device.type == "cuda" else []):
             torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
             reestimate(self._probe, (self._task.inputs(b).to(p.dtype) for b in batches))
-        return {n: t.detach().to("cpu", copy=True) for n, t in self._probe.state_dict().items()}
+        known = self._probe.state_dict()
+        return copied({n: known[n] for n in self.names})
+
+
+def beside(order: Sequence[Any], device: torch.device) -> Sequence[Any]:
+    """An epoch's batches with their indices beside the data: copied once, instead of one batch at a time."""
+    return order.to(device) if isinstance(order, EpochOrder) else order
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU; a GPU copies all of them behind its running work and is waited for once."""
+    copies: dict[str, Tensor] = {}
+    device: torch.device | None = None
+    for name, t in tensors.items():
+        on_gpu = t.device.type == "cuda"
+        device = t.device if on_gpu else device
+        copies[name] = torch.empty(t.shape, dtype=t.dtype, pin_memory=on_gpu).copy_(t.detach(), non_blocking=on_gpu)
+    if device is not None:
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(device))
+        done.synchronize()
+    return copies

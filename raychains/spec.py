@@ -9,19 +9,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from raychains.errors import UserError, require
 
 JSON = Any
 """A value that JSON can hold."""
-Precision = Literal["fp64", "fp32"]
+Precision = Literal["fp32", "tf32", "bf16", "fp64"]
+Compile = Literal["none", "default", "cuda-graphs"]
 BatchNorm = Literal["keep", "reestimate", "refuse"]
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 FORMAT = 1
 """Version of the JSON form below; a reader refuses a newer one."""
 
@@ -139,6 +142,15 @@ class ChainSpec:
     batchnorm: BatchNorm = "keep"
     """BatchNorm's running statistics in samples: keep those of the chain, re-estimate them by a pass over the training
     data, or refuse models that have any."""
+    exact: bool = True
+    """Equal bytes for equal digests and environments. False lets a GPU tune itself and use kernels that add up in any
+    order: the same law, and a resumed chain goes on another path."""
+    compile: Compile = "none"
+    """torch.compile of the network's forward pass, with CUDA graphs or without; never exact."""
+    start: str | None = None
+    """sha256 of the tensors at which the chain starts; None initialises from the seed."""
+    sample_only: tuple[str, ...] = ()
+    """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -147,9 +159,23 @@ class ChainSpec:
         for name in ("seed", "repeat", "chain", "block_draws"):
             value = getattr(self, name)
             require(_is_int(value) and value >= 0, name.replace("_", " "), value, "be an integer of at least 0")
-        require(self.precision in ("fp64", "fp32"), "precision", self.precision, "be fp32 or fp64")
-        ok = self.batchnorm in ("keep", "reestimate", "refuse")
-        require(ok, "batchnorm", self.batchnorm, "be keep, reestimate or refuse")
+        for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        self._check_execution()
+
+    def _check_execution(self) -> None:
+        require(isinstance(self.exact, bool), "exact", self.exact, "be true or false")
+        ok = self.compile == "none" or not self.exact
+        require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
+        ok = self.start is None or (isinstance(self.start, str) and _SHA256.fullmatch(self.start) is not None)
+        require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
+        patterns = self.sample_only
+        ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
+        require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
+        object.__setattr__(self, "sample_only", tuple(patterns))
+        ok = not patterns or self.start is not None
+        require(ok, "sample_only", patterns, "be left out without a start (init_from): the other parameters stay there")
 
     @cached_property
     def digest(self) -> str:
@@ -169,7 +195,8 @@ class ChainSpec:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.default is MISSING or value != f.default:
-                out[f.name] = value.to_json() if isinstance(value, Part) else value
+                plain = list(value) if isinstance(value, tuple) else value
+                out[f.name] = plain.to_json() if isinstance(plain, Part) else plain
         return out
 
     @classmethod
@@ -220,6 +247,8 @@ class Environment:
     cpu_capability: str
     """The instruction set that torch's kernels use, e.g. ``AVX512``."""
     threads: int
+    numpy: str | None = None
+    """Makes a CPU's noise; None in what older versions recorded."""
 
     def to_json(self) -> dict[str, JSON]:
         return dataclasses.asdict(self)

@@ -16,7 +16,7 @@ PACKAGE = Path(raychains.__file__).parent
 REPOSITORY = PACKAGE.parent
 ROOMS = (
     "errors", "options", "spec", "sample", "schedules", "samplers", "priors", "models", "data", "evaluation", "tasks",
-    "methods", "draws", "streams", "chain", "divergence", "store", "planning", "predictive", "orchestration", "experiments", "report", "api", "cli",
+    "warmstart", "execution", "methods", "draws", "streams", "chain", "divergence", "store", "planning", "predictive", "deploy", "orchestration", "experiments", "report", "resumed", "api", "template", "cli",
 )  # fmt: skip
 """From the ground up: a room imports only rooms before it."""
 LONGEST = 400
@@ -180,7 +180,8 @@ def test_everything_but_orchestration_imports_without_ray() -> None:
 def test_a_chain_worker_never_loads_what_only_evaluation_or_images_need() -> None:
     """Cold imports measured: torchvision 7 s, torchmetrics 9 s; a worker samples before that."""
     code = """
-import tempfile
+import os, tempfile
+import raychains.tasks.images
 from raychains import methods, tasks
 from raychains.options import Run
 from raychains.orchestration.worker import ChainWorker
@@ -196,5 +197,9 @@ for name, length in (("digits", {"epochs": 40}), ("mixture25", {"steps": 300})):
             event, _ = worker.next(spec.digest, 1)
             kinds.append(event["kind"])
         assert event["outcome"] == "finished" and "sample" in kinds, event
+if os.environ.get("RAYCHAINS_DATA"):
+    for name in ("mnist-mlp", "cifar10-resnet18"):
+        task = tasks.make(name, train_subset=10)
+        task.prepare(task.splits()["test"].inputs[:1])
 """
     assert loaded(code, "torch", "torchvision", "torchmetrics", "sklearn", "scipy", "matplotlib") == ["torch"]

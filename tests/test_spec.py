@@ -72,13 +72,23 @@ CHANGES: dict[str, Any] = {
     "lanes": 2,
     "block_draws": 1,
     "batchnorm": "reestimate",
+    "exact": False,
+    "compile": "default",
+    "start": "0" * 64,
+    "sample_only": ("fc.*",),
 }
+WITH: dict[str, dict[str, Any]] = {"compile": {"exact": False}, "sample_only": {"start": "0" * 64}}
+"""What else a change must bring."""
+
+
+def changed(name: str, spec: ChainSpec = SPEC) -> ChainSpec:
+    return dataclasses.replace(spec, **{name: CHANGES[name]}, **WITH.get(name, {}))
 
 
 def test_digest_changes_with_each_field() -> None:
     assert CHANGES.keys() == {f.name for f in dataclasses.fields(ChainSpec)}
-    changed = [dataclasses.replace(SPEC, **{name: value}).digest for name, value in CHANGES.items()]
-    assert len({SPEC.digest, *changed}) == len(CHANGES) + 1
+    changed_digests = [changed(name).digest for name in CHANGES]
+    assert len({SPEC.digest, *changed_digests}) == len(CHANGES) + 1
 
 
 @pytest.mark.parametrize("which", ["task", "sampler", "schedule"])
@@ -91,9 +101,12 @@ def test_digest_changes_with_each_entry_of_a_part(which: str, change: dict[str, 
 
 def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
-    assert optional == {"precision", "threads", "lanes", "block_draws", "batchnorm"}
+    assert optional == {
+        "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only"
+    }  # fmt: skip
     assert not optional & SPEC.to_json().keys()
-    assert optional <= dataclasses.replace(FULL, batchnorm="refuse").to_json().keys()
+    every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse")))
+    assert optional <= every.to_json().keys() and through_text(every) == every
     written_out = {
         **SPEC.to_json(),
         "precision": "fp32",
@@ -101,6 +114,10 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
         "lanes": 1,
         "block_draws": 0,
         "batchnorm": "keep",
+        "exact": True,
+        "compile": "none",
+        "start": None,
+        "sample_only": [],
     }
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 
@@ -140,6 +157,13 @@ def test_missing_field_is_refused(field: str) -> None:
         ({"task": {"kind": "a:B", "revision": 1}}, ("fingerprint",)),
         ({"steps": "320"}, ("steps",)),
         ({"precision": ["fp32"]}, ("precision",)),
+        ({"exact": 1}, ("exact",)),
+        ({"sample_only": "fc.*", "start": "0" * 64}, ("sample_only",)),
+        ({"sample_only": [1], "start": "0" * 64}, ("sample_only",)),
+        ({"sample_only": ["fc.*"]}, ("sample_only", "init_from")),
+        ({"compile": "default"}, ("compile", "exact")),
+        ({"start": "fc"}, ("start", "sha256")),
+        ({"start": 3}, ("start", "sha256")),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_refused(change: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -154,6 +178,7 @@ def test_a_field_of_the_wrong_kind_is_refused(change: dict[str, Any], words: tup
         *itertools.product(["seed", "repeat", "chain", "block_draws"], [-1, 1.0, False, None]),
         ("precision", "fp16"),
         ("batchnorm", "freeze"),
+        ("compile", "reduce-overhead"),
     ],
 )
 def test_wrong_value_is_refused_in_one_line_naming_the_field(field: str, value: object) -> None:
@@ -196,7 +221,7 @@ PURPOSES: Any = ("init", "order", "augmentation", "noise", "dropout")
 def test_random_streams_never_depend_on_the_arm() -> None:
     """Task, sampler, schedule, length, precision, lanes…: whatever tells arms apart moves no stream."""
     for name in CHANGES.keys() - {"seed", "repeat", "chain"}:
-        other = dataclasses.replace(SPEC, **{name: CHANGES[name]})
+        other = changed(name)
         for purpose, index in itertools.product(PURPOSES, (0, 5)):
             assert stream_seed(other, purpose, index) == stream_seed(SPEC, purpose, index), (name, purpose)
 

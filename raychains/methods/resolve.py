@@ -14,10 +14,12 @@ import torch
 from raychains import samplers, schedules, tasks
 from raychains.data.root import data_root
 from raychains.errors import UserError, require, unknown_name
+from raychains.execution import check_task, not_exact
 from raychains.methods import settings
 from raychains.methods.defaults import Defaults, defaults
 from raychains.methods.names import METHODS, Named, named, noise_free
 from raychains.methods.shape import Lengths, make_schedule
+from raychains.methods.start import Start, start_of
 from raychains.options import Sampling
 from raychains.schedules import Schedule
 from raychains.schedules.base import positive, positive_int
@@ -47,6 +49,8 @@ class Method:
     """For repeat 0, chain 0; `chain` gives the others."""
     length: int
     """Epochs, or steps of a density, that the chain's gradients would be with one gradient per step."""
+    start: Start
+    """Where its chains start."""
 
     def chain(self, repeat: int, chain: int) -> ChainSpec:
         """The spec of one chain."""
@@ -64,25 +68,36 @@ class Method:
             f"{self.sampler}, {self.spec.schedule.kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
         )
 
+    def notes(self) -> list[str]:
+        """Lines on where its chains start and whether they are reproducible, for the printed plan."""
+        return [*self.start.notes, *([] if self.spec.exact else [not_exact(self.spec)])]
 
-def make_task(options: Sampling, task: str) -> Task:
-    """The task, with the data root checked before anything else is.
+
+def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
+    """The task of a name, with the data root checked before anything else is; or the one that was given as an object.
 
     Raises:
         UserError: an unknown task or setting, or a value that it refuses.
     """
-    defaults(task)
+    if given_task is not None:
+        for field in ("task_settings", "train_subset", "val_split"):
+            value = getattr(options, field)
+            require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
+        return given_task
+    kind = tasks.kind_of(task)
     if options.data_root is not None:
         data_root(options.data_root)
     given = settings.read("task_settings", options.task_settings)
-    kind = tasks.kind_of(task)
+    given |= settings.own_options(
+        "task", task, kind, given, train_subset=options.train_subset, val_split=options.val_split
+    )
     settings.check_known("task_settings", given, [kind])
     return tasks.make(task, **settings.pick(given, kind))
 
 
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
     """How many repeats there are, and how many of them one process stacks."""
-    repeats = options.repeats if options.repeats is not None else defaults(name).repeats
+    repeats = options.repeats if options.repeats is not None else defaults(name, task).repeats
     positive_int("repeats", repeats)
     require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
     if not task.supports_lanes:
@@ -112,12 +127,13 @@ def resolve(
     Raises:
         UserError: a setting out of range.
     """
-    method, base = named(sampler), defaults(name)
+    method = named(sampler)
+    base = defaults(name, task).of(method.kind)
     schedule = schedule if schedule is not None else method.schedule
     if schedule not in schedules.KINDS:
         raise unknown_name("schedule", schedule, schedules.KINDS)
     lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve)
-    temperature = 1.0 if options.temperature is None else options.temperature
+    temperature = base.temperature if options.temperature is None else options.temperature
     if noise_free(sampler):
         temperature = 0.0
     lr = options.lr if options.lr is not None else base.rate(schedule, method.kind)
@@ -130,13 +146,17 @@ def resolve(
     _, lanes = repeats_and_lanes(options, task, name)
     positive_int("cpus_per_chain", options.cpus_per_chain)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
+    start = start_of(options, task, name, lanes)
     spec = ChainSpec(
         task=task.spec(), sampler=part, schedule=made.part(), steps=lengths.steps, steps_per_epoch=lengths.steps_per_epoch,
         batch_size=lengths.batch_size, seed=options.seed, repeat=0, chain=0, threads=options.cpus_per_chain, lanes=lanes,
         block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
         batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
+        precision=options.precision, compile=options.compile, exact=not options.fast and options.compile == "none",  # type: ignore[arg-type]
+        start=start.digest, sample_only=start.sample_only,
     )  # fmt: skip
-    return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length)
+    check_task(spec, task, name)
+    return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
 
 
 def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool) -> Lengths:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,12 @@ class Comparison:
                     for spec in arm.chains[group]:
                         found.setdefault(spec.digest, spec)
         return found
+
+    @property
+    def run_name(self) -> str:
+        """One name for one plan: its task, as a folder may be called, and the first digits of its digest."""
+        task = re.sub(r"[^A-Za-z0-9._]+", "-", self.task).strip("-._")[:80]
+        return f"{task or 'task'}-{self.digest[:8]}"
 
     @property
     def digest(self) -> str:

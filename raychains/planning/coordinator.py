@@ -7,7 +7,7 @@ Chains wait in a queue, slots ask for work, samples are accepted from a chain's 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -202,6 +202,8 @@ class ChainState:
     slot: int | None = None
     accepted: int = 0
     """Samples in the pool; they come in order, so this is also the next position."""
+    reached: int = 0
+    """Samples that the pool ever held of it."""
     step: int = 0
     """The furthest checkpoint that an incarnation began from."""
     failures: int = 0
@@ -222,11 +224,13 @@ class Coordinator:
         max_failures: losses in a row without progress that a chain survives; the next one gives it up. Also the most
             times that a chain is restarted because it diverged.
         on_divergence: what becomes of a chain that diverges.
+        inexact: chains that take another path from every checkpoint: samples behind it are forgotten.
     """
 
     last_incarnations: dict[str, int]
     max_failures: int = MAX_FAILURES
     on_divergence: Policy = "stop"
+    inexact: Collection[str] = ()
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
@@ -263,6 +267,8 @@ class Coordinator:
                     return self._another_path(digest, drawn, step, attempt)
                 if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
                     chain.step, chain.failures = step, 0
+                if digest in self.inexact and drawn < chain.accepted:
+                    return self._another_path(digest, drawn, step, attempt)
                 # After a loss the pool may hold samples behind the checkpoint; they are drawn again and stay as they are.
                 missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
                 chain.accepted = max(chain.accepted, drawn)
@@ -271,7 +277,9 @@ class Coordinator:
                 chain = self.chains[digest]
                 if position < chain.accepted:
                     return []
-                chain.accepted, chain.failures = position + 1, 0
+                chain.accepted = position + 1
+                if digest not in self.inexact or position >= chain.reached:  # what is drawn again is no progress
+                    chain.failures, chain.reached = 0, position + 1
                 return [Accept(digest, position)]
             case Ended(slot, digest, incarnation, outcome, reason) if self._current(digest, incarnation):
                 return self._ended(slot, digest, outcome, reason)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from raychains import schedules
-from raychains.planning import Arm, budget
+from raychains.execution import not_exact
+from raychains.planning import Arm, Comparison, budget
 from raychains.report.figures.layout import sentence
 from raychains.report.material import Material
 from raychains.report.table import DASH, value
@@ -31,6 +32,7 @@ def head(material: Material) -> list[tuple[str, Sequence[str]]]:
         ("Arms", [_arms(comparison.arms)]),
         ("Seed", [", ".join(map(str, seeds))]),
         ("Cost", cost(material)),
+        *([("Execution", how)] if (how := execution(comparison)) else []),
         ("Environment", environment(material)),
         ("Stored at", [material.store.location()]),
     ]
@@ -71,6 +73,20 @@ def environment(material: Material) -> list[str]:
     if n := material.restarted:
         lines.append(f"{n} chain{'s' * (n > 1)} continued from a checkpoint")
     return lines or ["no chain has begun"]
+
+
+def execution(comparison: Comparison) -> list[str]:
+    """Where chains start and how they run, as far as either is out of the ordinary."""
+    lines: list[str] = []
+    for spec in comparison.chains().values():
+        if spec.precision != "fp32":
+            lines.append(f"precision {spec.precision}")
+        if not spec.exact:
+            lines.append(not_exact(spec))
+        if spec.start is not None:
+            only = f"; sampled are {' '.join(spec.sample_only)}, all else stays there" if spec.sample_only else ""
+            lines.append(f"chains start at tensors of sha256 {spec.start[:SHORT]}{only}")
+    return list(dict.fromkeys(lines))
 
 
 def headline(material: Material) -> str | None:

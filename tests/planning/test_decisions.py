@@ -89,6 +89,36 @@ def test_samples_behind_a_checkpoint_that_the_pool_lacks_are_recovered_once() ->
     assert m.handle(c.Sampled(1, "a", 6, 4)) == [c.Accept("a", 4)]
 
 
+def test_a_chain_that_is_not_exact_takes_another_path_from_its_checkpoint() -> None:
+    m = Coordinator({"a": 0, "b": 0}, 2, inexact={"a"})
+    m.handle(c.SlotReady(0))
+    m.handle(c.Began(0, "a", 1, 0))
+    assert [m.handle(c.Sampled(0, "a", 1, n)) for n in range(3)] == [[c.Accept("a", n)] for n in range(3)]
+    m.handle(c.SlotLost(0, "gone"))
+    m.handle(c.SlotReady(1))
+    assert m.handle(c.Began(1, "a", 2, 1, 10)) == [c.Forget("a", 1)]
+    assert m.handle(c.Sampled(1, "a", 2, 1)) == [c.Accept("a", 1)]
+    for n in (2, 3):  # what is drawn again is no progress: the third loss in a row gives it up
+        m.handle(c.SlotLost(n - 1, "gone"))
+        m.handle(c.SlotReady(n))
+        assert m.handle(c.Began(n, "a", n + 1, 1, 10)) == [c.Forget("a", 1)]
+        assert m.handle(c.Sampled(n, "a", n + 1, 1)) == [c.Accept("a", 1)]
+        assert m.with_status("failed") == []
+    m.handle(c.SlotLost(3, "gone"))
+    assert m.with_status("failed") == ["a"]
+
+
+def test_a_chain_that_is_not_exact_progresses_behind_what_it_ever_reached() -> None:
+    m = Coordinator({"a": 0}, 1, inexact={"a"})
+    for n in range(4):
+        m.handle(c.SlotReady(n))
+        m.handle(c.Began(n, "a", n + 1, n))
+        for position in range(n, n + 2):
+            assert m.handle(c.Sampled(n, "a", n + 1, position)) == [c.Accept("a", position)]
+        m.handle(c.SlotLost(n, "gone"))
+    assert m.with_status("waiting") == ["a"]
+
+
 def test_a_stopped_coordinator_stops_what_runs_and_keeps_what_waits() -> None:
     m = machine("a", "b")
     m.handle(c.SlotReady(0))

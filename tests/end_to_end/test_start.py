@@ -1,0 +1,125 @@
+"""A last layer's posterior through every room: partial samples, evaluation, prediction, and a resume without the start's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import raychains as rc
+from raychains.store import ChainStore, Root
+from tests.checks import refused
+
+HEAD = {"layers.4.weight", "layers.4.bias"}
+
+
+@pytest.fixture(scope="module")
+def network(folder: Path) -> dict[str, Tensor]:
+    """An MLP after ten epochs of SGD."""
+    task = rc.make_task("digits")
+    model = task.build_model(seed=3, lanes=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(10):
+        for batch in task.epoch(seed=epoch, batch_size=50):
+            optimizer.zero_grad()
+            task.backward(model, batch, torch.Generator())
+            optimizer.step()
+    torch.save(
+        {"epoch": 10, "state_dict": {f"module.{n}": t for n, t in model.state_dict().items()}}, folder / "net.pt"
+    )
+    return model.state_dict()
+
+
+def settings(folder: Path, **change: Any) -> dict[str, Any]:
+    fixed = {
+        "task": "digits",
+        "sampler": "csghmc",
+        "epochs": 20,
+        "chains": 2,
+        "repeats": 1,
+        "store": str(folder / "heads"),
+    }
+    return {**fixed, "name": "head", "init_from": str(folder / "net.pt"), "sample_only": ("layers.4.*",), **change}
+
+
+@pytest.fixture(scope="module")
+def head(ray_session: None, network: dict[str, Tensor], folder: Path) -> rc.Result:
+    return rc.run(**settings(folder))
+
+
+def files(result: rc.Result) -> list[Path]:
+    root = Path(result.store.root.location())
+    return [
+        root / "chains" / digest / file
+        for digest in result.comparison.chains()
+        for file in ChainStore(Root(str(root)), digest).sample_files()
+    ]
+
+
+def test_results_and_predictions_are_those_of_the_completed_networks(
+    head: rc.Result, network: dict[str, Tensor]
+) -> None:
+    task: Any = rc.make_task("digits")
+    split, model = task.splits()["test"], task.build_model(seed=0, lanes=1)
+    p = []
+    for file in files(head):
+        tensors = load_file(file)
+        assert tensors.keys() == HEAD
+        model.load_state_dict({**network, **tensors})
+        with torch.no_grad():
+            p.append(torch.softmax(model(split.inputs).double(), dim=1))
+    assert len(p) == 2 * 4  # chains × cycles, of five epochs each
+    mean = torch.stack(p).mean(dim=0).numpy()
+    labels = head.store.table("rows").to_pandas()["label"].to_numpy()
+    found = head.results().iloc[0]
+    assert found["error"] == np.mean(mean.argmax(axis=1) != labels)
+    assert found["nll"] == pytest.approx(-np.log(mean[np.arange(len(labels)), labels]).mean(), abs=1e-6)
+    page = Path(head.report).read_text()
+    assert str(next(iter(head.comparison.chains().values())).start)[:12] in page and "layers.4.*" in page
+    np.testing.assert_allclose(rc.load(head.path).predict(split.inputs.numpy()), mean, atol=1e-6)
+
+
+def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, folder: Path) -> None:
+    before = {file: file.read_bytes() for file in files(head)}
+    (folder / "net.pt").rename(folder / "elsewhere.pt")
+    try:
+        chain = next(iter(before)).parent.parent
+        for name in ("samples.parquet", "progress.parquet", "samples/000000-theta-1.safetensors"):
+            (chain / name).unlink()
+        again = rc.run(**settings(folder, resume=True))
+        assert again.comparison.digest == head.comparison.digest
+        drawn = {(f.parent, f.name.split("-")[0]): load_file(f) for f in files(again)}
+        assert len(drawn) == len(before)
+        for file, data in before.items():
+            found = drawn[file.parent, file.name.split("-")[0]]
+            old = folder / "old.safetensors"
+            old.write_bytes(data)
+            assert all(torch.equal(found[n], t) for n, t in load_file(old).items())
+        notes = again.store.plan()["notes"]
+        assert any("net.pt" in note for note in notes)
+        with refused("init_from", "--name"):
+            rc.run(**settings(folder, resume=True, name=None))
+        with refused("init_from", "file"):
+            rc.run(**settings(folder, name="new"))
+    finally:
+        (folder / "elsewhere.pt").rename(folder / "net.pt")
+
+
+def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(ray_session: None, folder: Path) -> None:
+    fixed = {
+        "task": "digits",
+        "epochs": 20,
+        "chains": 1,
+        "repeats": 1,
+        "store": str(folder / "heads"),
+        "gpus_per_chain": 0,
+    }
+    with refused("precision", "GPU"):
+        rc.run(**fixed, precision="tf32", name="tf32")
+    with refused("compile", "GPU"):
+        rc.run(**fixed, compile="cuda-graphs", name="graphs")
