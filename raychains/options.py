@@ -17,6 +17,7 @@ Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
 Duration = Annotated[float | str, arg(metavar="TIME")]
 Settings = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], arg(metavar="NAME …", help_behavior_hint="")]
+Patterns = Annotated[tuple[str, ...], arg(metavar="PATTERN …", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class Common:
     """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0."""
     evaluators: Integer = None
     """Evaluation workers; default one for every two slots."""
+    gpus_per_evaluator: Number = None
+    """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as well."""
     max_failures: int = 3
@@ -87,12 +90,27 @@ class Sampling(Common):
     """Examples per gradient step."""
     batchnorm: Text = None
     """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, or refuse."""
+    precision: Annotated[str, arg(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
+    """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
+    parameters, sampler and loss stay in single precision then. docs/execution.md says what is exact where."""
+    compile: Annotated[str, arg(metavar="{none,default,cuda-graphs}")] = "none"
+    """torch.compile of the network's forward pass, with CUDA graphs on a GPU; the chain is then not exact on resume."""
+    fast: bool = False
+    """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
+    init_from: Text = None
+    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest)."""
+    sample_only: Patterns = ()
+    """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
     sampler_settings: Settings = ()
     """Further settings of the samplers, e.g. eta=4e-4 update=gibbs; docs/samplers.md lists them."""
     schedule_settings: Settings = ()
     """Further settings of the schedules, e.g. sample_below=.01 or milestones=[.5,.75]."""
     task_settings: Settings = ()
     """Settings of the task, e.g. correlation=.5 for gaussian."""
+    train_subset: Integer = None
+    """Training examples that are used, each class's share kept (image tasks); default all."""
+    val_split: Number = None
+    """Share (below 1) or number of the training examples that is held out as the split val; default none."""
     seed: int = 0
     """Seed of all random streams."""
     repeats: Integer = None
@@ -111,10 +129,13 @@ class Run(Sampling):
     """
 
     task: str = "digits"
-    """What is sampled: digits, mixture25, gaussian, two-modes, linear-regression."""
-    sampler: str = "csghmc"
-    """Method: sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd
-    entropy-sgld sam bsam. The name gives update rule, schedule and the paper's settings."""
+    """What is sampled: digits, mnist-mlp, mnist-cnn, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
+    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression; or
+    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
+    sampler: Text = None
+    """Method; default the task's, csghmc for most. One of sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc
+    psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld sam bsam. The name gives update rule, schedule and the
+    paper's settings."""
     schedule: Text = None
     """Step size: cyclical, decreasing, constant, linear, exponential or step; default the method's own."""
 
@@ -130,7 +151,9 @@ class Compare(Sampling):
     """
 
     task: str = "digits"
-    """What is sampled: digits, mixture25, gaussian, two-modes, linear-regression."""
+    """What is sampled: digits, mnist-mlp, mnist-cnn, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
+    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression; or
+    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
     sampler: Names = ()
     """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only
     that schedule's arms."""
@@ -152,6 +175,31 @@ class Evaluate(Common):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write an arm's samples as one file, an ensemble for use without store, data and Ray.
+
+    Load it with raychains.PosteriorPredictive.load(FILE): docs/deploy.md.
+
+    Example: raychains export runs/runs/digits-1a2b3c4d --to digits.safetensors
+    """
+
+    run: Positional[str]
+    """The run: STORE/runs/NAME."""
+    arm: Text = None
+    """The arm's name; default the first."""
+    group: int = 0
+    """Which group of repeats, from 0."""
+    to: Text = None
+    """The file, a new one; default NAME.safetensors in the current folder."""
+    first: Integer = None
+    """Take this many samples, the first draws of all chains first; default all."""
+    dtype: Annotated[str | None, arg(metavar="{fp32,bf16,fp16}", help_behavior_hint="")] = None
+    """What tensors are rounded to; default the samples' own."""
+    data_root: Text = None
+    """Folder with the data sets, which the task's identity is checked against; default as for run."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Draw a run's report again from its stored results.
 
@@ -160,3 +208,14 @@ class Report:
 
     run: Positional[str]
     """The run: STORE/runs/NAME."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitTask:
+    """Write a commented task that runs as it is: change its model, its data and its likelihood into yours.
+
+    Example: raychains init-task mytask.py
+    """
+
+    file: Positional[str]
+    """A new Python file; the folder that it lies in is where to run it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import fcntl
 import logging
 import os
@@ -20,6 +21,7 @@ STALLED = 60.0
 """Seconds without a new byte after which a download is given up."""
 _LOOK = 0.2
 _logger = logging.getLogger(__name__)
+_forbidden = contextvars.ContextVar("downloads are forbidden", default=False)
 
 # torchvision takes seconds to import, and its timeout is the process's: neither is the caller's affair.
 _PROGRAM = """
@@ -32,6 +34,16 @@ getattr(datasets, name)(folder, download=True, **which)
 """
 
 
+@contextlib.contextmanager
+def without_downloads() -> Iterator[None]:
+    """In the body a missing data set is refused at once: for those who can do without it."""
+    token = _forbidden.set(True)
+    try:
+        yield
+    finally:
+        _forbidden.reset(token)
+
+
 def fetch(entry: Entry, split: str, root: Path, missing: Callable[[], list[Path]]) -> None:
     """Download what ``missing()`` names; another process that does so at the same time is waited for.
 
@@ -40,6 +52,8 @@ def fetch(entry: Entry, split: str, root: Path, missing: Callable[[], list[Path]
     """
     if entry.torchvision is None:
         raise UserError(f"{_first(entry, missing())}; put there: {entry.source}")
+    if _forbidden.get():
+        raise UserError(_first(entry, missing()))
     if not _writable(root):
         raise UserError(f"{_first(entry, missing())}, and it cannot be downloaded: {root} is not writable")
     root.mkdir(parents=True, exist_ok=True)

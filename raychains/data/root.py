@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from raychains.errors import UserError
@@ -27,3 +29,24 @@ def data_root(given: str | None = None) -> Path:
     if not found:
         raise UserError(f"{source} must be an existing folder, got {str(path)!r}")
     return path
+
+
+@contextmanager
+def rooted(given: str | None) -> Iterator[None]:
+    """What the body loads comes from the data root ``given``; None leaves the choice as it is.
+
+    Raises:
+        UserError: it does not exist or is not a folder.
+    """
+    if given is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(data_root(given))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

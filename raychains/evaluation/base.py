@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +62,9 @@ class Evaluation(ABC):
 
     def warm(self) -> None:  # noqa: B027  nothing to import is a fine answer
         """Import what `summarise` needs, ahead of need."""
+
+    def to(self, device: torch.device) -> None:  # noqa: B027  most predictions need no device
+        """Predict on ``device`` from now on; blocks are arrays of the CPU wherever they are made."""
 
     @abstractmethod
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,16 +19,72 @@ SHARD = 1000
 """Examples per shard at most."""
 MANY_CLASSES = 100
 """Above this many classes blocks are kept in half precision."""
+TINY = np.finfo(np.float64).tiny
+"""A probability that underflows has a finite log this way."""
 
 
-class Classification(Evaluation):
-    """A labelled split under a model whose parameters are one sample at a time.
+Prepare = Callable[[Tensor], Tensor]
+
+
+class Predicting(Evaluation):
+    """Base of splits that a network predicts on: a sample's block is its log-probabilities on a shard.
 
     Args:
         model: network from inputs [n, …] to logits [n, classes]; its parameters are overwritten by each sample.
-        inputs: [examples, …].
+        inputs: [examples, …], as they are stored: shards of them, and no more, are prepared at a time.
+        prepare: what the network takes, from stored inputs; None gives it them as they are.
+        preparation: what `prepare` does, as JSON: it tells predictions of the same inputs apart.
+        at_once: examples that the network takes at a time, at most; None is a whole shard.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        inputs: Tensor,
+        prepare: Prepare | None = None,
+        preparation: Mapping[str, Any] | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        self._model, self.inputs = model.eval(), inputs
+        self._prepare, self._preparation, self._at_once = prepare, preparation, at_once
+        self._device = torch.device("cpu")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        h = hashlib.sha256(np.ascontiguousarray(self.inputs.numpy()).tobytes())
+        h.update(self._also_identified_by())
+        if self._preparation is not None:
+            h.update(json.dumps(self._preparation, sort_keys=True).encode())
+        return h.hexdigest()
+
+    def _also_identified_by(self) -> bytes:
+        """What besides the inputs makes the split."""
+        return b""
+
+    @property
+    def shards(self) -> int:
+        return -(-len(self.inputs) // SHARD)
+
+    def _range(self, shard: int) -> slice:
+        return slice(shard * SHARD, (shard + 1) * SHARD)
+
+    def to(self, device: torch.device) -> None:
+        self._model, self._device = self._model.to(device), device
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        """Log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
+        inputs = self.inputs[self._range(shard)].to(self._device)
+        return log_probabilities(self._model, tensors, inputs, prepare=self._prepare, at_once=self._at_once)
+
+
+class Classification(Predicting):
+    """A labelled split under a model whose parameters are one sample at a time.
+
+    Args:
         labels: [examples], integers.
         classes: number of classes.
+        others: as for `Predicting`: ``model`` and ``inputs`` at least.
     """
 
     metrics: ClassVar[tuple[Metric, ...]] = (
@@ -37,28 +94,15 @@ class Classification(Evaluation):
         Metric(name="brier", label="Brier score", better="lower", digits=4),
     )
 
-    def __init__(self, *, model: nn.Module, inputs: Tensor, labels: Array, classes: int) -> None:
-        self._model, self.inputs, self._labels, self._classes = model.eval(), inputs, labels, classes
+    def __init__(self, *, labels: Array, classes: int, **others: Any) -> None:
+        super().__init__(**others)
+        self._labels, self._classes = labels, classes
 
-    @cached_property
-    def fingerprint(self) -> str:
-        h = hashlib.sha256(np.ascontiguousarray(self.inputs.numpy()).tobytes())
-        h.update(self._labels.tobytes())
-        return h.hexdigest()
-
-    @property
-    def shards(self) -> int:
-        return -(-len(self._labels) // SHARD)
-
-    def _range(self, shard: int) -> slice:
-        return slice(shard * SHARD, (shard + 1) * SHARD)
+    def _also_identified_by(self) -> bytes:
+        return self._labels.tobytes()
 
     def warm(self) -> None:
         import torchmetrics.functional.classification  # noqa: F401
-
-    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
-        """Log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
-        return log_probabilities(self._model, tensors, self.inputs[self._range(shard)])
 
     def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
         labels = self._labels[self._range(shard)]
@@ -81,17 +125,68 @@ class Classification(Evaluation):
 
 
 @torch.no_grad()
-def log_probabilities(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Array:
+def log_probabilities(
+    model: nn.Module,
+    tensors: Mapping[str, Any],
+    inputs: Tensor,
+    *,
+    prepare: Prepare | None = None,
+    at_once: int | None = None,
+) -> Array:
     """Log-probabilities of one sample, [inputs, classes]; float16 above 100 classes, else float32.
 
     The softmax is taken in float32 at least, whatever the network's own dtype.
+
+    Args:
+        model: the network, in evaluation mode; its parameters are overwritten.
+        tensors: the sample's.
+        inputs: [n, …], on the model's device.
+        prepare: what the network takes, from ``inputs``; None gives it them as they are.
+        at_once: inputs that it takes at a time; None is all of them.
     """
     model.load_state_dict(dict(tensors))
-    parameter = next(model.parameters())
-    logits = model(inputs.to(parameter.dtype)) if inputs.is_floating_point() else model(inputs)
-    out = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
-    half = logits.shape[-1] > MANY_CLASSES
-    return out.to(torch.float16 if half else torch.float32).numpy()
+    dtype = next(model.parameters()).dtype
+    blocks = []
+    for part in inputs.split(at_once or max(1, len(inputs))):
+        x = part if prepare is None else prepare(part)
+        logits = model(x.to(dtype) if x.is_floating_point() else x)
+        log_p = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+        blocks.append(log_p.to(torch.float16 if logits.shape[-1] > MANY_CLASSES else torch.float32).cpu())
+    return torch.cat(blocks).numpy()
+
+
+class Average:
+    """The predictive p̄ = (1/S) Σ_s p_s of the samples so far, from their log-probabilities [n, classes]."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.samples = 0
+        self.total = np.zeros(shape, dtype=np.float64)
+        """Σ_s p_s"""
+        self._entropies = np.zeros(shape[0])
+
+    def add(self, block: Array) -> None:
+        """One more sample."""
+        log_p = block.astype(np.float64)
+        p = np.exp(log_p)
+        self.total += p
+        self._entropies -= (p * np.maximum(log_p, np.log(TINY))).sum(axis=1)
+        self.samples += 1
+
+    @property
+    def mean(self) -> Array:
+        """p̄, [n, classes]."""
+        return self.total / self.samples
+
+    @property
+    def entropy(self) -> Array:
+        """Entropy of p̄ in nats, [n]."""
+        mean = self.mean
+        return -(mean * np.log(np.maximum(mean, TINY))).sum(axis=1)
+
+    @property
+    def expected_entropy(self) -> Array:
+        """Mean entropy of the p_s in nats, [n]; what `entropy` has more is the mutual information."""
+        return self._entropies / self.samples
 
 
 def reduce_classification(blocks: Sequence[Array], labels: Array) -> Reduced:
@@ -100,29 +195,23 @@ def reduce_classification(blocks: Sequence[Array], labels: Array) -> Reduced:
     Rows: ``label``, ``prediction``, ``log_p_label`` (nats), ``confidence`` (max p̄), ``entropy`` of p̄ and
     ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5``.
     """
-    n = len(labels)
-    at = np.arange(n)
-    total = np.zeros(blocks[0].shape, dtype=np.float64)
-    expected_entropy = np.zeros(n)
+    at = np.arange(len(labels))
+    average = Average(blocks[0].shape)
     errors, nlls = np.zeros(len(blocks)), np.zeros(len(blocks))
-    tiny = np.finfo(np.float64).tiny  # a probability that underflows has a finite log this way
     for s, block in enumerate(blocks):
-        log_p = block.astype(np.float64)
-        p = np.exp(log_p)
-        total += p
-        expected_entropy -= (p * np.maximum(log_p, np.log(tiny))).sum(axis=1)
-        errors[s] = np.count_nonzero(total.argmax(axis=1) != labels)
-        nlls[s] = -np.log(np.maximum(total[at, labels] / (s + 1), tiny)).sum()
-    mean = total / len(blocks)
+        average.add(block)
+        errors[s] = np.count_nonzero(average.total.argmax(axis=1) != labels)
+        nlls[s] = -np.log(np.maximum(average.total[at, labels] / (s + 1), TINY)).sum()
+    mean = average.mean
     p_label = mean[at, labels]
     rank = np.count_nonzero(mean > p_label[:, None], axis=1)
     rows = {
         "label": labels,
         "prediction": mean.argmax(axis=1),
-        "log_p_label": np.log(np.maximum(p_label, tiny)),
+        "log_p_label": np.log(np.maximum(p_label, TINY)),
         "confidence": mean.max(axis=1),
-        "entropy": -(mean * np.log(np.maximum(mean, tiny))).sum(axis=1),
-        "expected_entropy": expected_entropy / len(blocks),
+        "entropy": average.entropy,
+        "expected_entropy": average.expected_entropy,
         "brier": (mean**2).sum(axis=1) - 2 * p_label + 1,
         "top5": rank < 5,
     }

@@ -14,6 +14,7 @@ from raychains.tasks import Task
 
 ELSEWHERE = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
 """Arguments of samplers and schedules that options of their own carry."""
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def read(field: str, given: Iterable[str]) -> dict[str, Any]:
@@ -57,9 +58,17 @@ def _as_json(value: Any) -> Any:
 
 
 def names_of(kind: Callable[..., Any]) -> list[str]:
-    """The settings that a sampler, schedule or task class takes, in its own order."""
-    elsewhere = set() if isinstance(kind, type) and issubclass(kind, Task) else ELSEWHERE
-    return [name for name in inspect.signature(kind).parameters if name not in elsewhere]
+    """The settings that a sampler, schedule or task takes, in its own order; of a task also of the function that makes it."""
+    elsewhere = ELSEWHERE if isinstance(kind, type) and not issubclass(kind, Task) else set()
+    return [p.name for p in _parameters(kind) if p.name not in elsewhere and p.kind not in VARIADIC]
+
+
+def _parameters(kind: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(kind).parameters.values())
+
+
+def _takes_any(kind: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in _parameters(kind))
 
 
 def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[..., Any]]) -> None:
@@ -70,17 +79,43 @@ def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[.
     """
     known = list(dict.fromkeys(name for kind in kinds for name in names_of(kind)))
     for name in given:
-        if name not in known:
+        if name not in known and not any(map(_takes_any, kinds)):
+            if not known:
+                raise UserError(f"{field} must be left out, got {name!r}: there are none")
             raise unknown_name(field, name, known)
 
 
 def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
     """Those of the given settings that ``kind`` has."""
     mine = names_of(kind)
-    return {name: as_float(kind, name, value) for name, value in given.items() if name in mine}
+    return {name: as_float(kind, name, value) for name, value in given.items() if name in mine or _takes_any(kind)}
+
+
+def own_options(
+    what: str, name: str, kind: Callable[..., Any], given: Mapping[str, Any], **options: Any
+) -> dict[str, Any]:
+    """Options that are settings of some tasks only, as settings; None ones are left out.
+
+    Args:
+        what: ``task``, for people.
+        name: the task's.
+        kind: what makes it.
+        given: its settings that were given as NAME=VALUE.
+        options: by name.
+
+    Raises:
+        UserError: the task has no such setting, or it is given twice.
+    """
+    found = {option: value for option, value in options.items() if value is not None}
+    for option, value in found.items():
+        if option not in names_of(kind):
+            raise UserError(f"{option} must be left out for {what} {name}, got {value!r}: it has no such setting")
+        if option in given:
+            raise UserError(f"{option} must be given once, got {value!r} and {option}={given[option]!r}")
+    return found
 
 
 def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:
     """1 and 1.0 are one setting and must have one digest: an int for a number that may be broken is that number."""
-    annotation = str(inspect.signature(kind).parameters[name].annotation)
+    annotation = str(next((p.annotation for p in _parameters(kind) if p.name == name), ""))
     return float(value) if "float" in annotation and isinstance(value, int) and is_number(value) else value

@@ -43,10 +43,11 @@ def make_schedule(
         raise UserError(
             f"burn_in must be left out beside exploration, got {options.burn_in}: both say how long no noise is"
         )
+    apart = max(1, round(lengths.steps_per_epoch * (base.cycle_thinning if kind == "cyclical" else 1)))
     common: dict[str, Any] = {
         "steps": lengths.steps,
         "temperature": temperature,
-        "thinning": options.thinning if options.thinning is not None else lengths.steps_per_epoch,
+        "thinning": options.thinning if options.thinning is not None else apart,
     }
     if options.temperature_ramp is not None:
         common["ramp"] = options.temperature_ramp

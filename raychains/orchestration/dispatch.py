@@ -19,9 +19,11 @@ from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
 from raychains.orchestration.evaluator import EvaluationWorker
 from raychains.orchestration.lost import died, lost_object, storage_away
+from raychains.orchestration.luggage import Luggage
 from raychains.orchestration.pool import Pooled, SamplePool
 from raychains.planning.comparison import Comparison
 from raychains.sample import THETA
+from raychains.store import starts
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +106,8 @@ class Dispatcher:
         shards: how many shards the split has.
         data_root: for the tasks that evaluators build.
         evaluators: how many evaluators may be started.
+        luggage: what they need to build the task.
+        gpus: share of GPUs that each evaluator holds.
     """
 
     def __init__(
@@ -116,13 +120,16 @@ class Dispatcher:
         shards: int,
         data_root: str | None,
         evaluators: int,
+        luggage: Luggage | None = None,
+        gpus: float = 0.0,
     ) -> None:
-        self._pool, self._shards, self._limit = pool, shards, evaluators
-        self._arguments = (store, comparison.task_spec.to_json(), split, data_root)
+        self._pool, self._shards, self._limit, self._gpus = pool, shards, evaluators, gpus
+        self._arguments = (store, comparison.task_spec.to_json(), split, data_root, luggage, gpus)
         specs = comparison.chains()
         # A density's predictive would be a law of θ and θₐ mixed; a network's averages the predictions of both.
         self._variable = THETA if any(spec.block_draws for spec in specs.values()) else None
         self._expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
+        self._starts = {digest: starts.needed(spec) for digest, spec in specs.items()}
         self._views = [
             _View(ViewKey(a, g), [s.digest for s in group])
             for a, arm in enumerate(comparison.arms)
@@ -226,6 +233,7 @@ class Dispatcher:
     def _start(self) -> None:
         options: dict[str, Any] = {
             "num_cpus": 0,
+            "num_gpus": self._gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
@@ -238,7 +246,8 @@ class Dispatcher:
         if isinstance(job.what, _Predicted):
             record, ref = job.what.pooled.record, job.what.pooled.ref
             call = evaluator.actor.predict.options(num_returns=1 + self._shards)
-            done, *job.blocks = call.remote(record.meta.digest, record.file, ref)
+            digest = record.meta.digest
+            done, *job.blocks = call.remote(digest, record.file, ref, self._starts[digest])
         else:
             blocks = [self._samples[_key(p)].blocks or [] for p in self._selected(job.what)]
             parts = [evaluator.actor.reduce.remote(shard, *[b[shard] for b in blocks]) for shard in range(self._shards)]

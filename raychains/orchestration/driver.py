@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import ray
 
-from raychains import tasks
+from raychains import execution, tasks
 from raychains.chain import expected_samples, position
 from raychains.errors import RaychainsError, StorageAway, StorageFull, require, unknown_name
 from raychains.orchestration import session
@@ -18,6 +18,7 @@ from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
 from raychains.orchestration.elsewhere import Elsewhere
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
+from raychains.orchestration.luggage import pack
 from raychains.orchestration.pool import SamplePool
 from raychains.orchestration.workers import Message, Workers
 from raychains.planning import coordinator as c
@@ -45,7 +46,8 @@ class Placement:
     cpus_per_chain: int = 1
     gpus_per_chain: float | None = None
     evaluators: int | None = None
-    """None: one for every two slots."""
+    """None: one for every two slots; one in all where they hold GPUs."""
+    gpus_per_evaluator: float = 0.0
     checkpoint_every: float = 60.0
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
@@ -64,6 +66,7 @@ class Placement:
         if self.evaluators is not None:
             positive_int("evaluators", self.evaluators)
         session.check_share(self.gpus_per_chain)
+        session.check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,18 +113,25 @@ class Driver:
         self._pool = SamplePool()
         self._lease = lease if lease is not None else Lease(root)
         self._elsewhere = Elsewhere(root, self._lease, self._specs)
-        self._slots = session.slots(placement.cpus_per_chain, placement.gpus_per_chain)
+        gpus = placement.gpus_per_evaluator
+        held = gpus * (placement.evaluators or 1) if placement.evaluate else 0.0
+        self._slots = session.slots(placement.cpus_per_chain, placement.gpus_per_chain if run_chains else 0.0, held)
+        for spec in self._specs.values() if run_chains else ():
+            execution.check(spec, gpu=self._slots.gpus > 0)
+        task = tasks.build(comparison.task_spec)
+        luggage = pack(task)
         self._workers = Workers(
             root.uri,
             self._slots,
             placement.checkpoint_every,
             placement.data_root,
+            luggage,
             every_cycle=placement.on_divergence == "restart-cycle",
         )
         unfinished = self._open(run_chains)
-        self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence)
-        evaluators = placement.evaluators or max(1, min(self._slots.count, len(self._specs)) // 2)
-        task = tasks.build(comparison.task_spec)
+        inexact = {digest for digest, spec in self._specs.items() if not spec.exact}
+        self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence, inexact)
+        evaluators = placement.evaluators or (1 if gpus else max(1, min(self._slots.count, len(self._specs)) // 2))
         self._dispatcher = Dispatcher(
             comparison,
             self._pool,
@@ -130,6 +140,8 @@ class Driver:
             shards=task.splits()[comparison.split].shards,
             data_root=placement.data_root,
             evaluators=evaluators,
+            luggage=luggage,
+            gpus=gpus,
         )
         for pooled in self._pool.select():
             self._dispatcher.add(pooled)
@@ -217,7 +229,7 @@ class Driver:
             return
         self._grown = now
         busy = sum(1 for d in self._coordinator.slots.values() if d is not None)
-        want = min(session.room(self._slots.cpus, self._slots.gpus), busy + waiting)
+        want = min(self._slots.room(), busy + waiting)
         for _ in range(want - len(self._workers)):
             self._workers.add()
 
@@ -347,7 +359,7 @@ class Driver:
         reasons = [status["waiting"] for _, status in self._workers.statuses() if status["waiting"]]
         idle = not any(digest is not None for digest in self._coordinator.slots.values())
         if idle and self._coordinator.queue and not self._coordinator.stopping:
-            no_room = not session.room(self._slots.cpus, self._slots.gpus)
+            no_room = not self._slots.room()
             reasons = ["no node of the cluster has room for a chain"] * no_room
         if reasons and self._waiting is None:
             self._listener.on(told.Waiting(reason=reasons[0]))

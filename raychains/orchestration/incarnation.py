@@ -137,6 +137,7 @@ class Incarnation:
 
         from raychains import tasks
         from raychains.chain import Chain
+        from raychains.store import starts
 
         key = repr(self.spec.task.to_json())
         if key not in self._tasks:
@@ -144,7 +145,10 @@ class Incarnation:
             self._tasks[key] = tasks.build(self.spec.task)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
-        chain = Chain(self.spec, self._tasks[key], device="cuda" if torch.cuda.is_available() else "cpu")
+        digest, root = self.spec.start, self._store.root
+        start = self._patiently(lambda: starts.read(root, digest)) if digest is not None else None
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        chain = Chain(self.spec, self._tasks[key], device=device, start=start)
         if state is not None:
             chain.load_state_dict(state["chain"])
             self._seconds = state["seconds"]
@@ -344,8 +348,9 @@ class Incarnation:
         try:
             state = self._store.newest_checkpoint()
             found = diagnose(
-                self.spec, state and state["chain"], error, task=chain.task, device=device, noise_attempt=attempt
-            )
+                self.spec, state and state["chain"], error, task=chain.task, device=device, noise_attempt=attempt,
+                start=chain.start,
+            )  # fmt: skip
             self._store.publish_diagnosis(found.to_json(), found.step, self.orders.number)
             return found.sentence()
         except Exception:

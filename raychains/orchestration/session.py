@@ -122,6 +122,12 @@ class Slots:
     cpus: float
     gpus: float
     count: int
+    others_gpus: float = 0.0
+    """GPUs that evaluators hold."""
+
+    def room(self) -> int:
+        """How many chains the cluster can hold now."""
+        return room(self.cpus, self.gpus, self.others_gpus)
 
     def describe(self) -> str:
         """For people."""
@@ -131,17 +137,19 @@ class Slots:
         return f"{self.cpus:g} CPU"
 
 
-def check_share(gpus: float | None) -> None:
-    """Refuse what Ray cannot give one chain: neither 1/k of a GPU nor whole GPUs."""
+def check_share(gpus: float | None, field: str = "gpus_per_chain") -> None:
+    """Refuse what Ray cannot give one chain or evaluator: neither 1/k of a GPU nor whole GPUs."""
     if gpus is None:
         return
     inverse = 1 / gpus if 0 < gpus < 1 else gpus
     whole = math.isfinite(gpus) and gpus >= 0 and abs(inverse - round(inverse)) < 1e-6
-    require(whole, "gpus_per_chain", gpus, "be 1/k or a whole number")
+    require(whole, field, gpus, "be 1/k or a whole number")
 
 
-def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
+def slots(cpus_per_chain: int, gpus_per_chain: float | None, evaluators_gpus: float = 0.0) -> Slots:
     """The cluster's slots now; GPUs are used when Ray has them, unless ``gpus_per_chain`` says otherwise.
+
+    Evaluators hold ``evaluators_gpus`` of the GPUs, all of them together.
 
     Raises:
         UserError: a fraction of a GPU that is not 1/k, or a slot that no part of the cluster can hold.
@@ -153,11 +161,18 @@ def slots(cpus_per_chain: int, gpus_per_chain: float | None) -> Slots:
         raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share:g}")
     if cpus_per_chain > cpus:
         raise UserError(f"cpus_per_chain must be at most the cluster's CPUs ({cpus:g}), got {cpus_per_chain}")
-    return Slots(cpus=cpus_per_chain, gpus=share, count=room(cpus_per_chain, share))
+    if evaluators_gpus and evaluators_gpus + share > gpus:
+        kept = f", of which a chain takes {share:g}" if share else ""
+        raise UserError(
+            f"evaluators × gpus_per_evaluator must fit into the cluster's GPUs ({gpus:g}{kept}), got {evaluators_gpus:g}"
+        )
+    count = room(cpus_per_chain, share, evaluators_gpus)
+    return Slots(cpus=cpus_per_chain, gpus=share, count=count, others_gpus=evaluators_gpus)
 
 
-def room(cpus: float, gpus: float) -> int:
+def room(cpus: float, gpus: float, others_gpus: float = 0.0) -> int:
     """How many chains the cluster's nodes can hold now; none for a while where nodes went."""
     have = ray.cluster_resources()
     count = int(have.get("CPU", 0.0) // cpus)
-    return min(count, int(have.get("GPU", 0.0) / gpus + 1e-9)) if gpus else count
+    free = max(0.0, have.get("GPU", 0.0) - others_gpus)
+    return min(count, int(free / gpus + 1e-9)) if gpus else count

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raychains.orchestration.incarnation import Incarnation
+    from raychains.orchestration.luggage import Luggage
 
 
 class ChainWorker:
@@ -21,10 +22,17 @@ class ChainWorker:
         every_cycle: whether every cycle's end must be in the store, for chains that may be restarted from there.
         data_root: where data sets lie, set for the tasks that this worker builds; None leaves the environment's.
         gpus: the slot's share of GPUs; without one the chain runs on the CPU whatever the machine has.
+        luggage: what building the person's task needs.
     """
 
     def __init__(
-        self, store: str, checkpoint_every: float, every_cycle: bool, data_root: str | None, gpus: float
+        self,
+        store: str,
+        checkpoint_every: float,
+        every_cycle: bool,
+        data_root: str | None,
+        gpus: float,
+        luggage: Luggage | None = None,
     ) -> None:
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them
@@ -37,6 +45,10 @@ class ChainWorker:
         from raychains.store import Root
 
         torch.set_num_threads(1)
+        if luggage is not None:
+            from raychains.orchestration.luggage import unpack
+
+            unpack(luggage)
         self._root, self._every, self._every_cycle = Root(store), checkpoint_every, every_cycle
         self._run: Incarnation | None = None
         self._tasks: dict[str, Any] = {}

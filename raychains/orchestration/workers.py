@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from raychains.orchestration.luggage import Luggage
 from raychains.orchestration.session import Slots
 from raychains.orchestration.worker import ChainWorker
 from raychains.planning import coordinator as c
@@ -72,6 +73,7 @@ class Workers:
     slots: Slots
     checkpoint_every: float
     data_root: str | None
+    luggage: Luggage | None = None
     every_cycle: bool = False
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _calls: dict[Any, _Call] = field(default_factory=dict)
@@ -93,7 +95,7 @@ class Workers:
             "scheduling_strategy": "SPREAD",
         }
         actor = ray.remote(**options)(ChainWorker).remote(
-            self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus
+            self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus, self.luggage
         )
         self._workers[slot] = _Worker(slot, actor)
         self._control(self._workers[slot], "ready")

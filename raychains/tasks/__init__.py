@@ -1,12 +1,12 @@
-"""What is sampled. Tasks are named by import path; the built-in ones have short names as well."""
+"""What is sampled. Tasks are named by import path or given as objects; the built-in ones have short names as well."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from collections.abc import Callable
 
 from raychains.errors import UserError, unknown_name
 from raychains.spec import TaskSpec
+from raychains.tasks import given, identity, paths
 from raychains.tasks.base import Task
 
 NAMES: dict[str, str] = {
@@ -15,63 +15,65 @@ NAMES: dict[str, str] = {
     "gaussian": "raychains.tasks.gaussian:Gaussian",
     "two-modes": "raychains.tasks.two_modes:TwoModes",
     "linear-regression": "raychains.tasks.linear_regression:LinearRegression",
+    "mnist-mlp": "raychains.tasks.images:MnistMlp",
+    "mnist-cnn": "raychains.tasks.images:MnistCnn",
+    "fashion-mnist-mlp": "raychains.tasks.images:FashionMnistMlp",
+    "cifar10-resnet18": "raychains.tasks.images:Cifar10ResNet18",
+    "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
+    "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
+    "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
 }
 
-__all__ = ["NAMES", "Task", "build", "make"]
+__all__ = ["NAMES", "Task", "build", "give", "give_again", "kind_of", "make", "name_of", "travels"]
+
+give, give_again, travels = given.give, given.give_again, given.travels
 
 
 def make(name: str, **settings: object) -> Task:
-    """The task of a short name.
+    """The task of a short name, or of an import path ``module:name``.
 
     Raises:
-        UserError: an unknown name, or settings that the task refuses.
+        UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
     kind_of(name)
-    return _construct(NAMES[name], settings)
+    task = paths.construct(NAMES.get(name, name), settings)
+    return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 
 
-def kind_of(name: str) -> type[Task]:
-    """The class behind a short name.
+def kind_of(name: str) -> Callable[..., Task]:
+    """What makes the task of a short name or an import path: a class, or a person's function.
 
     Raises:
-        UserError: an unknown name.
+        UserError: an unknown name, or nothing that makes a task at the path.
     """
-    if name not in NAMES:
-        raise unknown_name("task", name, NAMES)
-    return _class(NAMES[name])
+    if name not in NAMES and not paths.is_path(name):
+        dotted = "; an import path has a colon, as in package.module:make_task" if "." in name else ""
+        raise UserError(f"{unknown_name('task', name, NAMES)}{dotted}")
+    return paths.find(NAMES.get(name, name))
+
+
+def name_of(task: Task) -> str:
+    """What a task that was given as an object is called: its own name, else its short name or import path."""
+    kind = task.spec().kind
+    short = next((name for name, path in NAMES.items() if path == kind), kind)
+    own = getattr(task, "name", None)
+    return own if isinstance(own, str) and own not in NAMES else short
 
 
 def build(spec: TaskSpec) -> Task:
     """The task that a spec describes, with its data checked against the spec's fingerprint.
 
+    An object that was given (`give`) is found again; any other task is made anew.
+
     Raises:
         UserError: no such task, another revision, or other data than the spec was made with.
     """
-    task = _construct(spec.kind, dict(spec.settings))
+    known = given.find(spec)
+    if known is not None:
+        return known
+    task = paths.construct(spec.kind, spec.settings)
     if task.revision != spec.revision:
         raise UserError(f"task {spec.kind} revision must be {task.revision} for this version, got {spec.revision}")
     if task.fingerprint != spec.fingerprint:
-        raise UserError(
-            f"task {spec.kind}: the data differ from those of the spec: fingerprint {task.fingerprint[:12]} here, "
-            f"{spec.fingerprint[:12]} there"
-        )
+        raise UserError(f"task {spec.kind}: {identity.changed(task.spec(), spec)}")
     return task
-
-
-def _class(path: str) -> type[Task]:
-    module, _, name = path.partition(":")
-    try:
-        kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(f"task must be an import path 'module:Class', got {path!r}: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, Task)):
-        raise UserError(f"task must name a subclass of raychains.tasks.Task, got {path!r}")
-    return kind
-
-
-def _construct(path: str, settings: dict[str, object]) -> Task:
-    kind: Any = _class(path)
-    try:
-        return kind(**settings)
-    except TypeError as error:
-        raise UserError(f"task {path}: {error}") from None

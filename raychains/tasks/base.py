@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -37,6 +38,16 @@ class Task(ABC):
     """N; 1 for a density given in closed form."""
     fingerprint: str
     """Identifies the data: a hash of them and of the split."""
+    predicts: str = "classes"
+    """What a network's samples average to: probabilities of ``classes``; the mean and variance of a ``gaussian``
+    regression, whose task has σ as ``noise`` (None where samples hold ``log_noise``); or ``outputs`` of no known meaning."""
+    origin: tuple[str, Mapping[str, Any]] | None = None
+    """Import path and JSON arguments of the function that made the task, where that is how it is rebuilt."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Values of options that a person leaves out, by their names in `raychains.options.Run` (``{"epochs": 40, "lr": .05,
+    "batch_size": 128, "sampler": "csghmc"}``). Read where `raychains.methods.defaults` has no entry for the task."""
+    memory_format: torch.memory_format = torch.contiguous_format
+    """How a model of 4-dimensional weights lies in memory; ``torch.channels_last`` is faster for some convolutions."""
 
     def settings(self) -> dict[str, Any]:
         """The JSON arguments that rebuild this task."""
@@ -44,12 +55,8 @@ class Task(ABC):
 
     def spec(self) -> TaskSpec:
         """This task as plain data."""
-        return TaskSpec(
-            kind=f"{type(self).__module__}:{type(self).__qualname__}",
-            revision=self.revision,
-            settings=self.settings(),
-            fingerprint=self.fingerprint,
-        )
+        path, settings = self.origin or (f"{type(self).__module__}:{type(self).__qualname__}", self.settings())
+        return TaskSpec(kind=path, revision=self.revision, settings=settings, fingerprint=self.fingerprint)
 
     @abstractmethod
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
@@ -59,13 +66,28 @@ class Task(ABC):
     def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
         """One epoch's batches as a random-access sequence, a function of ``seed`` alone."""
 
-    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        """The mean minibatch loss, a scalar with its graph: what a task defines instead of `backward`.
+
+        Args:
+            model: the network.
+            batch: an element of `epoch`.
+            generator: the stream for randomness in the data, as for `backward`.
+
+        Raises:
+            UserError: the task defines neither this nor `backward`.
+        """
+        raise UserError(f"task {type(self).__name__} must define loss() or backward()")
+
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
         """Fill every parameter's ``.grad`` with the gradient of the mean minibatch loss; return the loss, detached.
 
         ``generator`` is the stream for randomness in the data (augmentation, artificial gradient noise). Densities
-        return None: their potential is nobody's loss.
+        return None: their potential is nobody's loss. By default the gradient of `loss`.
         """
+        loss = self.loss(model, batch, generator)
+        loss.backward()
+        return loss.detach()
 
     def divide(self, batch: Any, parts: int) -> Sequence[Any]:
         """At most ``parts`` sub-batches of one batch, of nearly equal length, for methods that take gradients of each.
@@ -84,13 +106,57 @@ class Task(ABC):
         """
         raise UserError(f"batchnorm must be keep or refuse for task {type(self).__name__}, which defines no inputs()")
 
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """What the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default themselves.
+
+        A function of each input alone and free of randomness; training, evaluation and exported ensembles share it.
+        """
+        return inputs
+
+    def preparation(self) -> dict[str, Any] | None:
+        """`prepare` as JSON, for ensembles that are used without the task; None where it changes nothing.
+
+        ``{"kind": "normalise", "mean": [per channel], "std": [per channel]}`` is (x/255 − mean)/std in float32.
+        """
+        return None
+
+    def named_network(self) -> dict[str, Any] | None:
+        """How `build_model` makes its network, as JSON, so that an exported ensemble is rebuilt without the task's data.
+
+        ``{"name": …, "settings": {…}}`` names a network of `raychains.models`; ``{"path": "module:callable", "settings":
+        {…}}`` any other, which is imported only for people who trust the file. None: whoever loads it brings the network.
+        """
+        return None
+
     @abstractmethod
     def to(self, device: torch.device) -> None:
         """Move the data that `backward` reads to the chain's device."""
 
     @abstractmethod
     def splits(self) -> Mapping[str, Evaluation]:
-        """What draws can be evaluated on, by name; densities have the one split ``target``."""
+        """What draws can be evaluated on, by name; densities have the one split ``target``.
+
+        Names are known without their data: a mapping that reads a split when it is asked for is welcome.
+        """
+
+    @staticmethod
+    def from_module(
+        model_fn: Callable[[], nn.Module],
+        train_set: Any,
+        test_set: Any,
+        loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
+        **settings: Any,
+    ) -> Task:
+        """The posterior of any network on any data: see `raychains.tasks.module.FromModule` for the settings.
+
+        Example: ``rc.Task.from_module(lambda: Net(4, 3), (x, y), (x_test, y_test), name="flowers")``
+
+        Raises:
+            UserError: a model or data that do not fit one another, or a setting out of range.
+        """
+        from raychains.tasks.module import FromModule
+
+        return FromModule(model_fn, train_set, test_set, loss, **settings)
 
 
 def check_decay(task: Task, decay: float) -> None:

@@ -20,6 +20,7 @@ from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.models import MLP
 from raychains.tasks.base import Task, seeded
+from raychains.tasks.splits import divide, is_int, sizes
 
 CLASSES = 10
 MOST_WEIGHTS, MOST_LAYERS = 20_000_000, 100
@@ -30,32 +31,54 @@ class Digits(Task):
 
     Args:
         train: number of training images; the remaining ones of 1,797 are the ``test`` split.
-        split_seed: seed of the random split.
+        split_seed: seed of the random split, and of the choice of what is held out.
         hidden: widths of the MLP's hidden layers.
+        val_split: share (below 1) or number of the training images that is held out as the split ``val``, each class's
+            share kept.
     """
 
-    def __init__(self, train: int = 500, split_seed: int = 0, hidden: Sequence[int] = (100, 100)) -> None:
+    def __init__(
+        self, train: int = 500, split_seed: int = 0, hidden: Sequence[int] = (100, 100), val_split: float = 0.0
+    ) -> None:
         images, labels = load_digits()
-        require(_is_int(train, 1) and train < len(labels), "train", train, f"be an integer in [1, {len(labels) - 1}]")
-        require(_is_int(split_seed, 0), "split_seed", split_seed, "be an integer of at least 0")
-        ok = isinstance(hidden, list | tuple) and all(_is_int(width, 1) for width in hidden)
+        require(
+            is_int(train) and train >= 1 and train < len(labels),
+            "train",
+            train,
+            f"be an integer in [1, {len(labels) - 1}]",
+        )
+        require(is_int(split_seed) and split_seed >= 0, "split_seed", split_seed, "be an integer of at least 0")
+        ok = isinstance(hidden, list | tuple) and all(is_int(width) and width >= 1 for width in hidden)
         require(ok, "hidden", hidden, "be a list of integers of at least 1: the widths of the hidden layers")
         weights = sum(a * b for a, b in itertools.pairwise((images.shape[1], *hidden, CLASSES)))
         allowed = f"give at most {MOST_WEIGHTS} weights"
         require(len(hidden) <= MOST_LAYERS and weights <= MOST_WEIGHTS, "hidden", hidden, allowed)
-        self.num_data, self.split_seed, self.hidden = train, split_seed, tuple(hidden)
+        wanted = sizes(train, None, val_split)
+        self.train, self.val_split, self.num_data = train, wanted.val, wanted.train
+        self.split_seed, self.hidden = split_seed, tuple(hidden)
         order = np.random.default_rng(split_seed).permutation(len(labels))
         images, labels = images[order], labels[order]
-        self.fingerprint = hashlib.sha256(images.tobytes() + labels.tobytes() + str(train).encode()).hexdigest()
+        parts = divide(images[:train], labels[:train], wanted, split_seed)
+        self._learned: Any = parts.train if wanted.val else slice(0, train)
+        self._held_out = parts.val
+        self.fingerprint = hashlib.sha256(images.tobytes() + labels.tobytes() + self._split_name().encode()).hexdigest()
         self._images, self._labels = torch.from_numpy(images), torch.from_numpy(labels)
-        self._x, self._y = self._images[:train], self._labels[:train]
+        self._x, self._y = self._images[self._learned], self._labels[self._learned]
+
+    def _split_name(self) -> str:
+        return f"{self.train}/{self.val_split}" if self.val_split else str(self.train)
 
     def settings(self) -> dict[str, Any]:
-        return {"train": self.num_data, "split_seed": self.split_seed, "hidden": list(self.hidden)}
+        settings = {"train": self.train, "split_seed": self.split_seed, "hidden": list(self.hidden)}
+        return settings | ({"val_split": self.val_split} if self.val_split else {})
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
             return MLP(self._images.shape[1], self.hidden, CLASSES)
+
+    def named_network(self) -> dict[str, Any]:
+        sizes = {"inputs": self._images.shape[1], "hidden": list(self.hidden), "outputs": CLASSES}
+        return {"name": "mlp", "settings": sizes}
 
     def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
         return EpochOrder(self.num_data, batch_size, seed)
@@ -73,9 +96,10 @@ class Digits(Task):
         self._x, self._y = self._x.to(device), self._y.to(device)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        return {"test": self._split(slice(self.num_data, None)), "train": self._split(slice(0, self.num_data))}
+        splits = {"test": self._split(slice(self.train, None)), "train": self._split(self._learned)}
+        return splits | ({"val": self._split(self._held_out)} if self.val_split else {})
 
-    def _split(self, part: slice) -> Evaluation:
+    def _split(self, part: Any) -> Evaluation:
         return Classification(
             model=self._evaluated_model, inputs=self._images[part], labels=self._labels[part].numpy(), classes=CLASSES
         )
@@ -83,7 +107,3 @@ class Digits(Task):
     @cached_property
     def _evaluated_model(self) -> nn.Module:
         return self.build_model(seed=0, lanes=1)
-
-
-def _is_int(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -47,6 +47,22 @@ def test_split_is_disjoint_and_complete() -> None:
     assert sorted(train + test) == sorted(everything)
 
 
+def test_a_held_out_share_comes_from_the_training_images_and_leaves_the_test_images_alone() -> None:
+    whole, task = Digits(train=500), Digits(train=500, val_split=0.2)
+    splits = task.splits()
+    train, val = rows(splits["train"]), rows(splits["val"])
+    assert (task.num_data, len(train), len(val)) == (400, 400, 100) and "val" not in whole.splits()
+    assert not set(train) & set(val) and sorted(train + val) == sorted(rows(whole.splits()["train"]))
+    assert rows(splits["test"]) == rows(whole.splits()["test"])
+    assert torch.equal(task._x, splits["train"].inputs)  # type: ignore[attr-defined]
+    shares = np.bincount(whole._y.numpy()) / 5 - np.bincount(splits["val"]._labels)  # type: ignore[attr-defined]
+    assert np.abs(shares).max() < 1
+    again = tasks.build(TaskSpec.from_json(json.loads(json.dumps(task.spec().to_json()))))
+    assert again.settings()["val_split"] == 100 and again.num_data == 400
+    assert len({task.fingerprint, whole.fingerprint, Digits(train=500, val_split=99).fingerprint}) == 3
+    assert "val_split" not in whole.settings()
+
+
 def test_training_reads_the_training_split_alone() -> None:
     task = Digits(train=50)
     train = task.splits()["train"]

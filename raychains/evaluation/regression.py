@@ -1,0 +1,142 @@
+"""Posterior predictive of a regression with Gaussian noise: a mixture of Gaussians, its RMSE, its NLL, its coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+
+SHARD = 1000
+"""Examples per shard at most."""
+LOG_NOISE = "log_noise"
+"""Name of the parameter that holds log σ where the noise is learned."""
+INTERVAL = 0.9
+"""Probability of the central predictive interval whose coverage is measured."""
+
+
+class Inputs(Protocol):
+    """Inputs [examples, …] by range: a tensor, or what reads them when they are asked for."""
+
+    def __getitem__(self, at: slice, /) -> Tensor: ...
+
+
+class Regression(Evaluation):
+    """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
+
+    The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I). Its mean is the average of the
+    μ_s, its variance the average of σ_s² plus the variance of the μ_s.
+
+    The block of a sample is [examples, outputs + 1]: the means, and σ in the last column.
+
+    Args:
+        model: network from inputs [n, …] to means [n], [n, 1] or [n, outputs]; overwritten by each sample.
+        inputs: [examples, …].
+        targets: [examples] or [examples, outputs].
+        noise: σ; None where samples hold log σ as their parameter ``log_noise``.
+        fingerprint: identifies inputs and targets.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(name="rmse", label="RMSE", better="lower", digits=4),
+        Metric(name="nll", label="NLL (nats)", better="lower", digits=4),
+        Metric(name="coverage_error", label="Error of the 90 % interval's coverage (%)", better="lower", scale=100, digits=2),
+    )  # fmt: skip
+
+    def __init__(
+        self, *, model: nn.Module, inputs: Inputs, targets: Array, noise: float | None, fingerprint: str
+    ) -> None:
+        self._model, self.inputs, self._noise, self._fingerprint = model.eval(), inputs, noise, fingerprint
+        self.targets = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
+        self._device = torch.device("cpu")
+
+    @property
+    def fingerprint(self) -> str:
+        return f"regression/{self._fingerprint}"
+
+    def to(self, device: torch.device) -> None:
+        self._model, self._device = self._model.to(device), device
+
+    @property
+    def shards(self) -> int:
+        return -(-len(self.targets) // SHARD)
+
+    def _range(self, shard: int) -> slice:
+        return slice(shard * SHARD, (shard + 1) * SHARD)
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        """Means and σ, [examples of the shard, outputs + 1], float64."""
+        return gaussians(self._model, tensors, self.inputs[self._range(shard)].to(self._device), self._noise)
+
+    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+        return reduce_regression(blocks, self.targets[self._range(shard)])
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        rows = gather(parts)
+        inside = np.abs(rows["pit"] - 0.5) <= INTERVAL / 2
+        return [
+            {
+                "rmse": math.sqrt(float(np.mean(rows["squared_error"]))),
+                "nll": -float(np.mean(rows["log_p"])),
+                "coverage_error": abs(float(np.mean(inside)) - INTERVAL),
+            }
+        ]
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        sums, n = add_curves(parts), len(self.targets)
+        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
+
+
+@torch.no_grad()
+def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
+    """What the network gives for inputs [n, …] under one sample, in float32 at least."""
+    model.load_state_dict(dict(tensors))
+    parameter = next(model.parameters())
+    out = model(inputs.to(parameter.dtype)) if inputs.is_floating_point() else model(inputs)
+    return out.to(torch.promote_types(out.dtype, torch.float32))
+
+
+def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, noise: float | None) -> Array:
+    """Means [n, outputs] and, in a last column, σ of one sample: ``noise``, or exp of its ``log_noise``; float64."""
+    mean = outputs(model, tensors, inputs).reshape(len(inputs), -1).double().cpu().numpy()
+    sigma = noise if noise is not None else math.exp(float(tensors[LOG_NOISE]))
+    return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
+
+
+def moments(blocks: Sequence[Array]) -> tuple[Array, Array]:
+    """Mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians."""
+    stacked = np.stack(blocks)
+    means, sigmas = stacked[..., :-1], stacked[..., -1:]
+    return means.mean(0), np.sqrt((sigmas**2).mean(0) + means.var(0))
+
+
+def reduce_regression(blocks: Sequence[Array], targets: Array) -> Reduced:
+    """Rows of the mixture, and prefix sums of squared error and NLL over the samples.
+
+    Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which is
+    uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` (mean over
+    outputs) and ``log_p`` = log p(y | x) in nats over all outputs.
+    """
+    mean, std = moments(blocks)
+    stacked = np.stack(blocks)
+    means, sigmas = stacked[..., :-1], stacked[..., -1]
+    z = (targets - means) / sigmas[..., None]
+    k = targets.shape[1]
+    log_p = -0.5 * (z**2).sum(-1) - k * (np.log(sigmas) + 0.5 * math.log(2 * math.pi))
+    counts = np.arange(1, len(blocks) + 1)[:, None]
+    running = np.logaddexp.accumulate(log_p, axis=0) - np.log(counts)
+    averages = np.cumsum(means, axis=0) / counts[..., None]
+    cdf = torch.special.ndtr(torch.from_numpy(z)).numpy()
+    each = {"target": targets, "mean": mean, "std": std, "pit": cdf.mean(0)}
+    rows = {
+        **{name: values[:, 0] if k == 1 else values for name, values in each.items()},
+        "squared_error": ((targets - mean) ** 2).mean(1),
+        "log_p": running[-1],
+    }
+    squared = ((targets - averages) ** 2).mean(2).sum(1)
+    return Reduced(rows=rows, curves={"rmse": squared, "nll": -running.sum(1)})

@@ -1,0 +1,221 @@
+"""How a network's outputs and a target make a likelihood: classes, Gaussian noise, or a loss that somebody gives."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from raychains.errors import UserError, require
+from raychains.evaluation.base import Evaluation
+from raychains.evaluation.classification import Classification
+from raychains.evaluation.pointwise import Pointwise
+from raychains.evaluation.regression import LOG_NOISE, Regression
+from raychains.schedules.base import is_number
+from raychains.tasks.own_data import OwnSet
+
+LEARNED = "learned"
+
+
+class Likelihood(ABC):
+    """p(y | x, θ) of a network's output f_θ(x)."""
+
+    name: str
+    """What of it decides samples, as text: part of a task's identity."""
+    predicts: str
+    """As `Task.predicts`."""
+    noise: float | None = None
+    """σ of Gaussian noise that is known."""
+
+    def extend(self, model: nn.Module) -> nn.Module:
+        """The model with the parameters that the likelihood itself has."""
+        return model
+
+    @abstractmethod
+    def check(self, given: Tensor, targets: Tensor) -> None:
+        """Refuse outputs that do not fit the targets, of the same few examples."""
+
+    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:  # noqa: B027  most have nothing to add
+        """Refuse targets [n, …] of a whole set that do not fit outputs like ``given``."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
+        """Mean negative log-likelihood of a batch."""
+
+    @abstractmethod
+    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+        """A split, evaluated."""
+
+
+class Classes(Likelihood):
+    """log p(y | x, θ) = log softmax(f)_y of logits f [n, classes] and labels [n]."""
+
+    name, predicts = "cross_entropy", "classes"
+
+    def check(self, given: Tensor, targets: Tensor) -> None:
+        ok = given.ndim == 2 and targets.ndim == 1 and given.shape[1] >= 2
+        if not ok or targets.is_floating_point() or targets.is_complex():
+            raise UserError(
+                "loss cross_entropy needs logits [n, classes] and integer labels [n], got outputs "
+                f"{list(given.shape)} and {_kind(targets)} targets {list(targets.shape)} for {len(targets)} examples"
+            )
+
+    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:
+        least, most = int(targets.min()), int(targets.max())
+        if least < 0 or most >= given.shape[1]:
+            wrong = least if least < 0 else most
+            raise UserError(
+                f"{name} must have labels in [0, {given.shape[1] - 1}], since the model has {given.shape[1]} outputs, got {wrong}"
+            )
+
+    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(given, targets.long())
+
+    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+        return _Labelled(data, model=model, labels=data.targets.long().numpy(), classes=classes)
+
+
+class _Labelled(Classification):
+    """A split whose inputs are read when they are needed and whose fingerprint is known."""
+
+    def __init__(self, data: OwnSet, **others: Any) -> None:
+        super().__init__(inputs=data, **others)
+        self._known = data.fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        return f"own/{self._known}"
+
+
+class GaussianNoise(Likelihood):
+    """y | x, θ ~ N(f_θ(x), σ²I) of outputs and targets [n] or [n, k].
+
+    Mean NLL of a batch, in nats: (1/n) Σ_i ‖y_i − f_i‖²/(2σ²) + k·log σ + (k/2)·log 2π.
+
+    Args:
+        noise: σ, a positive number; or ``"learned"``: log σ is one more parameter of the model, ``log_noise`` of shape
+            [1]. It starts at 0 (σ = 1) and has the prior of all others: with weight decay λ, log σ ~ N(0, 1/(Nλ)).
+            Standardise the targets, so that σ = 1 is where to start.
+    """
+
+    predicts = "gaussian"
+
+    def __init__(self, noise: float | str) -> None:
+        ok = noise == LEARNED if isinstance(noise, str) else is_number(noise) and noise > 0
+        require(ok, "noise", noise, "be a finite number above 0, σ, or 'learned'")
+        self.noise = None if isinstance(noise, str) else float(noise)
+        self.name = f"gaussian, noise {noise if isinstance(noise, str) else float(noise)!r}"
+
+    def extend(self, model: nn.Module) -> nn.Module:
+        if self.noise is None:
+            if hasattr(model, LOG_NOISE):
+                raise UserError(
+                    f"model_fn must leave the name {LOG_NOISE!r} free, which is that of the learned noise's log σ"
+                )
+            model.register_parameter(LOG_NOISE, nn.Parameter(torch.zeros(1)))
+        return model
+
+    def check(self, given: Tensor, targets: Tensor) -> None:
+        if not given.is_floating_point() or targets.is_complex() or _width(given) != _width(targets):
+            raise UserError(
+                "loss gaussian needs outputs and targets [n] or [n, k], got outputs "
+                f"{list(given.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
+            )
+
+    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:
+        if not bool(torch.isfinite(targets).all()):
+            raise UserError(f"{name} must have finite targets, got one that is not")
+
+    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
+        given = given.reshape(len(given), -1).to(torch.promote_types(given.dtype, torch.float32))
+        squares = (targets.reshape(len(targets), -1).to(given.dtype) - given).square().sum(1).mean()
+        k, constant = given.shape[1], 0.5 * given.shape[1] * math.log(2 * math.pi)
+        if self.noise is not None:
+            return squares / (2 * self.noise**2) + (k * math.log(self.noise) + constant)
+        log_sigma = model.get_parameter(LOG_NOISE)[0]
+        return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
+
+    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+        targets = data.targets.double().numpy()
+        return Regression(
+            model=model, inputs=data, targets=targets, noise=self.noise, fingerprint=f"{data.fingerprint}/{self.name}"
+        )
+
+
+class Given(Likelihood):
+    """−log p(y | x, θ) = loss(f_θ(x), y), of which only the mean over a batch can be asked.
+
+    Args:
+        function: (outputs [n, …], targets [n, …]) to the mean over the n examples, each of which counts by itself: the
+            loss of a batch must be the mean of those of its examples, as posterior and predictive take it for.
+    """
+
+    predicts = "outputs"
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.function = function
+        self.name = f"callable {getattr(function, '__qualname__', type(function).__name__)}"
+
+    def check(self, given: Tensor, targets: Tensor) -> None:
+        try:
+            whole = self.function(given, targets)
+            each = [self.function(given[i : i + 1], targets[i : i + 1]) for i in range(len(given))]
+        except Exception as error:
+            raise UserError(f"loss failed on the first training examples: {_said(error)}") from None
+        for value in (whole, *each):
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise UserError("loss must return a tensor of one number, the mean over the batch's examples")
+        mean = torch.stack([e.reshape(()) for e in each]).mean()
+        if not torch.allclose(whole.reshape(()).double(), mean.double(), rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise UserError(
+                f"loss must be the mean over a batch's examples, got {float(whole):.6g} for {len(each)} examples whose own "
+                f"losses average {float(mean):.6g}"
+            )
+
+    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
+        return self.function(given, targets).reshape(())
+
+    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+        return Pointwise(
+            model=model,
+            inputs=data,
+            targets=data.targets,
+            loss=self.function,
+            fingerprint=f"{data.fingerprint}/{self.name}",
+        )
+
+
+def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
+    """The likelihood of a loss's name, or of a function.
+
+    Raises:
+        UserError: another name, or a noise where none is.
+    """
+    if loss == "gaussian":
+        return GaussianNoise(1.0 if noise is None else noise)
+    require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
+    if callable(loss):
+        return Given(loss)
+    require(
+        loss == "cross_entropy", "loss", loss, "be 'cross_entropy', 'gaussian' or a function of outputs and targets"
+    )
+    return Classes()
+
+
+def _width(t: Tensor) -> int | None:
+    """Outputs per example of [n], [n, 1] or [n, k]; None of other shapes."""
+    return 1 if t.ndim == 1 else t.shape[1] if t.ndim == 2 else None
+
+
+def _kind(t: Tensor) -> str:
+    return str(t.dtype).removeprefix("torch.")
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"

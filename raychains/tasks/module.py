@@ -1,0 +1,207 @@
+"""Anybody's network and data as a task: `Task.from_module`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raychains import tasks
+from raychains.data.order import EpochOrder
+from raychains.errors import UserError, require
+from raychains.evaluation.base import Evaluation
+from raychains.sample import tensors_sha256
+from raychains.tasks import identity
+from raychains.tasks.base import Task, seeded
+from raychains.tasks.likelihoods import Likelihood, likelihood
+from raychains.tasks.own_data import OwnSet
+from raychains.tasks.splits import LazySplits
+
+LOOKED_AT = 4
+"""Training examples on which a model is tried before anything starts."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,59}")
+
+
+class FromModule(Task):
+    """The posterior of a network's parameters given a data set: ``rc.Task.from_module(model_fn, train_set, test_set)``.
+
+    The posterior is ∝ exp(−N·loss(θ)) · prior(θ) with the mean loss over the N training examples; the prior is the
+    sampler's weight decay λ, N(0, 1/(Nλ)) on every parameter.
+
+    The object travels to workers and evaluators by Ray's own pickling, lambdas and classes of a script included, and
+    never into the store: a run's plan holds its name, its version and hashes of the data, of the model's layout and of
+    the parameters that ``model_fn`` draws at a fixed seed. Continuing a run needs the same object. A function that makes
+    the task, named by import path, needs none: every process calls it.
+
+    Args:
+        model_fn: builds a new network; random numbers must come from torch's global generator, which is seeded around
+            it: chains start at different seeds.
+        train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
+            such pairs whose examples are functions of their index.
+        test_set: the same for the split ``test``.
+        loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
+            [n] or [n, k]), or a function of (outputs, targets) that returns the mean over the batch of −log p(y | x, θ).
+            Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
+            code is not part of the identity: give another ``version`` with another one.
+        noise: σ of the Gaussian likelihood, or ``"learned"``; default 1. With it the mean loss is
+            (1/n) Σ_i ‖y_i − f(x_i)‖²/(2σ²) + k·log σ + (k/2)·log 2π. Learned, log σ is one more parameter of the model,
+            ``log_noise`` of shape [1], which starts at 0 (σ = 1) with the prior of all others: standardise the targets.
+        name: what the run is called, 1 to 60 letters, digits, spaces, dots or dashes.
+        version: part of the identity, for what hashes do not see: the forward pass and a loss's code.
+        resident: whether the training set is read into memory; None decides by size: at most a quarter of the machine's
+            memory. A streamed set gives the same batches, read ahead of the chain. The test set is read as it is asked for.
+        defaults: values of options that are left out of a run, as in ``{"epochs": 40, "lr": 0.05}``.
+
+    A dataset with a text attribute ``fingerprint`` is identified by that and not read for a hash.
+
+    Raises:
+        UserError: a model or data that do not fit one another, or a setting out of range.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[[], nn.Module],
+        train_set: Any,
+        test_set: Any,
+        loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
+        *,
+        noise: float | str | None = None,
+        name: str = "own",
+        version: str | int = "1",
+        resident: bool | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
+        require(
+            ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit"
+        )
+        require(name not in tasks.NAMES, "name", name, "not be that of a built-in task")
+        ok = isinstance(version, str | int) and not isinstance(version, bool)
+        require(ok, "version", version, "be a text or an integer")
+        ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
+        given = type(model_fn).__name__
+        require(ok, "model_fn", given, "be a function that builds a new model at each call, as in lambda: Net(4, 3)")
+        self.name, self.version, self._model_fn = name, str(version), model_fn
+        self._likelihood: Likelihood = likelihood(loss, noise)
+        self.predicts, self.noise = self._likelihood.predicts, self._likelihood.noise
+        self._train = OwnSet(train_set, "train_set", resident)
+        self._test = OwnSet(test_set, "test_set", resident)
+        self.num_data = len(self._train)
+        self.defaults = {} if defaults is None else dict(defaults)
+        model = self._checked_model()
+        self._classes = self._try(model)
+        self.fingerprint = identity.fingerprint(
+            {
+                "version": self.version,
+                "likelihood": self._likelihood.name,
+                "train": self._train.fingerprint,
+                "test": self._test.fingerprint,
+                **identity.model_parts(model),
+            }
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What people should see of it; nobody can rebuild it from this."""
+        return {"name": self.name, "version": self.version, "loss": self._likelihood.name}
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """How outputs and targets make a likelihood."""
+        return self._likelihood
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the training set is read batch by batch."""
+        return self._train.streamed
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        with seeded(seed):
+            return self._likelihood.extend(_module(self._model_fn()))
+
+    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
+        order = EpochOrder(self.num_data, batch_size, seed)
+        self._train.source.follow(order)
+        return order
+
+    def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        inputs, targets = self._train.source.batch(batch)
+        given = model(_as(inputs, model))
+        return self._likelihood.loss(model, given, targets)
+
+    def inputs(self, batch: Any) -> Tensor:
+        return self._train.source.batch(batch)[0]
+
+    def to(self, device: torch.device) -> None:
+        self._train.source.to(device)
+
+    def splits(self) -> Mapping[str, Evaluation]:
+        return LazySplits({"test": partial(self._split, self._test), "train": partial(self._split, self._train)})
+
+    def _split(self, data: OwnSet) -> Evaluation:
+        return self._likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
+
+    def _checked_model(self) -> nn.Module:
+        """The model of seed 0, after a second look whether a seed determines it."""
+        models = []
+        for _ in range(2):
+            try:
+                models.append(self.build_model(seed=0, lanes=1))
+            except UserError:
+                raise
+            except Exception as error:
+                raise UserError(f"model_fn raised {_said(error)}") from None
+        first, second = models
+        if first is second or {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
+            raise UserError("model_fn must build a new model at each call, got the same parameters twice")
+        if not any(p.requires_grad for p in first.parameters()):
+            raise UserError("model_fn must build a model with parameters that require gradients, got none")
+        states = [m.state_dict() for m in models]
+        for name, value in states[0].items():
+            if name not in states[1] or tensors_sha256({"": value}) != tensors_sha256({"": states[1][name]}):
+                raise UserError(
+                    f"model_fn must draw its initial parameters from torch's global generator alone, got two values of {name!r} "
+                    "at one seed"
+                )
+        return first
+
+    def _try(self, model: nn.Module) -> int:
+        """Run the model on the first examples of both sets; the number of its outputs."""
+        outputs = 0
+        for data, name in ((self._train, "train_set"), (self._test, "test_set")):
+            inputs, targets = data.first(LOOKED_AT)
+            try:
+                with torch.no_grad(), seeded(0):
+                    given = model.eval()(_as(inputs, model))
+            except Exception as error:
+                raise UserError(f"model_fn: the model fails on the first inputs of {name}: {_said(error)}") from None
+            if not isinstance(given, Tensor) or given.ndim < 1 or len(given) != len(inputs):
+                shape = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
+                raise UserError(
+                    f"model_fn: the model must give a tensor [n, …] for inputs [n, …], got {shape} for {len(inputs)}"
+                )
+            self._likelihood.check(given, targets)
+            if data.read:
+                self._likelihood.check_all(given, data.targets, name)
+            outputs = given.shape[-1] if given.ndim > 1 else 1
+        model.train()
+        return outputs
+
+
+def _as(inputs: Tensor, model: nn.Module) -> Tensor:
+    """Floating inputs in the parameters' dtype; others, such as token ids and uint8 images, as they are."""
+    return inputs.to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs
+
+
+def _module(made: Any) -> nn.Module:
+    if not isinstance(made, nn.Module):
+        raise UserError(f"model_fn must build a torch.nn.Module, got a {type(made).__name__}")
+    return made
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"

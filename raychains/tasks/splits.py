@@ -1,0 +1,160 @@
+"""Splits of a labelled set: stratified and seeded by what the examples are, and a mapping that reads a split when asked."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raychains.errors import UserError, require
+from raychains.evaluation.base import Array, Evaluation
+from raychains.schedules.base import is_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Which examples are trained on and which are held out: positions in the set, ascending."""
+
+    train: Array
+    val: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many training examples are used, and how many of them are held out as the split ``val``."""
+
+    used: int
+    val: int
+
+    @property
+    def train(self) -> int:
+        """N: what is left to learn from."""
+        return self.used - self.val
+
+
+def sizes(available: int, train_subset: int | None, val_split: float) -> Sizes:
+    """The sizes that a person asks for, checked.
+
+    Args:
+        available: training examples of the set.
+        train_subset: how many of them are used; None is all.
+        val_split: below 1 the share of those that is held out, rounded to the nearest number of examples; from 1 on
+            the number itself.
+
+    Raises:
+        UserError: a setting out of range, or one that leaves nothing to learn from or nothing to hold out.
+    """
+    ok = train_subset is None or (is_int(train_subset) and 1 <= train_subset <= available)
+    require(ok, "train_subset", train_subset, f"be an integer in [1, {available}], the number of training examples")
+    used = available if train_subset is None else train_subset
+    ok = is_number(val_split) and val_split >= 0 and (val_split < 1 or val_split == int(val_split))
+    require(ok, "val_split", val_split, "be a share in [0, 1) or a whole number of examples")
+    held = int(val_split) if val_split >= 1 else round(val_split * used)
+    fits = val_split == 0 or 1 <= held < used
+    require(fits, "val_split", val_split, f"hold out at least one of the {used} training examples and leave one")
+    return Sizes(used=used, val=held)
+
+
+def divide(examples: Array, labels: Array, wanted: Sizes, seed: int) -> Parts:
+    """The training and held-out parts: disjoint, together as large as asked, each class within one of its share.
+
+    What is chosen depends on the examples and the seed, not on the order in which they lie in a file. The used part
+    grows with `Sizes.used`: a smaller one is part of a larger one.
+
+    Args:
+        examples: [n, …], anything with bytes.
+        labels: [n], integers.
+        wanted: see `sizes`.
+        seed: of the choice.
+    """
+    chosen = np.arange(len(labels))
+    if wanted.used < len(labels):
+        chosen = stratified(examples, labels, f"subset/{seed}")[: wanted.used]
+    if not wanted.val:
+        return Parts(train=np.sort(chosen), val=chosen[:0])
+    order = chosen[stratified(examples[chosen], labels[chosen], f"val/{seed}")]
+    return Parts(train=np.sort(order[wanted.val :]), val=np.sort(order[: wanted.val]))
+
+
+def stratified(examples: Array, labels: Array, seed: str) -> Array:
+    """A permutation of ``range(n)``: the first k, for every k, hold each class to within one of k times its share.
+
+    Within a class examples come in the order of a hash of seed, label and bytes. The classes take turns as unit tasks
+    do under Pfair scheduling: the j-th example of a class of m may come at places from ⌊(j−1)·n/m⌋ on and must come
+    before ⌈j·n/m⌉; the earliest deadline goes first, which always succeeds (Baruah et al. 1996).
+    """
+    n = len(labels)
+    prefix = f"raychains/{seed}/".encode()
+    rows = np.ascontiguousarray(examples).reshape(n, -1)
+    keys = [
+        hashlib.sha256(prefix + str(int(c)).encode() + r.tobytes()).digest() for r, c in zip(rows, labels, strict=True)
+    ]
+    members = {int(c): sorted(np.flatnonzero(labels == c).tolist(), key=keys.__getitem__) for c in np.unique(labels)}
+    waiting: list[tuple[int, int, int]] = [(0, c, 0) for c in members]
+    ready: list[tuple[int, int, int]] = []
+    heapq.heapify(waiting)
+    order = np.empty(n, dtype=np.int64)
+    for place in range(n):
+        while waiting and waiting[0][0] <= place:
+            _, c, j = heapq.heappop(waiting)
+            heapq.heappush(ready, (-(-(j + 1) * n // len(members[c])), c, j))
+        _, c, j = heapq.heappop(ready)
+        order[place] = members[c][j]
+        if j + 1 < len(members[c]):
+            heapq.heappush(waiting, ((j + 1) * n // len(members[c]), c, j + 1))
+    return order
+
+
+class LazySplits(Mapping[str, Evaluation]):
+    """Splits by name, each made when it is first asked for: names are known, and `in` answers, without any data.
+
+    Args:
+        makers: what makes each split, by its name, in the order in which they are told to people.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Evaluation]]) -> None:
+        self._makers = dict(makers)
+        self._made: dict[str, Evaluation] = {}
+
+    def __getitem__(self, name: str) -> Evaluation:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of splits for people: families of many, such as corruptions, by their pattern."""
+    shown = ["corrupted:KIND:SEVERITY" if name.startswith("corrupted:") else name for name in names]
+    return ", ".join(dict.fromkeys(shown))
+
+
+def check_split(splits: Mapping[str, Any], name: str) -> None:
+    """Refuse a split that a task does not have.
+
+    Raises:
+        UserError: none of that name; the line tells the others.
+    """
+    if name not in splits:
+        kinds = sorted({n.split(":")[1] for n in splits if n.startswith("corrupted:")})
+        which = (
+            f"; KIND is one of {', '.join(kinds)}, SEVERITY 1 to 5" if kinds and name.startswith("corrupted") else ""
+        )
+        raise UserError(f"split must be one of {listed(splits)}, got {name!r}{which}")
+
+
+def is_int(value: object) -> bool:
+    """Whether a value is an integer and no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool)

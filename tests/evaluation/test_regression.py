@@ -1,0 +1,148 @@
+"""The mixture of Gaussians of a regression, and the averaged likelihoods of a given loss, against scipy's densities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch import nn
+
+from raychains.evaluation.base import Reduced
+from raychains.evaluation.pointwise import Pointwise
+from raychains.evaluation.regression import SHARD, Regression, gaussians, moments
+
+SAMPLES = 5
+
+
+class Sine(nn.Module):
+    """A network of [n, k] outputs with something nonlinear in it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(self.linear(x))
+
+
+def case(n: int, k: int, learned: bool) -> tuple[Regression, list[dict[str, torch.Tensor]], torch.Tensor, np.ndarray]:
+    """A split of n examples with k targets, samples, inputs and targets."""
+    g = torch.Generator().manual_seed(n + k)
+    x, y = torch.randn(n, 3, generator=g), torch.randn(n, k, generator=g).double().numpy()
+    model = Sine(3, k)
+    if learned:
+        model.register_parameter("log_noise", nn.Parameter(torch.zeros(1)))
+    samples = [
+        {name: torch.randn(t.shape, generator=g) for name, t in model.state_dict().items()} for _ in range(SAMPLES)
+    ]
+    split = Regression(model=model, inputs=x, targets=y, noise=None if learned else 0.7, fingerprint="f")
+    return split, samples, x, y
+
+
+def by_hand(samples: list[dict[str, torch.Tensor]], x: torch.Tensor, learned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Means [S, n, k] and σ [S], in double precision."""
+    xs = x.double().numpy()
+    weights = [(s["linear.weight"].double().numpy(), s["linear.bias"].double().numpy()) for s in samples]
+    means = np.stack([np.sin(xs @ w.T + b) for w, b in weights])
+    sigma = np.array([math.exp(float(s["log_noise"])) if learned else 0.7 for s in samples])
+    return means, sigma
+
+
+def evaluated(split: Regression | Pointwise, samples: list[dict[str, torch.Tensor]]) -> list[Reduced]:
+    return [split.reduce([split.predict(s, shard) for s in samples], shard) for shard in range(split.shards)]
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_rows_and_metrics_are_those_of_scipys_mixture(k: int, learned: bool) -> None:
+    split, samples, x, y = case(40, k, learned)
+    means, sigma = by_hand(samples, x, learned)
+    (part,) = evaluated(split, samples)
+    each = np.stack(
+        [stats.multivariate_normal.logpdf(y - m, cov=s**2 * np.eye(k)) for m, s in zip(means, sigma, strict=True)]
+    )
+    log_p = special.logsumexp(each, axis=0) - math.log(SAMPLES)
+    np.testing.assert_allclose(part.rows["log_p"], log_p, rtol=1e-4, atol=1e-5)
+    pit = stats.norm.cdf(y, means, sigma[:, None, None]).mean(0)
+    np.testing.assert_allclose(part.rows["pit"].reshape(40, k), pit, atol=1e-5)
+    mean = means.mean(0)
+    # E[y²] − E[y]² of the mixture.
+    std = np.sqrt((means**2 + sigma[:, None, None] ** 2).mean(0) - mean**2)
+    np.testing.assert_allclose(part.rows["mean"].reshape(40, k), mean, atol=1e-5)
+    np.testing.assert_allclose(part.rows["std"].reshape(40, k), std, rtol=1e-4)
+    (found,) = split.summarise([part])
+    assert found["rmse"] == pytest.approx(np.sqrt(((y - mean) ** 2).mean()), rel=1e-5)
+    assert found["nll"] == pytest.approx(-log_p.mean(), rel=1e-5)
+    inside = (pit >= 0.05) & (pit <= 0.95)
+    assert found["coverage_error"] == pytest.approx(abs(inside.mean() - 0.9), abs=1e-12)
+    assert set(found) == {m.name for m in split.metrics}
+    assert part.rows["mean"].shape == ((40,) if k == 1 else (40, k))
+
+
+def test_the_curve_of_the_first_samples_is_the_metric_of_those_samples() -> None:
+    split, samples, _, _ = case(30, 2, True)
+    (curve,) = split.curve(evaluated(split, samples))
+    for s in range(1, SAMPLES + 1):
+        (found,) = split.summarise(evaluated(split, samples[:s]))
+        assert curve["rmse"][s - 1] == pytest.approx(found["rmse"], rel=1e-12)
+        assert curve["nll"][s - 1] == pytest.approx(found["nll"], rel=1e-12)
+
+
+def test_shards_add_up_to_the_whole_split() -> None:
+    split, samples, x, y = case(SHARD + 7, 1, False)
+    parts = evaluated(split, samples[:2])
+    assert len(parts) == 2 and len(parts[1].rows["log_p"]) == 7
+    means, sigma = by_hand(samples[:2], x, False)
+    each = stats.norm.logpdf(y[None], means, sigma[:, None, None]).sum(-1)
+    (found,) = split.summarise(parts)
+    assert found["nll"] == pytest.approx(-(special.logsumexp(each, axis=0) - math.log(2)).mean(), rel=1e-5)
+    (curve,) = split.curve(parts)
+    assert curve["rmse"][-1] == pytest.approx(found["rmse"], rel=1e-12)
+
+
+def test_the_moments_are_those_of_draws_from_the_mixture() -> None:
+    split, samples, x, _ = case(3, 1, True)
+    blocks = [gaussians(split._model, s, x, None) for s in samples]
+    mean, std = moments(blocks)
+    rng = np.random.default_rng(0)
+    which = rng.integers(SAMPLES, size=200_000)
+    stacked = np.stack(blocks)[which]
+    draws = stacked[..., 0] + stacked[..., 1] * rng.standard_normal(stacked.shape[:2])
+    standard_error = draws.std(0) / math.sqrt(len(draws))
+    assert (np.abs(draws.mean(0) - mean[:, 0]) < 5 * standard_error).all()
+    np.testing.assert_allclose(draws.std(0), std[:, 0], rtol=0.02)
+
+
+def test_a_calibrated_predictive_covers_and_a_narrow_one_does_not() -> None:
+    rng = np.random.default_rng(1)
+    n = 2000
+    model = nn.Linear(1, 1)
+    sample = {"weight": torch.ones(1, 1), "bias": torch.zeros(1)}
+    x = torch.randn(n, 1, generator=torch.Generator().manual_seed(2))
+    y = x[:, 0].numpy() + 0.5 * rng.standard_normal(n)
+    errors = {}
+    for noise in (0.5, 0.1):
+        split = Regression(model=model, inputs=x, targets=y, noise=noise, fingerprint="f")
+        errors[noise] = split.summarise(evaluated(split, [sample]))[0]["coverage_error"]
+    standard_error = math.sqrt(0.9 * 0.1 / n)
+    assert errors[0.5] < 4 * standard_error
+    # Of N(0, .5²) only Φ(.329) − Φ(−.329) lies within ±1.645·.1.
+    assert errors[0.1] == pytest.approx(0.9 - (2 * stats.norm.cdf(1.6449 * 0.1 / 0.5) - 1), abs=4 * 0.5 / math.sqrt(n))
+
+
+def test_a_given_loss_is_averaged_as_the_likelihood_that_it_is() -> None:
+    split, samples, x, y = case(SHARD + 3, 1, False)
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Mean NLL under σ = .7."""
+        return -torch.distributions.Normal(output, 0.7).log_prob(target).sum(1).mean()
+
+    other = Pointwise(model=Sine(3, 1), inputs=x, targets=torch.from_numpy(y).float(), loss=loss, fingerprint="f")
+    mine, known = evaluated(other, samples), evaluated(split, samples)
+    for a, b in zip(mine, known, strict=True):
+        np.testing.assert_allclose(a.rows["log_p"], b.rows["log_p"], rtol=1e-4, atol=1e-5)
+    assert other.summarise(mine)[0]["nll"] == pytest.approx(split.summarise(known)[0]["nll"], rel=1e-5)
+    assert other.curve(mine)[0]["nll"] == pytest.approx(split.curve(known)[0]["nll"], rel=1e-5)

@@ -1,0 +1,328 @@
+"""Anybody's network and data as a task: the right likelihood, one identity however data are kept, one line for a mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import raychains as rc
+from raychains import tasks
+from raychains.chain import Chain
+from raychains.experiments import comparisons
+from raychains.options import Run
+from raychains.sample import Sample, tensors_sha256
+from raychains.spec import TaskSpec
+from raychains.tasks import identity
+from tests.checks import refused
+
+G = torch.Generator().manual_seed(0)
+X = torch.randn(60, 3, generator=G)
+LABELS = (X[:, 0] > X[:, 1]).long()
+Y = X @ torch.tensor([1.0, -1.0, 0.5]) + 0.1 * torch.randn(60, generator=G)
+TRAIN, TEST = slice(0, 40), slice(40, 60)
+
+
+class Listed(Dataset[tuple[Any, Any]]):
+    """Examples one by one, as arrays and Python numbers; counts how often it is asked."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y, self.asked = x.numpy(), y.tolist(), 0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        self.asked += 1
+        return self.x[i], self.y[i]
+
+
+def classify(**settings: Any) -> Any:
+    given: dict[str, Any] = {
+        "model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)),
+        "train_set": (X[TRAIN], LABELS[TRAIN]),
+        "test_set": (X[TEST], LABELS[TEST]),
+    }
+    return rc.Task.from_module(**{**given, **settings})
+
+
+def regress(**settings: Any) -> Any:
+    given = {"model_fn": lambda: nn.Linear(3, 1), "train_set": (X[TRAIN], Y[TRAIN]), "test_set": (X[TEST], Y[TEST])}
+    return rc.Task.from_module(**{**given, "loss": "gaussian", **settings})
+
+
+def samples_of(task: Any, **settings: Any) -> list[str]:
+    """Hashes of the samples of a short chain."""
+    given = {"task": task.name, "epochs": 4, "cycles": 2, "chains": 1, "batch_size": 7, "lr": 0.01, **settings}
+    (spec,) = comparisons.run(Run(**given), task).comparison.chains().values()
+    return [tensors_sha256(e.tensors) for e in Chain(spec, task) if isinstance(e, Sample)]
+
+
+# The likelihood
+
+
+@pytest.mark.parametrize("noise", [0.3, "learned"])
+@pytest.mark.parametrize("shape", ["[n]", "[n, 1]", "[n, 3]"])
+def test_the_gaussian_loss_is_scipys_mean_negative_log_density(shape: str, noise: float | str) -> None:
+    k = 3 if shape == "[n, 3]" else 1
+    y = Y if shape == "[n]" else Y[:, None].repeat(1, k) * torch.arange(1, k + 1)
+    model_fn = (
+        (lambda: nn.Linear(3, k))
+        if k > 1 or shape == "[n, 1]"
+        else (lambda: nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)))
+    )
+    task = regress(model_fn=model_fn, train_set=(X[TRAIN], y[TRAIN]), test_set=(X[TEST], y[TEST]), noise=noise)
+    model = task.build_model(seed=5, lanes=1).double()
+    sigma = 0.3
+    if noise == "learned":
+        sigma = 1.7
+        with torch.no_grad():
+            model.get_parameter("log_noise").fill_(math.log(sigma))
+    batch = torch.tensor([3, 17, 8, 30, 2])
+    loss = task.loss(model, batch, torch.Generator())
+    with torch.no_grad():
+        given = model(X[batch].double()).reshape(5, -1).numpy()
+    targets = y[batch].reshape(5, -1).double().numpy()
+    assert loss.item() == pytest.approx(-stats.norm.logpdf(targets, given, sigma).sum(1).mean(), rel=1e-6)
+    if noise == "learned":  # d/d log σ of the mean NLL is k − ‖y − f‖²/σ²
+        (gradient,) = torch.autograd.grad(loss, [model.get_parameter("log_noise")])
+        expected = targets.shape[1] - ((targets - given) ** 2).sum(1).mean() / sigma**2
+        assert gradient.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_learned_noise_is_one_parameter_beside_the_models_own_names() -> None:
+    task = regress(noise="learned")
+    state = task.build_model(seed=0, lanes=1).state_dict()
+    assert list(state) == ["weight", "bias", "log_noise"] and state["log_noise"].tolist() == [0.0]
+    nn.Linear(3, 1).load_state_dict(state, strict=False)  # the model's own state beside it
+    assert regress().build_model(seed=0, lanes=1).state_dict().keys() == {"weight", "bias"}
+
+
+def test_the_learned_noise_finds_that_of_the_data() -> None:
+    """At temperature 0 the optimum has σ² = the mean squared residual, from least squares."""
+    task = regress(noise="learned")
+    settings = {
+        "epochs": 300,
+        "batch_size": 40,
+        "lr": 0.05,
+        "temperature": 0.0,
+        "weight_decay": 0.0,
+        "sampler": "sghmc",
+    }
+    (spec,) = comparisons.run(Run(task=task.name, chains=1, cycles=1, **settings), task).comparison.chains().values()
+    last = [e for e in Chain(spec, task) if isinstance(e, Sample)][-1]
+    a = np.hstack([X[TRAIN].double().numpy(), np.ones((40, 1))])
+    target = Y[TRAIN].double().numpy()
+    residual = target - a @ np.linalg.lstsq(a, target, rcond=None)[0]
+    assert math.exp(float(last.tensors["log_noise"])) == pytest.approx(math.sqrt((residual**2).mean()), rel=0.02)
+
+
+def test_cross_entropy_and_given_losses_are_those_of_torch() -> None:
+    task = classify()
+    model, batch = task.build_model(seed=1, lanes=1), torch.arange(9)
+    expected = nn.functional.cross_entropy(model(X[:9]), LABELS[:9])
+    assert torch.equal(task.loss(model, batch, torch.Generator()), expected)
+    own = classify(loss=lambda f, y: nn.functional.cross_entropy(f, y))
+    assert torch.equal(own.loss(model, batch, torch.Generator()), expected)
+    metrics = [[m.name for m in t.splits()["test"].metrics] for t in (task, own, regress())]
+    assert metrics == [["error", "nll", "ece", "brier"], ["nll"], ["rmse", "nll", "coverage_error"]]
+
+
+# One identity and one path, however the data are kept
+
+
+def test_tensors_arrays_and_datasets_in_memory_or_streamed_give_equal_specs_and_samples() -> None:
+    pair, test = (X[TRAIN], LABELS[TRAIN]), (X[TEST], LABELS[TEST])
+    listed = Listed(*pair)
+    kept = {
+        "tensors": classify(),
+        "arrays": classify(train_set=(pair[0].numpy(), pair[1].numpy())),
+        "tensor dataset": classify(train_set=TensorDataset(*pair), test_set=TensorDataset(*test)),
+        "dataset": classify(train_set=Listed(*pair), test_set=Listed(*test)),
+        "streamed": classify(train_set=listed, test_set=Listed(*test), resident=False),
+    }
+    assert {name: t.streamed for name, t in kept.items()} == {**dict.fromkeys(kept, False), "streamed": True}
+    assert len({t.spec() for t in kept.values()}) == 1
+    before = listed.asked
+    hashes = {name: samples_of(t) for name, t in kept.items()}
+    assert len(hashes["tensors"]) == 2 and len(set(hashes["tensors"])) == 2
+    assert all(h == hashes["tensors"] for h in hashes.values())
+    assert listed.asked - before >= 4 * 40  # every epoch was read again
+    rows = {}
+    sample = classify().build_model(seed=3, lanes=1).state_dict()
+    for name, task in kept.items():
+        for split in ("test", "train"):
+            made = task.splits()[split]
+            rows[name, split] = made.reduce([made.predict(sample, 0)], 0).rows["log_p_label"]
+    for (_, split), found in rows.items():
+        assert np.array_equal(found, rows["tensors", split])
+    assert len(rows["tensors", "train"]) == 40 and len(rows["tensors", "test"]) == 20
+
+
+def test_a_set_that_states_its_fingerprint_is_not_read_for_one() -> None:
+    listed = Listed(X[TRAIN], LABELS[TRAIN])
+    listed.fingerprint = "flowers-3"  # type: ignore[attr-defined]
+    task = classify(train_set=listed, resident=False)
+    assert listed.asked < 20 and "stated/flowers-3" in task.fingerprint
+    assert samples_of(task) == samples_of(classify())
+
+
+def test_a_pickled_task_is_the_same_task() -> None:
+    task = regress(noise="learned")
+    task.to(torch.device("cpu"))
+    samples = samples_of(task)
+    again = cloudpickle.loads(cloudpickle.dumps(task))
+    assert again.spec() == task.spec() and samples_of(again) == samples
+    buffers: list[Any] = []
+    small = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+    assert sum(b.raw().nbytes for b in buffers) == 60 * (3 + 1) * 4 and len(small) < 20_000
+
+
+def test_each_seed_has_its_start_and_the_outside_stream_is_left_alone() -> None:
+    task = classify()
+    before = torch.get_rng_state()
+    a, b, c = (task.build_model(seed=s, lanes=1).state_dict() for s in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert tensors_sha256(a) == tensors_sha256(b) != tensors_sha256(c)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"version": 2}, "version ('2' here, '1' in the run)"),
+        ({"train_set": (X[TRAIN] + 1, LABELS[TRAIN])}, "training data"),
+        ({"train_set": (X[TRAIN], 1 - LABELS[TRAIN])}, "training data"),
+        ({"train_set": (X[TRAIN].double(), LABELS[TRAIN])}, "training data"),
+        ({"test_set": (X[TRAIN], LABELS[TRAIN])}, "test data"),
+        ({"model_fn": lambda: nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, "layout of the model"),
+        ({"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Halved(4, 2))}, "initial parameters"),
+        ({"loss": lambda f, y: nn.functional.cross_entropy(f, y)}, "likelihood ('callable <lambda>' here, "
+         "'cross_entropy' in the run)"),
+        ({"version": "b", "test_set": (X[:5], LABELS[:5])}, "version ('b' here, '1' in the run) and test data"),
+    ],
+    ids=["version", "inputs", "labels", "dtype", "test", "layout", "parameters", "likelihood", "two"],
+)  # fmt: skip
+def test_what_differs_is_named_and_nothing_else(change: dict[str, Any], named: str) -> None:
+    here, there = classify(**change).spec(), classify().spec()
+    assert here.kind == there.kind and here.fingerprint != there.fingerprint
+    assert identity.differences(here, there) == named
+
+
+class Halved(nn.Linear):
+    """The same layout, another initialisation."""
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+
+
+def test_an_object_is_found_by_its_spec_alone() -> None:
+    task = tasks.give(classify(name="once"))
+    spec = TaskSpec.from_json(task.spec().to_json())
+    assert tasks.build(spec) is task
+    tasks.give(classify(name="once", version="new"))
+    with refused("task 'once' differs from the run's: version ('new' here, '1' in the run)"):
+        tasks.build(spec)
+    missing = TaskSpec(kind=spec.kind, revision=1, settings={**spec.settings, "name": "never"}, fingerprint="x")
+    with refused("task 'never' was made by Task.from_module and is not in the store", "raychains.load(path, task=…)"):
+        tasks.build(missing)
+
+
+# Mistakes
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([])
+
+
+class Noisy(Listed):
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        return self.x[i] + torch.randn(3).numpy(), self.y[i]
+
+
+class Failing(Listed):
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        if i == 31:
+            raise OSError("no file 31.png")
+        return super().__getitem__(i)
+
+
+class Fails(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        raise KeyError("cls")
+
+
+def unseeded() -> nn.Module:
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(np.random.randn(2, 3)))
+    return model
+
+
+ONE = nn.Linear(3, 2)
+MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
+    (classify, {"model_fn": nn.Linear(3, 2)}, ("model_fn must be a function that builds a new model", "Linear")),
+    (classify, {"model_fn": lambda: ONE}, ("model_fn must build a new model at each call",)),
+    (classify, {"model_fn": lambda: 3}, ("model_fn must build a torch.nn.Module, got a int",)),
+    (classify, {"model_fn": unseeded}, ("torch's global generator alone", "'weight'")),
+    (classify, {"model_fn": lambda: nn.Linear(3, -1)}, ("model_fn raised RuntimeError",)),
+    (classify, {"model_fn": lambda: nn.Linear(4, 2)}, ("model_fn: the model fails on the first inputs of train_set", "RuntimeError")),
+    (classify, {"model_fn": lambda: Fails(3, 2)}, ("KeyError: 'cls'",)),
+    (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}, ("tensor [n, …] for inputs [n, …]", "[8]")),
+    (classify, {"model_fn": nn.Tanh}, ("parameters that require gradients",)),
+    (classify, {"train_set": (X, LABELS.float())}, ("integer labels [n]", "float32 targets [4]")),
+    (classify, {"model_fn": lambda: nn.Linear(3, 1)}, ("needs logits [n, classes]", "[4, 1]")),
+    (classify, {"test_set": (X, LABELS + 1)}, ("test_set must have labels in [0, 1]", "got 2")),
+    (classify, {"train_set": (X, LABELS - 1)}, ("train_set must have labels in [0, 1]", "got -1")),
+    (classify, {"train_set": (X, LABELS[:5])}, ("train_set must have as many inputs as targets", "60 inputs and 5 targets")),
+    (classify, {"train_set": X}, ("train_set must be a pair of tensors (inputs, targets) or a map-style dataset",)),
+    (classify, {"train_set": "cifar"}, ("train_set must be a pair of tensors",)),
+    (classify, {"train_set": Stream()}, ("train_set must be a map-style dataset, got an iterable one",)),
+    (classify, {"train_set": Listed(X[:0], LABELS[:0])}, ("train_set must hold at least one example",)),
+    (classify, {"train_set": Noisy(X, LABELS)}, ("train_set must give the same example for the same index",)),
+    (classify, {"train_set": Failing(X, LABELS)}, ("train_set failed at index 31", "OSError: no file 31.png")),
+    (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
+    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian' or a function", "'hinge'")),
+    (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
+    (classify, {"name": "a/b"}, ("name must be 1 to 60 letters",)),
+    (classify, {"name": "digits"}, ("name must not be that of a built-in task",)),
+    (classify, {"version": 1.5}, ("version must be a text or an integer",)),
+    (classify, {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="sum")}, ("loss must be the mean over a batch",)),
+    (classify, {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="none")}, ("loss must return a tensor of one number",)),
+    (classify, {"loss": lambda f, y: f.nowhere}, ("loss failed on the first training examples: AttributeError",)),
+    (regress, {"noise": 0.0}, ("noise must be a finite number above 0, σ, or 'learned'",)),
+    (regress, {"noise": "known"}, ("or 'learned'", "'known'")),
+    (regress, {"model_fn": lambda: nn.Linear(3, 2)}, ("loss gaussian needs outputs and targets", "[4, 2]", "[4]")),
+    (regress, {"test_set": (X, torch.full((60,), math.nan))}, ("test_set must have finite targets",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "change", "words"), MISTAKES, ids=[w[0] for _, _, w in MISTAKES])
+def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(*words):
+        make(**change)
+
+
+def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() -> None:
+    for field, value in (("task_settings", ("a=1",)), ("train_subset", 10), ("val_split", 0.1)):
+        with refused(f"{field} must be left out beside a task that is given as an object"):
+            comparisons.run(Run(task="own", **{field: value}), classify())
+    with refused("task must be a name, an import path 'module:name' or a raychains.Task, got a Linear"):
+        rc.run(task=nn.Linear(1, 1))
+
+
+def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
+    task = classify(defaults={"epochs": 6, "batch_size": 10, "lr": 0.02, "cycles": 3, "sampler": "csgld"})
+    (spec,) = comparisons.run(Run(task="own", chains=1), task).comparison.chains().values()
+    assert (spec.sampler.kind, spec.steps, spec.batch_size) == ("sgld", 24, 10)
+    assert (spec.schedule.settings["lr"], spec.schedule.settings["cycles"]) == (0.02, 3)

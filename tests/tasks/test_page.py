@@ -1,0 +1,57 @@
+"""docs/tasks.md says what the code says: every task, its size and its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raychains import methods, tasks
+from raychains.tasks.images import ImageTask
+from tests.tasks import made_images
+from tests.tasks.made_images import NETWORKS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+
+
+def rows(first: str) -> dict[str, list[str]]:
+    """Cells of the rows of the table whose head begins with ``first``, by the task's name."""
+    table = PAGE.partition(f"| task | {first} |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table]
+    return {c[0].strip("`"): c[1:] for c in cells}
+
+
+def test_every_task_is_on_the_page() -> None:
+    assert set(rows("network")) == set(NETWORKS)
+    assert set(rows("network")) | set(rows("target")) | {"digits"} == set(tasks.NAMES)
+    assert "`digits`" in PAGE
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_image_tasks_row_is_true(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_images.use(monkeypatch)
+    task = tasks.make(name)
+    assert isinstance(task, ImageTask)
+    size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
+    d = methods.defaults(name)
+    kind = methods.named(d.run).kind
+    d = d.of(kind)
+    _, parameters, data, *others = rows("network")[name]
+    assert parameters == f"{size:,}" and data.lower() == task.dataset.replace("cifar", "cifar-")
+    wanted = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles, d.exploration, d.temperature, d.weight_decay]
+    assert others == [d.run, *(f"{v:g}" for v in wanted if v is not None)]
+    for companion in task.companions:
+        assert f"`ood:{companion}`" in PAGE
+
+
+@pytest.mark.parametrize("name", ["mixture25", "gaussian", "two-modes", "linear-regression"])
+def test_a_densitys_row_is_true(name: str) -> None:
+    d = methods.defaults(name)
+    assert rows("target")[name][1:] == [str(d.steps), f"{d.cycles}", f"{d.exploration:g}"]
+    assert d.repeats == (100 if name == "two-modes" else 10)
+
+
+def test_what_is_said_of_digits_is_true() -> None:
+    d = methods.defaults("digits")
+    said = f"{d.epochs} epochs, batch {d.batch_size}, lr {d.rate('cyclical', 'sghmc'):g} for SGHMC, M {d.cycles}"
+    assert said in " ".join(PAGE.split()) and f"λ {d.weight_decay:g}" in PAGE
