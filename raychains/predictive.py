@@ -2,18 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
 
 from raychains import tasks
 from raychains.chain import expected_samples
-from raychains.errors import UserError, unknown_name
+from raychains.errors import UserError, require, unknown_name
 from raychains.evaluation.classification import log_probabilities
+from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.planning.comparison import Comparison
-from raychains.store import ChainStore, Root, codec
+from raychains.spec import ChainSpec
+from raychains.store import ChainStore, Root, SampleRecord, codec, starts
+from raychains.tasks import Task
+
+IMAGES_AT_ONCE = 250
+"""What a ResNet takes of CIFAR's images at a time, in a few hundred MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The samples of one arm and one group of repeats, in the order of views: first draws of all chains first."""
+
+    root: Root
+    task: Task
+    arm: str
+    records: tuple[tuple[ChainSpec, SampleRecord], ...]
+    """Each sample's chain and record."""
+
+    def stored(self) -> Iterator[dict[str, Tensor]]:
+        """Each sample's tensors as they are stored, read one at a time.
+
+        Raises:
+            Corrupt: a file is torn or altered.
+        """
+        for spec, record in self.records:
+            store = ChainStore(self.root, spec.digest)
+            try:
+                yield codec.decode(store.read_sample(record.file))[0]
+            except codec.Corrupt as error:
+                where = self.root.location(f"chains/{spec.digest}/{record.file}")
+                raise codec.Corrupt(f"{where}: {error}") from None
+
+    def completed(self) -> Iterator[dict[str, Tensor]]:
+        """Each sample's tensors with those that stayed where the chain started: whole state dicts."""
+        complete = starts.Completion(self.root)
+        for (spec, _), tensors in zip(self.records, self.stored(), strict=True):
+            yield complete(tensors, starts.needed(spec))
+
+
+def select(
+    root: Root, comparison: Comparison, arm: str | None = None, group: int = 0, first: int | None = None
+) -> Selection:
+    """The samples of a run's arm.
+
+    Args:
+        root: the store.
+        comparison: the run's comparison.
+        arm: the arm's name; default the first.
+        group: which group of repeats.
+        first: take this many samples only, in the order of views.
+
+    Raises:
+        UserError: an unknown arm or group, an unfinished chain, or a task that predicts nothing.
+    """
+    arms = {a.name: a for a in comparison.arms}
+    name = arm if arm is not None else comparison.arms[0].name
+    if name not in arms:
+        raise unknown_name("arm", name, arms)
+    groups = arms[name].chains
+    if not 0 <= group < len(groups):
+        raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
+    task = tasks.build(comparison.task_spec)
+    if task.low_dimensional:
+        raise UserError(
+            f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
+        )
+    found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
+    for position, spec in enumerate(groups[group]):
+        store = ChainStore(root, spec.digest)
+        if not store.finished(expected_samples(spec)):
+            raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
+        found += [(record.meta.index, position, spec, record) for record in store.records()]
+    found.sort(key=lambda f: f[:2])
+    if first is not None:
+        allowed = f"be an integer in [1, {len(found)}], the arm's samples"
+        require(isinstance(first, int) and 1 <= first <= len(found), "first", first, allowed)
+    return Selection(root=root, task=task, arm=name, records=tuple((spec, r) for _, _, spec, r in found[:first]))
 
 
 class Predictive:
@@ -22,53 +101,64 @@ class Predictive:
     Samples are read from the store one at a time at each call, so memory holds one network.
     """
 
-    def __init__(self, model: nn.Module, samples: list[tuple[ChainStore, str]]) -> None:
-        self._model, self._samples = model.eval(), samples
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._model = selection.task.build_model(seed=0, lanes=1).eval()
 
     def __len__(self) -> int:
         """How many samples are averaged."""
-        return len(self._samples)
+        return len(self._selection.records)
 
     @classmethod
     def load(cls, root: Root, comparison: Comparison, arm: str | None = None, group: int = 0) -> Predictive:
-        """The predictive of a run's arm.
-
-        Args:
-            root: the store.
-            comparison: the run's comparison.
-            arm: the arm's name; default the first.
-            group: which group of repeats.
-
-        Raises:
-            UserError: an unknown arm or group, an unfinished chain, or a task that predicts nothing.
-        """
-        arms = {a.name: a for a in comparison.arms}
-        name = arm if arm is not None else comparison.arms[0].name
-        if name not in arms:
-            raise unknown_name("arm", name, arms)
-        groups = arms[name].chains
-        if not 0 <= group < len(groups):
-            raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
-        task = tasks.build(comparison.task_spec)
-        if task.low_dimensional:
-            raise UserError(
-                f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
-            )
-        samples: list[tuple[ChainStore, str]] = []
-        for spec in groups[group]:
-            store = ChainStore(root, spec.digest)
-            if not store.finished(expected_samples(spec)):
-                raise UserError(
-                    f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume"
-                )
-            samples += [(store, file) for file in store.sample_files()]
-        return cls(task.build_model(seed=0, lanes=1), samples)
+        """The predictive of a run's arm; see `select`."""
+        return cls(select(root, comparison, arm, group))
 
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
-        """Probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are)."""
-        inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, torch.Tensor) else x)
+        """Probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
+
+        Inputs of bytes (uint8) are prepared as the task does it; others are taken as prepared already. Of a regression
+        the mean of `mean_and_std`.
+
+        Raises:
+            UserError: the task's likelihood is a person's own function, of which only `outputs` is known.
+        """
+        task = self._selection.task
+        if task.predicts == "gaussian":
+            return self.mean_and_std(x)[0]
+        if task.predicts != "classes":
+            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
+        inputs = _tensor(x)
+        stored = inputs.dtype == torch.uint8
+        prepare, at_once = (self._selection.task.prepare, IMAGES_AT_ONCE) if stored else (None, None)
         total: Any = 0.0
-        for store, file in self._samples:
-            tensors, _ = codec.decode(store.read_sample(file))
-            total = total + np.exp(log_probabilities(self._model, tensors, inputs).astype(np.float64))
-        return total / len(self._samples)
+        for tensors in self._selection.completed():
+            log_p = log_probabilities(self._model, tensors, inputs, prepare=prepare, at_once=at_once)
+            total = total + np.exp(log_p.astype(np.float64))
+        return total / len(self)
+
+    def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
+
+        Both [n], or [n, outputs] where there are several: those of the mixture (1/S) Σ_s N(f_s(x), σ_s²).
+
+        Raises:
+            UserError: the task is no regression with Gaussian noise.
+        """
+        task: Any = self._selection.task
+        if task.predicts != "gaussian":
+            raise UserError(
+                f"mean_and_std needs a regression with Gaussian noise, got a task that predicts {task.predicts}"
+            )
+        blocks = [gaussians(self._model, t, _tensor(x), task.noise) for t in self._selection.completed()]
+        mean, std = moments(blocks)
+        return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
+
+    def outputs(self, x: Any) -> np.ndarray[Any, Any]:
+        """What the network gives under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
+        inputs = _tensor(x)
+        return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
+
+
+def _tensor(x: Any) -> Tensor:
+    return torch.as_tensor(np.asarray(x) if not isinstance(x, torch.Tensor) else x)

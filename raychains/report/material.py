@@ -57,7 +57,7 @@ class Material:
     def metrics(self) -> tuple[Metric, ...]:
         """The measured metrics in the order of the task's evaluation."""
         columns = set(self.results.columns) - NOT_METRICS
-        return tuple(m for m in _metrics(self.comparison) if m.name in columns)
+        return tuple(m for m in metrics_of(self.comparison) if m.name in columns)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -124,17 +124,22 @@ class Material:
         return Counter(_describe(record) for _, record in self._records).most_common()
 
 
-def _metrics(comparison: Comparison) -> tuple[Metric, ...]:
+def metrics_of(comparison: Comparison) -> tuple[Metric, ...]:
     """The task's metrics; the built-in evaluations' when its data are not on this machine."""
     from raychains import tasks
+    from raychains.data.fetch import without_downloads
 
     try:
-        return tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+        with without_downloads():
+            return tasks.build(comparison.task_spec).splits()[comparison.split].metrics
     except (RaychainsError, OSError, KeyError):
         from raychains.evaluation.classification import Classification
         from raychains.evaluation.modes import ModeCoverage
+        from raychains.evaluation.out_of_distribution import OutOfDistribution
+        from raychains.evaluation.regression import Regression
 
-        return Classification.metrics + ModeCoverage.metrics
+        kinds = (Classification, Regression, ModeCoverage, OutOfDistribution)
+        return tuple({m.name: m for kind in reversed(kinds) for m in reversed(kind.metrics)}.values())[::-1]
 
 
 def _describe(record: Mapping[str, Any]) -> str:
