@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from raychains.api import Result, compare, draw_report, evaluate, load, run
     from raychains.chain import Chain
+    from raychains.deploy import PosteriorPredictive
     from raychains.errors import RaychainsError, UserError
     from raychains.options import Compare, Run
     from raychains.samplers import (
@@ -43,7 +44,8 @@ _SAMPLERS = (
 _SCHEDULES = ("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "Step")
 _HOME = {
     "Result": "api", "compare": "api", "evaluate": "api", "load": "api", "draw_report": "api", "run": "api",
-    "Chain": "chain", "RaychainsError": "errors", "UserError": "errors", "Compare": "options", "Run": "options",
+    "Chain": "chain", "PosteriorPredictive": "deploy", "RaychainsError": "errors", "UserError": "errors",
+    "Compare": "options", "Run": "options",
     **dict.fromkeys(_SAMPLERS, "samplers"), **dict.fromkeys(_SCHEDULES, "schedules"), "ScheduleLR": "schedules.adapter",
     "ChainSpec": "spec", "Task": "tasks", "make_task": "tasks",
 }  # fmt: skip
@@ -51,7 +53,8 @@ _NAMED = {"make_task": "make"}
 
 __all__ = [
     "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Chain", "ChainSpec", "Compare", "Constant",
-    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "RaychainsError", "Result",
+    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "PosteriorPredictive",
+    "RaychainsError", "Result",
     "Run", "ScheduleLR", "Step", "Task", "UserError", "compare", "draw_report", "evaluate", "load", "make_task", "run",
 ]  # fmt: skip
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from raychains.data.root import data_root
+from raychains.data.root import data_root, rooted
 from raychains.errors import ChainsFailed, Interrupted, UserError
 from raychains.options import Common, Compare, Run
 from raychains.planning import Comparison, budget
 from raychains.planning.listener import Listener, Planned, Silent
-from raychains.store import ChainStore, Root, RunStore, split_run_path
+from raychains.resumed import planned_from
+from raychains.store import ChainStore, Root, RunStore, split_run_path, starts
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from raychains.deploy import Exported, PosteriorPredictive
     from raychains.experiments.comparisons import Planned as PlannedComparison
     from raychains.orchestration.driver import Outcome, Placement
     from raychains.orchestration.lease import Lease
-    from raychains.predictive import Predictive
+    from raychains.predictive import Predictive, Selection
+    from raychains.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,8 @@ class Result:
     comparison: Comparison
     failed: Mapping[str, str]
     """Chains that were given up in this session, and why."""
+    data_root: str | None = None
+    """Where the task's data lie, if the person said it."""
 
     @property
     def path(self) -> str:
@@ -53,14 +60,14 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """One row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
-        from raychains import tasks
         from raychains.report import results
+        from raychains.report.material import metrics_of
 
-        splits = tasks.build(self.comparison.task_spec).splits()
-        if self.comparison.split not in splits:
-            raise UserError(f"split must be one of {', '.join(splits)}, got {self.comparison.split!r}")
-        metrics = splits[self.comparison.split].metrics
-        return results.summary(self.comparison, self.results(), metrics)
+        with rooted(self.data_root):
+            metrics = metrics_of(self.comparison)
+        found = self.results()
+        measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
+        return results.summary(self.comparison, found, measured)
 
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
         """The posterior predictive of one arm (default the first) and group of repeats.
@@ -70,15 +77,63 @@ class Result:
         """
         from raychains.predictive import Predictive
 
-        return Predictive.load(self.store.root, self.comparison, arm, group)
+        with rooted(self.data_root):
+            return Predictive.load(self.store.root, self.comparison, arm, group)
 
     def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
         """Posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
         return self.predictive(arm)(x)
 
+    def posterior(self, arm: str | None = None, group: int = 0, *, first: int | None = None) -> PosteriorPredictive:
+        """The samples of one arm (default the first) as one `torch.nn.Module`, all of them in memory.
+
+        Raises:
+            UserError: as `predictive`, or ``first`` is not a number of its samples.
+        """
+        from raychains.deploy import posterior
+
+        return posterior(self._select(arm, group, first))
+
+    def export(
+        self,
+        to: str | None = None,
+        arm: str | None = None,
+        group: int = 0,
+        *,
+        first: int | None = None,
+        dtype: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Exported:
+        """Write the samples of one arm as one file; `PosteriorPredictive.load` makes the module of `posterior` of it.
+
+        Args:
+            to: a new file; default NAME.safetensors in the current folder.
+            arm: the arm's name; default the first.
+            group: which group of repeats.
+            first: take this many samples, the first draws of all chains first; default all.
+            dtype: fp32, bf16 or fp16; default the samples' own.
+            progress: told (samples written, samples).
+
+        Raises:
+            UserError: as `posterior`, or a file that exists or cannot be written.
+        """
+        from raychains.deploy import export
+
+        to = to if to is not None else f"{self.store.name}.safetensors"
+        selection = self._select(arm, group, first)
+        return export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
+
+    def _select(self, arm: str | None, group: int, first: int | None) -> Selection:
+        from raychains.predictive import select
+
+        with rooted(self.data_root):
+            return select(self.store.root, self.comparison, arm, group, first)
+
 
 def compare(options: Compare | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
     """Compare parallel with single chains; see `raychains.options.Compare` for the settings.
+
+    ``task`` may be a task's name, its import path, or a `raychains.Task` itself.
 
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
@@ -88,61 +143,83 @@ def compare(options: Compare | None = None, *, listener: Listener | None = None,
     """
     from raychains.experiments import comparisons
 
-    options = _options(Compare, options, settings)
-    return _execute("compare", options, comparisons.compare(options), listener)
+    options, task = _options(Compare, options, settings)
+    with rooted(options.data_root):
+        planned = planned_from(partial(comparisons.compare, task=task), options)
+        return _execute("compare", options, planned, listener, task)
 
 
 def run(options: Run | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
-    """Sample one posterior; see `raychains.options.Run` for the settings. Raises as `compare`."""
+    """Sample one posterior; see `raychains.options.Run` for the settings. Task and errors as for `compare`."""
     from raychains.experiments import comparisons
 
-    options = _options(Run, options, settings)
-    return _execute("run", options, comparisons.run(options), listener)
+    options, task = _options(Run, options, settings)
+    with rooted(options.data_root):
+        planned = planned_from(partial(comparisons.run, task=task), options)
+        return _execute("run", options, planned, listener, task)
 
 
-def load(path: str) -> Result:
+def load(path: str, task: Task | None = None) -> Result:
     """The run at STORE/runs/NAME.
 
+    Args:
+        path: where it lies.
+        task: the run's task, where only the object itself can be it (`Task.from_module`): predictions need it, stored
+            results do not.
+
     Raises:
-        UserError: there is none.
+        UserError: there is none, or ``task`` is another than the run's.
     """
     store, name = split_run_path(path)
     folder = RunStore(Root(store), name)
-    return Result(folder, Comparison.from_json(folder.plan().get("comparison")), {})
+    comparison = Comparison.from_json(folder.plan().get("comparison"))
+    if task is not None:
+        from raychains import tasks
+
+        tasks.give_again(task, comparison.task_spec)
+    return Result(folder, comparison, {})
 
 
 def evaluate(
-    path: str, split: str | None = None, *, options: Common | None = None, listener: Listener | None = None
+    path: str,
+    split: str | None = None,
+    *,
+    task: Task | None = None,
+    options: Common | None = None,
+    listener: Listener | None = None,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
+
+    ``task`` is as for `load`.
 
     Raises:
         UserError: no such run or split, or no arm whose chains are all finished.
     """
-    import dataclasses
+    options = options if options is not None else Common()
+    with rooted(options.data_root):
+        return _evaluate(load(path, task), split, options, listener)
 
+
+def _evaluate(loaded: Result, split: str | None, options: Common, listener: Listener | None) -> Result:
     from raychains import tasks
     from raychains.orchestration.lease import Lease
+    from raychains.tasks.splits import check_split
 
-    loaded = load(path)
-    known = tasks.build(loaded.comparison.task_spec).splits()
     split = split if split is not None else loaded.comparison.split
-    if split not in known:
-        raise UserError(f"split must be one of {', '.join(known)}, got {split!r}")
+    check_split(tasks.build(loaded.comparison.task_spec).splits(), split)
     comparison = dataclasses.replace(loaded.comparison, split=split)
-    options = options if options is not None else Common()
-    # Another split's results stand beside the run's own.
-    suffix = "" if split == loaded.comparison.split else f"-{split}"
+    # Another split's results stand beside the run's own, in a folder without the colons of a split's name.
+    suffix = "" if split == loaded.comparison.split else f"-{split.replace(':', '-')}"
     folder = RunStore(loaded.store.root, f"{loaded.store.name}{suffix}")
     with Lease(loaded.store.root, folder.name) as lease:
         outcome = _drive(comparison, loaded.store.root, options, listener or Silent(), run_chains=False, lease=lease)
         if not outcome.views:
             raise UserError(
-                f"run must have an arm whose chains are all finished, got {path!r}: continue it with --resume"
+                f"run must have an arm whose chains are all finished, got {loaded.path!r}: continue it with --resume"
             )
         if suffix:
             folder.write_plan({**loaded.store.plan(), "comparison": comparison.to_json()})
-        return _publish(folder, comparison, outcome)
+        return _publish(folder, comparison, outcome, options.data_root)
 
 
 def draw_report(path: str) -> Result:
@@ -160,24 +237,36 @@ def draw_report(path: str) -> Result:
     return result
 
 
-def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> Any:
-    if given is not None:
-        return given
+def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
+    """The options, with a task's name in them; and the task where the object itself was given."""
     try:
-        return kind(**settings)
+        made = given if given is not None else kind(**settings)
     except TypeError as error:
         raise UserError(f"settings: {error}") from None
+    if isinstance(made.task, str):
+        return made, None
+    from raychains import tasks
+
+    if not isinstance(made.task, tasks.Task):
+        got = type(made.task).__name__
+        raise UserError(f"task must be a name, an import path 'module:name' or a raychains.Task, got a {got}")
+    task = tasks.give(made.task)
+    return dataclasses.replace(made, task=tasks.name_of(task)), task
 
 
-def _execute(command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None) -> Result:
-    from raychains.orchestration import session
+def _execute(
+    command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None, task: Task | None
+) -> Result:
+    from raychains.orchestration import luggage, session
     from raychains.orchestration.lease import Lease
 
     comparison, listener = planned.comparison, listener or Silent()
     root = Root(options.store)
     placement(options)  # whatever is wrong is said before anything is written or started
     session.look(options.address, object_store_memory=options.object_store_memory)
-    folder = RunStore(root, options.name or f"{comparison.task}-{comparison.digest[:8]}")
+    if task is not None:
+        luggage.check(task)
+    folder = RunStore(root, options.name or comparison.run_name)
     if options.resume:
         _check_plan(folder, comparison)
     with Lease(root, folder.name, patient=options.resume) as lease:
@@ -186,6 +275,8 @@ def _execute(command: str, options: Compare | Run, planned: PlannedComparison, l
         listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
             folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
+        if planned.start is not None:
+            starts.publish(root, planned.start)
         outcome = _drive(comparison, root, options, listener, run_chains=True, lease=lease)
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its checkpoints are written")
@@ -194,7 +285,7 @@ def _execute(command: str, options: Compare | Run, planned: PlannedComparison, l
                 f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; checkpoints are "
                 f"written. To go on: the same command with --resume --name {folder.name}"
             )
-        return _publish(folder, comparison, outcome)
+        return _publish(folder, comparison, outcome, options.data_root)
 
 
 def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) -> None:
@@ -209,7 +300,14 @@ def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) 
 
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:
     """Whether the run, if there is one, was planned as it is continued."""
-    if folder.exists() and Comparison.from_json(folder.plan().get("comparison")).digest != comparison.digest:
+    if not folder.exists():
+        return
+    planned = Comparison.from_json(folder.plan().get("comparison"))
+    if planned.digest != comparison.digest:
+        from raychains.tasks import identity
+
+        if found := identity.own_differences(comparison.task_spec, planned.task_spec):
+            raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")
         raise UserError(
             f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"
         )
@@ -230,6 +328,7 @@ def placement(options: Common) -> Placement:
         cpus_per_chain=options.cpus_per_chain,
         gpus_per_chain=options.gpus_per_chain,
         evaluators=options.evaluators,
+        gpus_per_evaluator=options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         checkpoint_every=seconds("checkpoint_every", options.checkpoint_every),
         max_failures=options.max_failures,
         on_divergence=options.on_divergence,  # type: ignore[arg-type]  # checked there
@@ -251,14 +350,14 @@ def _drive(
         session.close()
 
 
-def _publish(folder: RunStore, comparison: Comparison, outcome: Outcome) -> Result:
+def _publish(folder: RunStore, comparison: Comparison, outcome: Outcome, data_root: str | None) -> Result:
     from raychains.report import page, results
 
     results.write(folder, comparison, outcome.views, outcome.seconds)
     if outcome.failed:
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
     page.write(folder, comparison)
-    result = Result(folder, comparison, outcome.failed)
+    result = Result(folder, comparison, outcome.failed, data_root)
     if outcome.failed:
         digest, reason = next(iter(outcome.failed.items()))
         raise ChainsFailed(

@@ -1,4 +1,4 @@
-"""The command line: `raychains run | compare | evaluate | report`. Each command is one flat dataclass of options."""
+"""The command line: `raychains run | compare | evaluate | report | export | init-task`. Each command is one flat dataclass of options."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ COMMANDS = {
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
     "evaluate": ("Evaluate", "evaluate a run's finished chains on a split"),
     "report": ("Report", "draw a run's report again"),
+    "export": ("Export", "write an arm's samples as one file: an ensemble for use without store, data and Ray"),
+    "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
 }
 
 HELP = f"""raychains {__version__}: Bayesian deep learning by stochastic-gradient MCMC on Ray
@@ -32,6 +34,7 @@ commands:
 
 Start with:  raychains compare --task digits
 Then:        raychains run --task digits --sampler sghmc --schedule cyclical --chains 2
+Your own:    raychains init-task mytask.py; raychains run --task mytask:make_task
 Every run is in the store: STORE/runs/NAME/report.html, its samples in STORE/chains/.
 Options of a command: raychains COMMAND --help.  Exit status: 0 done, 1 bug, 2 wrong input, 3 some chains failed,
 130 interrupted."""
@@ -123,10 +126,27 @@ def _kind_of(kind: Any, name: str) -> str:
 
 
 def _do(command: str, options: Any) -> None:
+    if command == "init-task":
+        from raychains import template
+
+        print(f"wrote {options.file}; run it from its folder: raychains run --task {template.write(options.file)}")
+        return
     from raychains import api
 
     if command == "report":
         print(f"report: {api.draw_report(options.run).report}")
+        return
+    if command == "export":
+        from rich.console import Console
+
+        from raychains.data.root import rooted
+        from raychains.report.exporting import Bar, told
+
+        with rooted(options.data_root), Bar(Console()) as bar:
+            exported = api.load(options.run).export(
+                options.to, options.arm, options.group, first=options.first, dtype=options.dtype, progress=bar
+            )
+        print(*told(exported), sep="\n")
         return
     from raychains.report.terminal import Terminal
 

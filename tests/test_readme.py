@@ -18,10 +18,10 @@ COMMAND_LINES = re.findall(r"^\$ raychains (.+)$", README, flags=re.M)
 
 
 def test_the_readme_shows_the_library_and_the_samplers() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
 
 
-@pytest.mark.parametrize("code", BLOCKS, ids=["api", "samplers"])
+@pytest.mark.parametrize("code", BLOCKS, ids=["api", "own", "samplers"])
 def test_its_python_runs_as_written(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None
 ) -> None:
@@ -30,6 +30,8 @@ def test_its_python_runs_as_written(
     exec(compile(code, "README.md", "exec"), names)
     if "p" in names:
         assert names["p"].shape == (1297, 10)  # type: ignore[attr-defined]
+    elif "out" in names:
+        assert names["out"].probabilities.shape == (100, 2)  # type: ignore[attr-defined]
     else:
         assert len(names["samples"]) == 12  # type: ignore[arg-type]
 

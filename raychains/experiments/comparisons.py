@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from raychains import methods
 from raychains.errors import UserError
 from raychains.options import Compare, Run, Sampling
@@ -28,6 +30,8 @@ class Planned:
 
     comparison: Comparison
     notes: list[str]
+    start: Mapping[str, Tensor] | None = None
+    """Where all chains start, to be published beside them; None: each initialises itself."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,18 @@ TABLE4 = (
 )
 
 
-def compare(options: Compare) -> Planned:
+def compare(options: Compare, task: Task | None = None) -> Planned:
     """Parallel against single chains: Table 2's arms for tasks with data, Table 4's for densities.
+
+    Args:
+        options: what the person asks for.
+        task: the task of that name where the person gave the object itself.
 
     Raises:
         UserError: a setting out of range.
     """
-    task = methods.make_task(options, options.task)
-    chosen = options.sampler or methods.defaults(options.task).samplers
+    task = methods.make_task(options, options.task, task)
+    chosen = options.sampler or methods.defaults(options.task, task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
     methods.check_used(options, chosen, options.schedule)
@@ -80,19 +88,24 @@ def _columns(table: Iterable[_Column], schedules: tuple[str, ...]) -> list[_Colu
     return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
 
 
-def run(options: Run) -> Planned:
+def run(options: Run, task: Task | None = None) -> Planned:
     """One arm.
+
+    Args:
+        options: what the person asks for.
+        task: the task of that name where the person gave the object itself.
 
     Raises:
         UserError: a setting out of range.
     """
-    task = methods.make_task(options, options.task)
-    method = methods.named(options.sampler)
-    methods.check_used(options, [options.sampler], [options.schedule])
+    task = methods.make_task(options, options.task, task)
+    sampler = options.sampler if options.sampler is not None else methods.defaults(options.task, task).run
+    method = methods.named(sampler)
+    methods.check_used(options, [sampler], [options.schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
-        raise UserError(f"schedule must be {method.schedule} for {options.sampler}, got {options.schedule!r}")
+        raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
     column = _Column(options.schedule if options.schedule is not None else method.schedule, True)
-    return _plan(options, options.task, task, [(options.sampler, column)])
+    return _plan(options, options.task, task, [(sampler, column)])
 
 
 def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, _Column]]) -> Planned:
@@ -100,6 +113,7 @@ def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, 
     repeats, lanes = methods.repeats_and_lanes(options, task, name)
     arms: list[Arm] = []
     notes: list[str] = []
+    start: Mapping[str, Tensor] | None = None
     wanted = list(wanted)
     methods.check_total(sum(options.chains if column.parallel else 1 for _, column in wanted) * (repeats // lanes))
     for sampler, column in wanted:
@@ -111,6 +125,8 @@ def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, 
         notes += [f"warning: {w}" for w in method.schedule.warnings()]
         if not column.halve and not methods.noise_free(sampler):
             notes.append(method.noise())
+        notes += method.notes()
+        start = method.start.tensors
         chains = options.chains if column.parallel else 1
         label = f"{methods.label(sampler, column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         family = sampler if sampler.startswith("snapshot") else method.spec.sampler.kind
@@ -134,7 +150,7 @@ def _plan(options: Sampling, name: str, task: Task, wanted: Iterable[tuple[str, 
         split="target" if task.low_dimensional else "test",
         arms=tuple(arms),
     )
-    return Planned(comparison, list(dict.fromkeys(notes)))
+    return Planned(comparison, list(dict.fromkeys(notes)), start)
 
 
 def _distinct(field: str, values: tuple[str, ...]) -> None:

@@ -51,7 +51,8 @@ def test_predict_gives_the_probabilities_that_were_evaluated(digits: rc.Result) 
 
 
 def test_an_unknown_arm_is_refused_with_the_nearest_name(digits: rc.Result) -> None:
-    refused(lambda: digits.predictive("sghmc-cyclical-1x4"), "arm", "sghmc-cyclical-1x40")
+    with refused("arm", "sghmc-cyclical-1x40"):
+        digits.predictive("sghmc-cyclical-1x4")
 
 
 def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Result, folder: Path) -> None:
@@ -65,8 +66,10 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
 
 def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:
     store = str(folder / "store")
-    refused(lambda: rc.run(task="digits", epochs=40, store=store, name="small"), "name", "small", "--resume")
-    refused(lambda: rc.run(task="digits", epochs=40, store=store, name="small", resume=True), "resume", "small")
+    with refused("name", "small", "--resume"):
+        rc.run(task="digits", epochs=40, store=store, name="small")
+    with refused("resume", "small"):
+        rc.run(task="digits", epochs=40, store=store, name="small", resume=True)
 
 
 def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.Result) -> None:
@@ -109,4 +112,5 @@ def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
 
 
 def test_a_density_predicts_nothing_and_says_so(table4: rc.Result) -> None:
-    refused(lambda: table4.predict(np.zeros((1, 2))), "density")
+    with refused("density"):
+        table4.predict(np.zeros((1, 2)))

@@ -17,6 +17,7 @@ from raychains.cli import COMMANDS
 from raychains.methods import METHODS
 from raychains.schedules import KINDS
 from tests.fuzz.rules import examples, no_ray, say, tree
+from tests.tasks import made_images
 
 SAMPLING = ["run", "compare"]
 FLAGS = {
@@ -102,6 +103,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("COLUMNS", "80")
         no_ray(patch)
+        made_images.use(patch)  # neither data sets nor downloads
         yield folder
 
 

@@ -1,0 +1,202 @@
+"""Tasks given as objects through real Ray actors: the samples of a chain alone, results without the object, one line else."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raychains as rc
+from raychains import tasks
+from raychains.chain import Chain
+from raychains.cli import main
+from raychains.sample import Sample, tensors_sha256
+from raychains.store import ChainStore
+from raychains.tasks import given
+from tests.checks import refused
+
+SETTINGS: dict[str, Any] = {
+    "sampler": "csghmc", "chains": 2, "epochs": 4, "cycles": 2, "batch_size": 10, "lr": 0.01, "evaluators": 1,
+}  # fmt: skip
+G = torch.Generator().manual_seed(0)
+X = torch.randn(60, 3, generator=G)
+Y = X @ torch.tensor([1.0, -1.0, 0.5]) + 0.1 * torch.randn(60, generator=G)
+
+
+def made(**settings: Any) -> Any:
+    """A regression with learned noise whose network is a class of a function: only its own pickle can tell it."""
+
+    class Net(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, width), nn.Linear(width, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.tanh(self.first(x)))
+
+    width = settings.pop("width", 4)
+    data = {"train_set": (X[:40], Y[:40]), "test_set": (X[40:], Y[40:]), "name": "own line", "noise": "learned"}
+    return rc.Task.from_module(lambda: Net(width), loss="gaussian", **{**data, **settings})
+
+
+@pytest.fixture(scope="module")
+def run(ray_session: None, folder: Path) -> tuple[Any, rc.Result]:
+    """The task, and a run of it."""
+    task = made()
+    return task, rc.run(task=task, store=str(folder / "own"), name="r", **SETTINGS)
+
+
+def stored(result: rc.Result) -> dict[tuple[str, int], str]:
+    root = result.store.root
+    return {(d, r.meta.index): r.sha256 for d in result.comparison.chains() for r in ChainStore(root, d).records()}
+
+
+def alone(result: rc.Result, task: Any) -> dict[tuple[str, int], str]:
+    """What its chains give in this process, without Ray or disks."""
+    return {
+        (d, e.meta.index): tensors_sha256(e.tensors)
+        for d, spec in result.comparison.chains().items()
+        for e in Chain(spec, task)
+        if isinstance(e, Sample)
+    }
+
+
+def test_samples_are_those_of_chains_alone(run: tuple[Any, rc.Result]) -> None:
+    _task, result = run
+    found = stored(result)
+    assert len(found) == 4 and found == alone(result, made())
+    assert result.comparison.task == "own line"
+    text = Path(result.path, "plan.json").read_text()
+    assert "lambda" not in text and '"name": "own line"' in text
+
+
+def test_the_predictive_is_the_mixture_of_the_stored_samples(run: tuple[Any, rc.Result]) -> None:
+    task, result = run
+    predictive = rc.load(result.path, task=task).predictive()
+    mean, std = predictive.mean_and_std(X[40:])
+    model, means, variances = task.build_model(seed=0, lanes=1), [], []
+    for tensors in predictive._selection.stored():
+        model.load_state_dict(tensors)
+        with torch.no_grad():
+            means.append(model(X[40:])[:, 0].double().numpy())
+        variances.append(np.exp(2 * float(tensors["log_noise"])))
+    assert np.allclose(mean, np.mean(means, axis=0)) and np.array_equal(predictive(X[40:].numpy()), mean)
+    second = (np.array(means) ** 2 + np.array(variances)[:, None]).mean(0)
+    assert np.allclose(std, np.sqrt(second - np.mean(means, axis=0) ** 2))
+    assert np.allclose(predictive.outputs(X[40:])[:, :, 0], means)
+    rmse = np.sqrt(((mean - Y[40:].numpy()) ** 2).mean())
+    assert result.table()["rmse"].iloc[0] == pytest.approx(rmse, rel=1e-6)
+
+
+def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    _task, result = run
+    table = result.table()
+    monkeypatch.setattr(given, "_GIVEN", {})  # as in another process
+    again = rc.load(result.path)
+    assert again.table().equals(table) and list(again.table().columns).count("rmse") == 1
+    Path(result.report).unlink()
+    assert main(["report", result.path]) == 0
+    page = Path(result.report).read_text()
+    assert "RMSE" in page and "own line" in page
+    with refused("task 'own line' was made by Task.from_module", "raychains.load(path, task=…)"):
+        again.predict(X)
+    with refused("task differs from the run's: layout of the model"):
+        rc.load(result.path, task=made(width=5))
+    with refused("task differs from the run's"):
+        rc.load(result.path, task=rc.make_task("digits"))
+    assert rc.load(result.path, task=made()).predict(X).shape == (60,)
+
+
+def test_evaluate_needs_it_and_says_so(
+    run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, result = run
+    monkeypatch.setattr(given, "_GIVEN", {})
+    assert main(["evaluate", result.path, "--split", "train"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
+    evaluated = rc.evaluate(result.path, "train", task=made())
+    mean = rc.load(result.path, task=task).predict(X[:40])
+    assert evaluated.table()["rmse"].iloc[0] == pytest.approx(np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6)
+
+
+def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(run: tuple[Any, rc.Result]) -> None:
+    _task, result = run
+    again = rc.run(task=made(), store=result.store.root.uri, name="r", resume=True, **SETTINGS)
+    assert stored(again) == stored(result)
+    for change, word in (
+        ({"train_set": (X[:40] * 2, Y[:40])}, "training data"),
+        ({"test_set": (X[41:], Y[41:])}, "test data"),
+        ({"version": 2}, "version ('2' here, '1' in the run)"),
+    ):
+        with refused(f"resume: task 'own line' differs from that of run 'r': {word}"):
+            rc.run(task=made(**change), store=result.store.root.uri, name="r", resume=True, **SETTINGS)
+    assert stored(result) == stored(again)
+
+
+def test_a_streamed_set_gives_the_same_samples_in_workers(run: tuple[Any, rc.Result], folder: Path) -> None:
+    _, result = run
+
+    class Listed:
+        """Data on the person's disk, say."""
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, i: int) -> tuple[Any, Any]:
+            return X[i], Y[i]
+
+    other = rc.run(task=made(train_set=Listed(), resident=False), store=str(folder / "streamed"), name="r", **SETTINGS)
+    assert stored(other) == stored(result)
+
+
+def test_what_cannot_travel_is_refused_before_anything_is_written(ray_session: None, tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def model_fn() -> nn.Module:
+        with lock:
+            return nn.Linear(3, 1)
+
+    task = rc.Task.from_module(model_fn, (X, Y), (X, Y), "gaussian", name="locked")
+    with refused("task 'locked' must be picklable to travel to workers: TypeError", "_thread.lock"):
+        rc.run(task=task, store=str(tmp_path / "store"), **SETTINGS)
+    assert not list((tmp_path / "store").rglob("plan.json"))
+
+
+def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of this session were started from the repository; the module lies beside the run."""
+    (tmp_path / "besides_workers.py").write_text(
+        "import torch, raychains as rc\n"
+        "def make(n=30):\n"
+        "    from besides_too import data\n"
+        "    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), data(n), data(n), name='beside')\n"
+    )
+    (tmp_path / "besides_too.py").write_text(
+        "import torch\n"
+        "def data(n):\n"
+        "    x = torch.randn(n, 2, generator=torch.Generator().manual_seed(1))\n"
+        "    return x, (x[:, 0] > 0).long()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = rc.run(task="besides_workers:make", task_settings=("n=50",), store="store", **SETTINGS)
+    assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
+    assert len(stored(result)) == 4
+    assert stored(result) == alone(result, tasks.build(result.comparison.task_spec))
+
+
+def test_the_page_on_it_runs_as_written(ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(rc.__file__).parents[1] / "docs" / "own.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(code, "own.md", "exec"), names)
+    assert names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1)
+    assert names["result"].table()["error"].iloc[0] < 0.3

@@ -1,0 +1,67 @@
+"""The examples run as written, in a folder of their own, and say what they promise."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import raychains as rc
+
+EXAMPLES = Path(rc.__file__).parents[1] / "examples"
+SECONDS = 270
+"""That an example may take before a test gives up."""
+
+
+def said(name: str, folder: Path) -> str:
+    """What an example prints."""
+    paths = [str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    outside = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, timeout=SECONDS,
+        env={**outside, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -> None:
+    text = said("own_model.py", tmp_path)
+    error = re.search(r"^error +([\d.]+)$", text, flags=re.M)
+    assert error is not None and float(error[1]) < 0.06  # always saying the larger class has .37
+    average, alone = map(
+        float, re.search(r"NLL of the average ([\d.]+), of its first sample alone ([\d.]+)", text).groups()
+    )  # type: ignore[union-attr]
+    assert average < alone and average < 0.2
+    (report,) = (tmp_path / "runs" / "runs").glob("cells-*/report.html")
+    assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == int(
+        re.search(r"^(\d+) samples;", text, flags=re.M)[1]
+    )  # type: ignore[index]
+    assert rc.load(str(report.parent)).table()["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
+
+
+def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
+    text = said("own_loop.py", tmp_path)
+    assert "plain loop: 20 samples" in text
+    assert "Lightning Fabric: 20 samples, equal to the plain loop bit for bit" in text
+
+
+def test_without_lightning_the_loop_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("own_loop", EXAMPLES / "own_loop.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    module.main()
+    out = capsys.readouterr().out
+    assert (
+        "plain loop: 20 samples" in out
+        and "Lightning Fabric is missing (lightning_fabric): pip install lightning-fabric" in out
+    )
