@@ -72,13 +72,14 @@ class Result:
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
         """The posterior predictive of one arm (default the first) and group of repeats.
 
+        Chains that were dropped from the arm's results are left out.
+
         Raises:
             UserError: an unknown arm or group, or a task that predicts nothing.
         """
         from raychains.predictive import Predictive
 
-        with rooted(self.data_root):
-            return Predictive.load(self.store.root, self.comparison, arm, group)
+        return Predictive(self._select(arm, group, None))
 
     def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
         """Posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
@@ -127,7 +128,17 @@ class Result:
         from raychains.predictive import select
 
         with rooted(self.data_root):
-            return select(self.store.root, self.comparison, arm, group, first)
+            return select(self.store.root, self.comparison, arm, group, first, dropped=self._dropped())
+
+    def _dropped(self) -> set[str]:
+        """Chains that were given up although their arm has results."""
+        failed, results = self.store.table("failed"), self.store.table("results")
+        if failed is None or results is None or not results.num_rows:
+            return set()
+        evaluated = set(zip(results["arm"].to_pylist(), results["group"].to_pylist(), strict=True))
+        groups = [(a.name, g, chains) for a in self.comparison.arms for g, chains in enumerate(a.chains)]
+        chains = {spec.digest for name, g, specs in groups if (name, g) in evaluated for spec in specs}
+        return chains & set(failed["digest"].to_pylist())
 
 
 def compare(options: Compare | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
@@ -279,11 +290,11 @@ def _execute(
             starts.publish(root, planned.start)
         outcome = _drive(comparison, root, options, listener, run_chains=True, lease=lease)
         if lease.lost:
-            raise UserError(f"{lease.lost}; this driver stopped, its checkpoints are written")
+            raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
         if outcome.stopped:
             raise Interrupted(
-                f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; checkpoints are "
-                f"written. To go on: the same command with --resume --name {folder.name}"
+                f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; the others go on "
+                f"from their last checkpoints. To go on: the same command with --resume --name {folder.name}"
             )
         return _publish(folder, comparison, outcome, options.data_root)
 

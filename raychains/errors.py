@@ -33,7 +33,7 @@ class ChainsFailed(RaychainsError):
 
 
 class Interrupted(RaychainsError):
-    """The run was stopped by the person; checkpoints are written and the message says how to resume."""
+    """The run was stopped by the person; what is written stays and the message says how to resume."""
 
     exit_status = 130
 

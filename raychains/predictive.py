@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,13 @@ class Selection:
 
 
 def select(
-    root: Root, comparison: Comparison, arm: str | None = None, group: int = 0, first: int | None = None
+    root: Root,
+    comparison: Comparison,
+    arm: str | None = None,
+    group: int = 0,
+    first: int | None = None,
+    *,
+    dropped: Collection[str] = (),
 ) -> Selection:
     """The samples of a run's arm.
 
@@ -66,6 +72,7 @@ def select(
         arm: the arm's name; default the first.
         group: which group of repeats.
         first: take this many samples only, in the order of views.
+        dropped: digests of chains that the run was evaluated without, unless they finished since.
 
     Raises:
         UserError: an unknown arm or group, an unfinished chain, or a task that predicts nothing.
@@ -86,6 +93,8 @@ def select(
     for position, spec in enumerate(groups[group]):
         store = ChainStore(root, spec.digest)
         if not store.finished(expected_samples(spec)):
+            if spec.digest in dropped:
+                continue
             raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
         found += [(record.meta.index, position, spec, record) for record in store.records()]
     found.sort(key=lambda f: f[:2])
@@ -108,11 +117,6 @@ class Predictive:
     def __len__(self) -> int:
         """How many samples are averaged."""
         return len(self._selection.records)
-
-    @classmethod
-    def load(cls, root: Root, comparison: Comparison, arm: str | None = None, group: int = 0) -> Predictive:
-        """The predictive of a run's arm; see `select`."""
-        return cls(select(root, comparison, arm, group))
 
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
         """Probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).

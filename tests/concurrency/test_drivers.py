@@ -155,7 +155,9 @@ def test_a_driver_that_finds_an_older_one_stops_with_checkpoints_and_says_who_it
 
     late = threading.Thread(target=appear_late)
     late.start()
-    with pytest.raises(UserError, match=r"pid 2 on h1 has run it .*this driver stopped, its checkpoints are written"):
+    with pytest.raises(
+        UserError, match=r"pid 2 on h1 has run it .*this driver stopped, its chains go on from their last checkpoints"
+    ):
         rc.run(**settings, steps=3_000_000, chains=1, store=str(store), name="r")
     late.join()
     assert list(store.glob("chains/*/checkpoints/*"))

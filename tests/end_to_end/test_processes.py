@@ -86,7 +86,7 @@ def test_stopped_killed_and_resumed_gives_the_samples_of_an_undisturbed_run(
     first.send_signal(signal.SIGINT)
     out, err = first.communicate(timeout=60)
     assert first.returncode == 130, err
-    assert "checkpoints are written" in err and "--resume --name r" in err and "Traceback" not in err + out
+    assert "go on from their last checkpoints" in err and "--resume --name r" in err and "Traceback" not in err + out
     assert list(store.glob("chains/*/checkpoints/*"))
     taken = started()  # the name is taken
     assert taken.wait(timeout=60) == 2 and "continue it with --resume" in (taken.stderr or sys.stdin).read()
