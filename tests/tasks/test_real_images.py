@@ -58,7 +58,7 @@ def test_held_out_images_are_predicted_as_well_as_test_images() -> None:
 
 @pytest.mark.parametrize("images", [256, pytest.param(2000, marks=pytest.mark.long)])
 def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
-    method = resolved("cifar10-resnet18", images, epochs=2, cycles=1, exploration=0.25, samples_per_cycle=2)
+    method = resolved("cifar10-resnet18", images, epochs=2, cycles=1, exploration=0.25, samples_per_cycle=2, lr=0.05)
     epoch = method.spec.steps_per_epoch
     assert (method.spec.steps, method.spec.batch_size, method.task.num_data) == (2 * epoch, 64, images)
     straight, cut = Chain(method.spec, method.task), epoch + 1
@@ -80,4 +80,4 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
     test = method.task.splits()["test"]
     assert isinstance(test, Classification)
     found = error(test, drawn, images)
-    assert 0 < found < (1 if images < 1000 else 0.85)  # chance errs 90 %, with a standard error of .7 %
+    assert 0 < found < (1 if images < 1000 else 0.85)  # 73.8 % measured; chance errs 90 %, standard error .7 %
