@@ -55,3 +55,9 @@ def unknown_name(field: str, value: str, known: Iterable[str]) -> UserError:
     close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return UserError(f"{field} must be one of {', '.join(names)}, got {value!r}{hint}")
+
+
+def said(error: BaseException) -> str:
+    """Somebody else's exception in one line: its kind and its message."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' * bool(text)}{text}"

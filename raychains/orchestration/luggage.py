@@ -11,7 +11,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 
 from raychains import tasks
-from raychains.errors import UserError
+from raychains.errors import UserError, said
 from raychains.tasks import Task
 
 Luggage = tuple[tuple[str, ...], tuple[Any, ...]]
@@ -46,7 +46,7 @@ def unpack(luggage: Luggage) -> None:
         except RayError:
             raise
         except Exception as error:
-            raise UserError(f"task cannot be unpickled in a worker: {_said(error)}") from None
+            raise UserError(f"task cannot be unpickled in a worker: {said(error)}") from None
 
 
 def check(task: Task) -> None:
@@ -60,11 +60,4 @@ def check(task: Task) -> None:
     try:
         cloudpickle.dumps(task, protocol=5, buffer_callback=lambda _: None)
     except Exception as error:  # whatever a person's object raises
-        raise UserError(
-            f"task {tasks.name_of(task)!r} must be picklable to travel to workers: {_said(error)}"
-        ) from None
-
-
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text}"
+        raise UserError(f"task {tasks.name_of(task)!r} must be picklable to travel to workers: {said(error)}") from None

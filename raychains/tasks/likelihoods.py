@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.errors import UserError, require
+from raychains.errors import UserError, require, said
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.pointwise import Pointwise
@@ -166,7 +166,7 @@ class Given(Likelihood):
             whole = self.function(given, targets)
             each = [self.function(given[i : i + 1], targets[i : i + 1]) for i in range(len(given))]
         except Exception as error:
-            raise UserError(f"loss failed on the first training examples: {_said(error)}") from None
+            raise UserError(f"loss failed on the first training examples: {said(error)}") from None
         for value in (whole, *each):
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise UserError("loss must return a tensor of one number, the mean over the batch's examples")
@@ -214,8 +214,3 @@ def _width(t: Tensor) -> int | None:
 
 def _kind(t: Tensor) -> str:
     return str(t.dtype).removeprefix("torch.")
-
-
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raychains import tasks
 from raychains.data.order import EpochOrder
-from raychains.errors import UserError, require
+from raychains.errors import UserError, require, said
 from raychains.evaluation.base import Evaluation
 from raychains.sample import tensors_sha256
 from raychains.tasks import identity
@@ -153,7 +153,7 @@ class FromModule(Task):
             except UserError:
                 raise
             except Exception as error:
-                raise UserError(f"model_fn raised {_said(error)}") from None
+                raise UserError(f"model_fn raised {said(error)}") from None
         first, second = models
         if first is second or {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
             raise UserError("model_fn must build a new model at each call, got the same parameters twice")
@@ -177,7 +177,7 @@ class FromModule(Task):
                 with torch.no_grad(), seeded(0):
                     given = model.eval()(_as(inputs, model))
             except Exception as error:
-                raise UserError(f"model_fn: the model fails on the first inputs of {name}: {_said(error)}") from None
+                raise UserError(f"model_fn: the model fails on the first inputs of {name}: {said(error)}") from None
             if not isinstance(given, Tensor) or given.ndim < 1 or len(given) != len(inputs):
                 shape = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
                 raise UserError(
@@ -200,8 +200,3 @@ def _module(made: Any) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise UserError(f"model_fn must build a torch.nn.Module, got a {type(made).__name__}")
     return made
-
-
-def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text}"
