@@ -1,4 +1,4 @@
-"""Fixtures for tests that need Ray: one session per folder, started and ended as a user's would be."""
+"""Fixtures for tests that need Ray, one session per folder, and how two processes share the suite."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from tests.chaos import tally
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 torch.set_num_threads(1)
@@ -34,3 +37,40 @@ def ray_session() -> Iterator[None]:
 def store(tmp_path: Path) -> str:
     """An empty run store."""
     return str(tmp_path / "store")
+
+
+LONG_FIRST = ("end_to_end", "chaos", "orchestration", "concurrency", "examples")
+"""Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under pytest-xdist, tests that share a Ray session go to one process together, all others by file."""
+    folders = {item: item.path.parent.name for item in items}
+    items.sort(key=lambda item: (*LONG_FIRST, folders[item]).index(folders[item]))
+    for item in items:
+        shares = {"ray_session", "cluster"} & set(getattr(item, "fixturenames", ()))
+        item.add_marker(pytest.mark.xdist_group(folders[item] if shares else f"{folders[item]}/{item.path.stem}"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what a process of pytest-xdist killed to the one that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["chaos"] = [dict(tally.KILLS), tally.LINES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what that process killed; one that broke down has nothing to say."""
+    kills, lines = getattr(node, "workeroutput", {}).get("chaos", ({}, []))
+    tally.KILLS.update(kills)
+    tally.LINES += lines
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was achieved."""
+    if tally.KILLS:
+        kinds = ", ".join(f"{n} {what}" for what, n in sorted(tally.KILLS.items()))
+        terminalreporter.write_line(f"chaos: {tally.KILLS.total()} processes killed ({kinds})")
+    for line in tally.LINES:
+        terminalreporter.write_line(f"chaos: {line}")

@@ -1,15 +1,13 @@
-"""A Ray cluster of small nodes that tests may kill, and the number of kills at the end of the session."""
+"""A Ray cluster of small nodes that tests may kill."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.chaos import tally
 from tests.chaos.nodes import Nodes
 
 
@@ -30,12 +28,3 @@ def cluster() -> Iterator[Nodes]:
             os.environ.clear()
             os.environ.update(before)
     assert not ray.is_initialized()
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say what was achieved."""
-    if tally.KILLS:
-        kinds = ", ".join(f"{n} {what}" for what, n in sorted(tally.KILLS.items()))
-        terminalreporter.write_line(f"chaos: {tally.KILLS.total()} processes killed ({kinds})")
-    for line in tally.LINES:
-        terminalreporter.write_line(f"chaos: {line}")

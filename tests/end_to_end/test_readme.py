@@ -11,7 +11,7 @@ import pytest
 
 from raychains.cli import COMMANDS, parse
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.S)
 COMMAND_LINES = re.findall(r"^\$ raychains (.+)$", README, flags=re.M)
