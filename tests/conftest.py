@@ -1,4 +1,4 @@
-"""Fixtures for tests that need Ray, one session per folder, and how two processes share the suite."""
+"""Fixtures for tests that need Ray, and how two processes share the suite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="package")
 def ray_session() -> Iterator[None]:
-    """Ray on this machine with two CPUs, in a short temporary folder (socket paths are limited)."""
+    """Ray on this machine with two CPUs, in a short temporary folder (socket paths are limited).
+
+    A package's fixture lives as long as the package that defines it: one session serves all folders.
+    """
     import ray
 
     from raychains.orchestration.session import connect
@@ -39,18 +42,21 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-LONG_FIRST = ("end_to_end", "chaos", "orchestration", "concurrency", "examples")
+LONG_FIRST = ("chaos", "end_to_end", "orchestration", "concurrency", "examples")
 """Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist, tests that share a Ray session go to one process together, all others by file."""
+    """Under pytest-xdist, tests that share a Ray session go to one process together, all others by file.
+
+    The cluster that is killed comes before anything else: the session of the other tests stays until the end.
+    """
     folders = {item: item.path.parent.name for item in items}
-    items.sort(key=lambda item: (*LONG_FIRST, folders[item]).index(folders[item]))
+    uses = {item: {"ray_session", "cluster"} & set(getattr(item, "fixturenames", ())) for item in items}
+    items.sort(key=lambda item: ((*LONG_FIRST, folders[item]).index(folders[item]), "cluster" not in uses[item]))
     for item in items:
-        shares = {"ray_session", "cluster"} & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group(folders[item] if shares else f"{folders[item]}/{item.path.stem}"))
+        item.add_marker(pytest.mark.xdist_group(folders[item] if uses[item] else f"{folders[item]}/{item.path.stem}"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
