@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+
+from raychains.errors import UserError, require
 
 if TYPE_CHECKING:
     import torch
 
 Array = np.ndarray[Any, Any]
+Rows = Mapping[str, Array]
+"""A view's columns, one entry per example on axis 0."""
+BINS = 15
+"""Bins of confidence, as in Guo et al. 2017."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +34,14 @@ class Metric:
     """Key in result rows and tables."""
     label: str
     """For people, with the unit."""
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", "neither"]
+    """``neither`` where no end is the better one: entropies of labelled inputs, the coverage of an interval."""
     scale: float = 1.0
     """Multiplied in when shown (100 for per cent)."""
     digits: int = 3
     """Digits behind the point when shown."""
+    minor: bool = False
+    """Whether it stands in the result files and in the page's second table only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +52,16 @@ class Reduced:
     """Columns with one entry per example (classification) or per lane (densities) on axis 0."""
     curves: Mapping[str, Array]
     """Sums over the shard's examples for the view's first 1, 2, … samples, on axis 0."""
+    sums: Mapping[str, Array] = field(default_factory=dict)
+    """Other sums over the shard's examples, whatever their shape: what metrics need that rows cannot hold."""
 
 
 class Evaluation(ABC):
     """One split of one task, with pure functions from samples to metrics."""
 
     metrics: ClassVar[tuple[Metric, ...]]
+    bins: int = BINS
+    """Bins of calibration errors; asked for by `reduce` and `summarise`."""
 
     @property
     @abstractmethod
@@ -71,8 +84,18 @@ class Evaluation(ABC):
         """The block of one sample (its named tensors) on one shard."""
 
     @abstractmethod
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
-        """Rows and curves of the equally weighted predictive of ``blocks``, one per sample, in the view's order."""
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        """Rows and curves of the predictive of ``blocks``, one per sample, in the view's order.
+
+        Args:
+            blocks: what `predict` gave.
+            shard: which.
+            weights: of the samples, [samples], not negative; None, like equal ones, gives every sample the same. A
+                curve's first n samples have these weights renormalised, and no value while they are 0.
+
+        Raises:
+            UserError: weights that are not equal, of a task that has no use for them.
+        """
 
     @abstractmethod
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
@@ -83,6 +106,34 @@ class Evaluation(ABC):
         """Per repeat, metrics of the view's first 1, 2, … samples."""
 
 
+def normalised(weights: Sequence[float] | None, samples: int) -> Array | None:
+    """Weights [samples] with the sum 1; None where every sample counts the same.
+
+    Raises:
+        UserError: another number of them than samples, one that is negative or not finite, or a sum of 0.
+    """
+    if weights is None:
+        return None
+    found = np.asarray(weights, dtype=np.float64)
+    require(found.shape == (samples,), "weights", found.shape, f"have the shape ({samples},), one for each sample")
+    ok = bool(np.isfinite(found).all() and (found >= 0).all() and (found > 0).any())
+    require(ok, "weights", found.tolist(), "be finite, not negative and not all 0")
+    if (found == found[0]).all():
+        return None
+    scaled = found / found.max()
+    return scaled / scaled.sum()
+
+
+def only_equal(weights: Sequence[float] | None, samples: int, what: str) -> None:
+    """Refuse weights where samples can only count the same.
+
+    Raises:
+        UserError: they are not equal.
+    """
+    if normalised(weights, samples) is not None:
+        raise UserError(f"weights must be equal for {what}: every draw counts the same there")
+
+
 def gather(parts: Sequence[Reduced]) -> dict[str, Array]:
     """The columns of all shards, concatenated in the shards' order."""
     return {name: np.concatenate([p.rows[name] for p in parts]) for name in parts[0].rows}
@@ -91,3 +142,8 @@ def gather(parts: Sequence[Reduced]) -> dict[str, Array]:
 def add_curves(parts: Sequence[Reduced]) -> dict[str, Array]:
     """The curves' sums over all shards."""
     return {name: np.sum([p.curves[name] for p in parts], axis=0) for name in parts[0].curves}
+
+
+def add_sums(parts: Sequence[Reduced]) -> dict[str, Array]:
+    """The other sums over all shards."""
+    return {name: np.sum([p.sums[name] for p in parts], axis=0) for name in parts[0].sums}

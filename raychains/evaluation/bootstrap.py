@@ -15,8 +15,7 @@ import numpy as np
 
 from raychains.errors import UserError, require
 from raychains.evaluation.arrays import at_least
-from raychains.evaluation.base import Array
-from raychains.evaluation.metrics import Rows
+from raychains.evaluation.base import Array, Rows
 
 Method = Literal["percentile", "bca"]
 AT_ONCE = 2**20

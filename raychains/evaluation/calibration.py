@@ -1,20 +1,20 @@
 """Is a probability of 0.8 right in 80 % of the cases: reliability in bins, the errors read off it, class by class too.
 
-`metrics.ece` is the headline number (15 equal-width bins, by torchmetrics). Here are the bins themselves, bins of equal
-mass, the maximum and the classwise error, and the parts that the Brier score of the top class is made of.
+Bins of equal width and of equal mass, the errors that they give (`metrics.ece` is the headline), the maximum and the
+classwise error, and the parts that the Brier score of the top class is made of.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from raychains.errors import require
 from raychains.evaluation.arrays import at_least, finite, labels, probabilities, same_shape
-from raychains.evaluation.base import Array
-from raychains.evaluation.metrics import BINS, Rows
+from raychains.evaluation.base import BINS, Array, Rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,8 +41,7 @@ class Reliability:
 def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
     """Bins [k/bins, (k + 1)/bins), the last one with 1 (Guo et al. 2017).
 
-    torchmetrics (and so `metrics.ece`) keeps a confidence of exactly 1 in a bin of its own: where there are such, its
-    error is that much larger at most.
+    torchmetrics keeps a confidence of exactly 1 in a bin of its own: where there are such, its error may be larger.
 
     Args:
         rows: a view's rows; ``confidence``, ``prediction`` and ``label`` are read.
@@ -52,7 +51,7 @@ def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
     """
     confidence, right = _top_class(rows)
     edges = np.linspace(0, 1, at_least(bins, 1, "bins") + 1)
-    return _diagram(_width_bin(confidence, bins), confidence, right, bins, edges=edges)
+    return _diagram(width_bin(confidence, bins), confidence, right, bins, edges=edges)
 
 
 def equal_mass(rows: Rows, bins: int = BINS) -> Reliability:
@@ -65,23 +64,21 @@ def equal_mass(rows: Rows, bins: int = BINS) -> Reliability:
     Args and errors: as `equal_width`.
     """
     confidence, right = _top_class(rows)
-    return _diagram(_mass_bin(confidence, at_least(bins, 1, "bins")), confidence, right, bins)
+    return _diagram(_mass_bins(confidence, at_least(bins, 1, "bins")), confidence, right, bins)
 
 
 def wilson(diagram: Reliability, level: float = 0.95) -> tuple[Array, Array]:
-    """Wilson's interval of each bin's accuracy (lower, upper), each [bins], by scipy; nan in an empty bin.
+    """Wilson's interval of each bin's accuracy (lower, upper), each [bins]; nan in an empty bin.
 
-    Unlike the standard error it does not vanish where all of a bin are right. Source: Wilson 1927.
+    (a + z²/2n ± z√(a(1 − a)/n + z²/4n²))/(1 + z²/n): unlike the standard error it does not vanish where all of a bin are
+    right. Source: Wilson 1927.
     """
-    from scipy.stats import binomtest
-
     require(0 < level < 1, "level", level, "lie in (0, 1)")
-    out = np.full((2, len(diagram.count)), np.nan)
-    for at in np.flatnonzero(diagram.count):
-        count = int(diagram.count[at])
-        right = round(float(diagram.accuracy[at]) * count)
-        out[:, at] = binomtest(right, count).proportion_ci(confidence_level=level, method="wilson")
-    return out[0], out[1]
+    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    a = diagram.accuracy
+    n = np.where(diagram.count > 0, diagram.count, np.nan)
+    middle, half = a + z2 / (2 * n), np.sqrt(z2 * (a * (1 - a) / n + z2 / (4 * n**2)))
+    return np.maximum((middle - half) / (1 + z2 / n), 0.0), np.minimum((middle + half) / (1 + z2 / n), 1.0)
 
 
 def expected_error(diagram: Reliability) -> float:
@@ -117,7 +114,7 @@ def classwise_sums(p: Any, label: Any, bins: int = BINS) -> Array:
     p = probabilities(p, "probabilities", "n", "classes")
     n, classes = p.shape
     label, bins = labels(label, n, classes), at_least(bins, 1, "bins")
-    where = _width_bin(p, bins) + bins * np.arange(classes)
+    where = width_bin(p, bins) + bins * np.arange(classes)
     size = classes * bins
     count = np.bincount(where.ravel(), minlength=size)
     total = np.bincount(where.ravel(), weights=p.ravel(), minlength=size)
@@ -164,7 +161,7 @@ class BrierParts:
 def brier_parts(rows: Rows, bins: int = BINS) -> BrierParts:
     """`BrierParts` over `equal_mass` bins. Args and errors: as `equal_width`."""
     confidence, right = _top_class(rows)
-    which = _mass_bin(confidence, at_least(bins, 1, "bins"))
+    which = _mass_bins(confidence, at_least(bins, 1, "bins"))
     diagram = _diagram(which, confidence, right, bins)
     share, accuracy = diagram.count / len(right), float(right.mean())
     away = confidence - diagram.confidence[which]
@@ -187,16 +184,24 @@ def _top_class(rows: Rows) -> tuple[Array, Array]:
     return np.clip(confidence, 0, 1), right
 
 
-def _width_bin(values: Array, bins: int) -> Array:
+def width_bin(values: Array, bins: int) -> Array:
+    """The equal-width bin of each probability, of any shape."""
     # By the edges themselves: values·bins rounds some edges into the bin below.
     edges = np.linspace(0, 1, bins + 1)
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
 
 
-def _mass_bin(values: Array, bins: int) -> Array:
+def mass_bin(below: Array, tied: Array, n: int, bins: int) -> Array:
+    """The equal-mass bin of points, integers of any shape, from how many of n points are below them and tied with them.
+
+    A value that no point has (``tied`` 0) may be given a bin too.
+    """
+    return np.minimum((2 * below + tied) * bins // (2 * n), bins - 1)
+
+
+def _mass_bins(values: Array, bins: int) -> Array:
     _, group, tied = np.unique(values, return_inverse=True, return_counts=True)
-    below = np.cumsum(tied) - tied
-    return ((2 * below + tied) * bins // (2 * len(values)))[group]
+    return mass_bin(np.cumsum(tied) - tied, tied, len(values), bins)[group]
 
 
 def _diagram(which: Array, confidence: Array, right: Array, bins: int, edges: Array | None = None) -> Reliability:

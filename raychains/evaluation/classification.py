@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation import metrics
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+from raychains.evaluation import calibration, metrics, uncertainty
+from raychains.evaluation.base import BINS, Array, Evaluation, Metric, Reduced, add_curves, add_sums, gather, normalised
 
 SHARD = 1000
 """Examples per shard at most."""
@@ -92,7 +92,13 @@ class Classification(Predicting):
         Metric(name="nll", label="NLL (nats)", better="lower", digits=4),
         Metric(name="ece", label="ECE (%)", better="lower", scale=100, digits=2),
         Metric(name="brier", label="Brier score", better="lower", digits=4),
+        Metric(name="top5_error", label="Top-5 error (%)", better="lower", scale=100, digits=2, minor=True),
+        Metric(name="ece_mass", label="ECE, equal mass (%)", better="lower", scale=100, digits=2, minor=True),
+        Metric(name="classwise_ece", label="Classwise ECE (%)", better="lower", scale=100, digits=3, minor=True),
+        Metric(name="entropy", label="Predictive entropy (nats)", better="neither", digits=4, minor=True),
+        Metric(name="mutual_information", label="Mutual information (nats)", better="neither", digits=4, minor=True),
     )
+    """Of five classes or fewer there is no top-5 error."""
 
     def __init__(self, *, labels: Array, classes: int, **others: Any) -> None:
         super().__init__(**others)
@@ -101,23 +107,25 @@ class Classification(Predicting):
     def _also_identified_by(self) -> bytes:
         return self._labels.tobytes()
 
-    def warm(self) -> None:
-        import torchmetrics.functional.classification  # noqa: F401
-
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
         labels = self._labels[self._range(shard)]
-        return reduce_classification(blocks, labels)
+        return reduce_classification(blocks, labels, bins=self.bins, weights=weights)
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
-        return [
-            {
-                "error": metrics.error(rows),
-                "nll": metrics.nll(rows),
-                "ece": metrics.ece(rows),
-                "brier": metrics.brier(rows),
-            }
-        ]
+        found = {name: metrics.of_points(name, rows) for name in ("error", "nll", "brier")}
+        if self._classes > metrics.TOP:
+            found["top5_error"] = metrics.of_points("top5_error", rows)
+        # A network whose outputs overflow predicts nan: then so are its metrics.
+        known = bool(np.isfinite(rows["entropy"]).all())
+        found |= {
+            "ece": metrics.ece(rows, self.bins) if known else np.nan,
+            "ece_mass": metrics.ece_mass(rows, self.bins) if known else np.nan,
+            "classwise_ece": calibration.classwise_error(add_sums(parts)["classwise"]),
+            "entropy": metrics.of_points("entropy", rows),
+            "mutual_information": metrics.of_points("mutual_information", rows) if known else np.nan,
+        }
+        return [{metric.name: found[metric.name] for metric in self.metrics if metric.name in found}]
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         n = sum(len(p.rows["label"]) for p in parts)
@@ -156,26 +164,30 @@ def log_probabilities(
 
 
 class Average:
-    """The predictive p̄ = (1/S) Σ_s p_s of the samples so far, from their log-probabilities [n, classes]."""
+    """The predictive p̄ = Σ_s w_s·p_s / Σ_s w_s of the samples so far, from their log-probabilities [n, classes].
+
+    With no weight so far it is nan.
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.samples = 0
+        self.weight = 0.0
+        """Σ_s w_s"""
         self.total = np.zeros(shape, dtype=np.float64)
-        """Σ_s p_s"""
+        """Σ_s w_s·p_s"""
         self._entropies = np.zeros(shape[0])
 
-    def add(self, block: Array) -> None:
+    def add(self, block: Array, weight: float = 1.0) -> None:
         """One more sample."""
         log_p = block.astype(np.float64)
         p = np.exp(log_p)
-        self.total += p
-        self._entropies -= (p * np.maximum(log_p, np.log(TINY))).sum(axis=1)
-        self.samples += 1
+        self.total += weight * p
+        self._entropies -= weight * (p * np.maximum(log_p, np.log(TINY))).sum(axis=1)
+        self.weight += weight
 
     @property
     def mean(self) -> Array:
         """p̄, [n, classes]."""
-        return self.total / self.samples
+        return self._over_weight(self.total)
 
     @property
     def entropy(self) -> Array:
@@ -186,25 +198,38 @@ class Average:
     @property
     def expected_entropy(self) -> Array:
         """Mean entropy of the p_s in nats, [n]; what `entropy` has more is the mutual information."""
-        return self._entropies / self.samples
+        return self._over_weight(self._entropies)
+
+    def _over_weight(self, total: Array) -> Array:
+        return total / self.weight if self.weight else np.full(total.shape, np.nan)
 
 
-def reduce_classification(blocks: Sequence[Array], labels: Array) -> Reduced:
-    """Rows of the averaged predictive p̄ = (1/S) Σ_s p_s, and prefix curves of error and NLL over the samples.
+def reduce_classification(
+    blocks: Sequence[Array], labels: Array, *, bins: int = BINS, weights: Sequence[float] | None = None
+) -> Reduced:
+    """Rows of the averaged predictive p̄ = Σ_s w_s·p_s, and prefix curves of error and NLL over the samples.
+
+    Weights w_s [samples] are normalised; None weighs all samples the same.
 
     Rows: ``label``, ``prediction``, ``log_p_label`` (nats), ``confidence`` (max p̄), ``entropy`` of p̄ and
-    ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5``.
+    ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5`` (whether the
+    label is among the five most probable classes, of equally probable ones the first: `uncertainty.in_top`).
+
+    Sums: ``classwise``, those of `calibration.classwise_sums` over ``bins`` bins; nan where a probability is.
     """
     at = np.arange(len(labels))
     average = Average(blocks[0].shape)
     errors, nlls = np.zeros(len(blocks)), np.zeros(len(blocks))
+    given = normalised(weights, len(blocks))
     for s, block in enumerate(blocks):
-        average.add(block)
+        average.add(block, 1.0 if given is None else given[s])
+        if not average.weight:
+            errors[s] = nlls[s] = np.nan  # a predictive of nothing
+            continue
         errors[s] = np.count_nonzero(average.total.argmax(axis=1) != labels)
-        nlls[s] = -np.log(np.maximum(average.total[at, labels] / (s + 1), TINY)).sum()
+        nlls[s] = -np.log(np.maximum(average.total[at, labels] / average.weight, TINY)).sum()
     mean = average.mean
     p_label = mean[at, labels]
-    rank = np.count_nonzero(mean > p_label[:, None], axis=1)
     rows = {
         "label": labels,
         "prediction": mean.argmax(axis=1),
@@ -213,6 +238,9 @@ def reduce_classification(blocks: Sequence[Array], labels: Array) -> Reduced:
         "entropy": average.entropy,
         "expected_entropy": average.expected_entropy,
         "brier": (mean**2).sum(axis=1) - 2 * p_label + 1,
-        "top5": rank < 5,
+        "top5": uncertainty.in_top(mean, labels, metrics.TOP),
     }
-    return Reduced(rows=rows, curves={"error": errors, "nll": nlls})
+    known = bool(np.isfinite(mean).all())
+    shape = (3, mean.shape[1], bins)
+    sums = calibration.classwise_sums(mean, labels, bins) if known else np.full(shape, np.nan)
+    return Reduced(rows=rows, curves={"error": errors, "nll": nlls}, sums={"classwise": sums})

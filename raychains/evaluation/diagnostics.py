@@ -13,13 +13,16 @@ from raychains.evaluation.base import Array
 
 FEWEST = 4
 """Draws per chain below which arviz-stats gives no answer."""
+FEWEST_FOR_ESS = 10
+"""Draws per chain for an effective sample size: with halves of fewer than 5 draws Geyer's sum is empty, and n·log10 n comes
+out of it whatever the draws."""
 TAIL = (0.05, 0.95)
 """The quantiles whose worse one gives the tail ESS (Vehtari et al. 2021)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean and its standard error, which allows for the draws' autocorrelation; nan with fewer than 4 draws a chain."""
+    """A mean and its standard error, which allows for the draws' autocorrelation; nan with fewer than 10 draws a chain."""
 
     value: float
     error: float
@@ -44,7 +47,7 @@ def ess(series: Any, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Array:
 
     ``bulk`` is rank-normalised, hence right for heavy tails too; ``tail`` is the smaller one of the 5 % and 95 %
     quantiles; ``mean`` is the classical one, n/(1 + 2 Σ ρ_t), for the mean's standard error. All cut the chains in
-    halves and end the sum by Geyer's initial monotone sequence. nan where a value is not finite; n for a constant.
+    halves and end the sum by Geyer's initial monotone sequence. nan where a value is not finite, and with fewer than 10 draws a chain; n for a constant.
 
     Raises:
         UserError: fewer than 4 draws, or another shape.
@@ -54,6 +57,8 @@ def ess(series: Any, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Array:
     from arviz_stats.base import array_stats
 
     values = _series(series)
+    if values.shape[1] < FEWEST_FOR_ESS:
+        return np.full(values.shape[2:], np.nan)
     tail = {"prob": TAIL} if kind == "tail" else {}
     return _each(values, lambda x: array_stats.ess(x, method=kind, **tail))
 
@@ -106,7 +111,7 @@ def mean(series: Any) -> Estimate:
 
     values = np.atleast_2d(np.asarray(series, dtype=np.float64))
     require(values.ndim == 2 and values.size > 0, "series", values.shape, "have the shape [chains, draws]")
-    if values.shape[1] < FEWEST or not np.isfinite(values).all():
+    if values.shape[1] < FEWEST_FOR_ESS or not np.isfinite(values).all():
         return Estimate(value=float(values.mean()), error=float("nan"))
     return Estimate(value=float(values.mean()), error=float(array_stats.mcse(values, method="mean")))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from raychains.errors import require
 from raychains.evaluation.base import Array
+from raychains.evaluation.vectors import combined
 
 CHUNK = 1 << 17
 """Coordinates compared at a time in double precision: 1 MB."""
@@ -197,12 +198,8 @@ def between(
     require(bool(np.isfinite(share)), "share", share, "be finite")
     if share in (0, 1):
         return dict(other if share == 1 else one)
-    out = {}
-    for name, a in one.items():
-        moves = a.is_floating_point() and (parameters is None or name in parameters)
-        # In double precision, then back: half precisions lose digits in the products.
-        out[name] = ((1 - share) * a.double() + share * other[name].double()).to(a.dtype) if moves else a
-    return out
+    line = combined([(1 - share, one), (share, other)])
+    return line if parameters is None else {n: line[n] if n in parameters else a for n, a in one.items()}
 
 
 def _compare(one: Array, other: Array) -> tuple[float, float]:

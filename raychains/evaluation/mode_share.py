@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, only_equal
 
 
 class ModeShare(Evaluation):
@@ -68,7 +68,8 @@ class ModeShare(Evaluation):
         shares = np.exp(logs - logs.max(-1, keepdims=True))
         return shares / shares.sum(-1, keepdims=True)
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        only_equal(weights, len(blocks), "a density")
         running = np.cumsum(np.stack(blocks), axis=0)
         return Reduced(rows={"sums": running[-1]}, curves=self._compare(running))
 

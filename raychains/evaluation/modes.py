@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, only_equal
 
 
 class ModeCoverage(Evaluation):
@@ -38,7 +38,8 @@ class ModeCoverage(Evaluation):
         squared = sum((draws[..., None, d] - self._centres[:, d]) ** 2 for d in range(self._centres.shape[1]))
         return np.count_nonzero(squared <= self._radius**2, axis=0)
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        only_equal(weights, len(blocks), "a density")
         running = np.cumsum(np.stack(blocks), axis=0)
         covered = np.count_nonzero(running > self._more_than, axis=2)
         return Reduced(rows={"counts": running[-1]}, curves={"modes": covered})

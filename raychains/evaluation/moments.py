@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, only_equal
 
 
 class GaussianMoments(Evaluation):
@@ -50,7 +50,8 @@ class GaussianMoments(Evaluation):
         products = np.swapaxes(z, 1, 2) @ z
         return np.concatenate([np.full((lanes, 1), float(draws)), z.sum(1), products.reshape(lanes, dim * dim)], axis=1)
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        only_equal(weights, len(blocks), "a density")
         running = np.cumsum(np.stack(blocks), axis=0)
         return Reduced(rows={"sums": running[-1]}, curves=self._compare(running))
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from raychains.errors import require, unknown_name
 from raychains.evaluation.arrays import finite
-from raychains.evaluation.base import Array
-from raychains.evaluation.metrics import Rows
+from raychains.evaluation.base import Array, Rows
 from raychains.evaluation.uncertainty import mutual_information_of
 
 SCORES = ("entropy", "mutual_information", "max_probability")

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, Metric, Reduced, add_curves, gather
+from raychains.evaluation.base import Array, Metric, Reduced, add_curves, gather, normalised
 from raychains.evaluation.classification import Average, Predicting
-
-SURE = 0.5
-"""Nats of predictive entropy below which a prediction counts as sure."""
+from raychains.evaluation.metrics import SURE
 
 
 class OutOfDistribution(Predicting):
@@ -33,13 +31,14 @@ class OutOfDistribution(Predicting):
         Metric(name="confidence", label="Mean confidence (%)", better="lower", scale=100, digits=1),
     )
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        given = normalised(weights, len(blocks))
         average = Average(blocks[0].shape)
         curves: dict[str, list[float]] = {metric.name: [] for metric in self.metrics}
-        for block in blocks:
-            average.add(block)
+        for s, block in enumerate(blocks):
+            average.add(block, 1.0 if given is None else given[s])
             for name, values in _measured(average.entropy, average.expected_entropy, average.mean.max(axis=1)).items():
-                curves[name].append(float(values.sum()))
+                curves[name].append(float(values.sum()) if average.weight else np.nan)  # of nothing
         mean = average.mean
         rows = {
             "prediction": mean.argmax(axis=1),

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
-from raychains.evaluation.regression import SHARD, Inputs, outputs
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, normalised
+from raychains.evaluation.regression import SHARD, Inputs, mixed, outputs
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(model output [n, …], targets [n, …]) to the mean over the n examples of −log p(y | x, θ)."""
@@ -53,9 +53,8 @@ class Pointwise(Evaluation):
         given = outputs(self._model, tensors, self.inputs[at].to(self._device))
         return log_likelihoods(self._loss, given, self.targets[at].to(self._device))
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
-        counts = np.arange(1, len(blocks) + 1)[:, None]
-        running = np.logaddexp.accumulate(np.stack(blocks), axis=0) - np.log(counts)
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        running = mixed(np.stack(blocks), normalised(weights, len(blocks)))
         return Reduced(rows={"log_p": running[-1]}, curves={"nll": -running.sum(1)})
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:

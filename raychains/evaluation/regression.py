@@ -1,4 +1,4 @@
-"""Posterior predictive of a regression with Gaussian noise: a mixture of Gaussians, its RMSE, its NLL, its coverage."""
+"""Posterior predictive of a regression with Gaussian noise: a mixture of Gaussians, its RMSE, NLL, CRPS and coverage."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather
+from raychains.evaluation import metrics as measures
+from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, normalised
 
 SHARD = 1000
 """Examples per shard at most."""
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
-INTERVAL = 0.9
-"""Probability of the central predictive interval whose coverage is measured."""
 
 
 class Inputs(Protocol):
@@ -29,8 +28,8 @@ class Inputs(Protocol):
 class Regression(Evaluation):
     """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
 
-    The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I). Its mean is the average of the
-    μ_s, its variance the average of σ_s² plus the variance of the μ_s.
+    The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean is
+    the average of the μ_s, its variance the average of σ_s² plus the variance of the μ_s.
 
     The block of a sample is [examples, outputs + 1]: the means, and σ in the last column.
 
@@ -45,7 +44,12 @@ class Regression(Evaluation):
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(name="rmse", label="RMSE", better="lower", digits=4),
         Metric(name="nll", label="NLL (nats)", better="lower", digits=4),
+        Metric(name="crps", label="CRPS", better="lower", digits=4),
         Metric(name="coverage_error", label="Error of the 90 % interval's coverage (%)", better="lower", scale=100, digits=2),
+        *(
+            Metric(name=f"coverage_{100 * level:.0f}", label=f"Inside the {100 * level:.0f} % interval (%)", better="neither", scale=100, digits=1, minor=True)
+            for level in measures.LEVELS
+        ),
     )  # fmt: skip
 
     def __init__(
@@ -73,19 +77,12 @@ class Regression(Evaluation):
         """Means and σ, [examples of the shard, outputs + 1], float64."""
         return gaussians(self._model, tensors, self.inputs[self._range(shard)].to(self._device), self._noise)
 
-    def reduce(self, blocks: Sequence[Array], shard: int) -> Reduced:
-        return reduce_regression(blocks, self.targets[self._range(shard)])
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights)
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
-        inside = np.abs(rows["pit"] - 0.5) <= INTERVAL / 2
-        return [
-            {
-                "rmse": math.sqrt(float(np.mean(rows["squared_error"]))),
-                "nll": -float(np.mean(rows["log_p"])),
-                "coverage_error": abs(float(np.mean(inside)) - INTERVAL),
-            }
-        ]
+        return [{metric.name: measures.of_points(metric.name, rows) for metric in self.metrics}]
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         sums, n = add_curves(parts), len(self.targets)
@@ -108,35 +105,91 @@ def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, nois
     return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
 
 
-def moments(blocks: Sequence[Array]) -> tuple[Array, Array]:
-    """Mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians."""
-    stacked = np.stack(blocks)
+def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> tuple[Array, Array]:
+    """Mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their weights."""
+    stacked, w = np.stack(blocks), normalised(weights, len(blocks))
     means, sigmas = stacked[..., :-1], stacked[..., -1:]
+    if w is not None:
+        mean = np.tensordot(w, means, 1)
+        return mean, np.sqrt(np.tensordot(w, sigmas**2 + (means - mean) ** 2, 1))
     return means.mean(0), np.sqrt((sigmas**2).mean(0) + means.var(0))
 
 
-def reduce_regression(blocks: Sequence[Array], targets: Array) -> Reduced:
+def mixed(log_p: Array, weights: Array | None) -> Array:
+    """log Σ_{s ≤ n} w_s p_s / Σ_{s ≤ n} w_s for n = 1, 2, …, [samples, examples], from the samples' log p of that shape.
+
+    Weights [samples]; None weighs all the same. nan while they are 0.
+    """
+    if weights is None:
+        return np.logaddexp.accumulate(log_p, axis=0) - np.log(np.arange(1, len(log_p) + 1)[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(weights)[:, None]
+        return np.logaddexp.accumulate(log_p + logs, axis=0) - np.log(np.cumsum(weights))[:, None]
+
+
+def reduce_regression(blocks: Sequence[Array], targets: Array, weights: Sequence[float] | None = None) -> Reduced:
     """Rows of the mixture, and prefix sums of squared error and NLL over the samples.
 
     Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which is
-    uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` (mean over
-    outputs) and ``log_p`` = log p(y | x) in nats over all outputs.
+    uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` and ``crps``
+    (means over outputs) and ``log_p`` = log p(y | x) in nats over all outputs. Weights as for `Evaluation.reduce`.
     """
-    mean, std = moments(blocks)
+    mean, std = moments(blocks, weights)
+    w = normalised(weights, len(blocks))
     stacked = np.stack(blocks)
     means, sigmas = stacked[..., :-1], stacked[..., -1]
     z = (targets - means) / sigmas[..., None]
     k = targets.shape[1]
     log_p = -0.5 * (z**2).sum(-1) - k * (np.log(sigmas) + 0.5 * math.log(2 * math.pi))
-    counts = np.arange(1, len(blocks) + 1)[:, None]
-    running = np.logaddexp.accumulate(log_p, axis=0) - np.log(counts)
-    averages = np.cumsum(means, axis=0) / counts[..., None]
+    running = mixed(log_p, w)
     cdf = torch.special.ndtr(torch.from_numpy(z)).numpy()
-    each = {"target": targets, "mean": mean, "std": std, "pit": cdf.mean(0)}
+    if w is None:
+        averages = np.cumsum(means, axis=0) / np.arange(1, len(blocks) + 1)[:, None, None]
+        pit = cdf.mean(0)
+    else:
+        with np.errstate(invalid="ignore"):  # nan while the weights are 0
+            averages = np.cumsum(w[:, None, None] * means, axis=0) / np.cumsum(w)[:, None, None]
+        pit = np.tensordot(w, cdf, 1)
+    each = {"target": targets, "mean": mean, "std": std, "pit": pit}
     rows = {
         **{name: values[:, 0] if k == 1 else values for name, values in each.items()},
         "squared_error": ((targets - mean) ** 2).mean(1),
         "log_p": running[-1],
+        "crps": crps(means, sigmas, targets, w).mean(1),
     }
     squared = ((targets - averages) ** 2).mean(2).sum(1)
     return Reduced(rows=rows, curves={"rmse": squared, "nll": -running.sum(1)})
+
+
+def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = None) -> Array:
+    """Continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs], per output.
+
+    Σ_s w_s A(y − μ_s, σ_s²) − ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the
+    mean distance of a draw from the target less half that of two draws, in the targets' unit; lower is better.
+
+    Args:
+        means: [samples, n, outputs].
+        sigmas: [samples, n], positive.
+        targets: [n, outputs].
+        weights: [samples], summing to 1; None is the same for all.
+
+    Source: Grimit, Gneiting, Berrocal & Johnson 2006, eq. 5; Gneiting & Raftery 2007.
+    """
+    samples = len(means)
+    w = np.full(samples, 1 / samples) if weights is None else weights
+    variances = sigmas[..., None] ** 2
+    found = np.einsum("s,snk->nk", w, _distance(targets - means, variances))
+    for s in range(samples):  # one sample against those before: memory is samples × n, and each pair is met once
+        before = np.einsum("t,tnk->nk", w[:s], _distance(means[s] - means[:s], variances[s] + variances[:s]))
+        itself = 0.5 * w[s] * _distance(np.zeros_like(targets), 2 * variances[s])
+        found -= w[s] * (before + itself)
+    return found
+
+
+def _distance(m: Array, v: Array) -> Array:
+    """E|X| of X ~ N(m, v)."""
+    sd = np.sqrt(v)
+    z = m / sd
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    cdf = torch.special.ndtr(torch.from_numpy(np.asarray(z))).numpy()
+    return m * (2 * cdf - 1) + 2 * sd * density

@@ -8,8 +8,7 @@ import numpy as np
 
 from raychains.errors import require
 from raychains.evaluation.arrays import at_least, finite, labels, probabilities, same_shape
-from raychains.evaluation.base import Array
-from raychains.evaluation.metrics import Rows
+from raychains.evaluation.base import Array, Rows
 
 ROUNDING = 1e-12
 """Nats below which the difference of two entropies is rounding."""
@@ -100,10 +99,15 @@ def top_k_error(p: Any, label: Any, k: int) -> float:
     n, classes = p.shape
     label, k = labels(label, n, classes), at_least(k, 1, "k")
     require(k <= classes, "k", k, f"be at most {classes}, the number of classes")
-    own = p[np.arange(n), label][:, None]
-    earlier = np.arange(classes) < label[:, None]
+    return float(np.mean(~in_top(p, label, k)))
+
+
+def in_top(p: Array, label: Array, k: int) -> Array:
+    """Whether the label [n] is among the k most probable of the classes of p [n, classes], bool [n]: see `top_k_error`."""
+    own = p[np.arange(len(p)), label][:, None]
+    earlier = np.arange(p.shape[1]) < label[:, None]
     rank = np.count_nonzero((p > own) | ((p == own) & earlier), axis=1)
-    return float(np.mean(rank >= k))
+    return rank < k
 
 
 def _entropy(p: Array) -> Array:

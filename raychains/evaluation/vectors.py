@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ def projections(
         for name, values in pieces(sample, names):
             x = values.astype(np.float64, copy=False)
             squared += float(x @ x)
-            rng = _generator(seed, name)
+            rng = generator(seed, name)
             for r in range(count):
                 u = rng.standard_normal(len(x), dtype=np.float32).astype(np.float64)
                 along[r] += u @ x
@@ -88,6 +88,33 @@ def projections(
     return {"norm": columns[0], **{f"projection {r + 1}": columns[r + 1] for r in range(count)}}
 
 
-def _generator(seed: int, name: str) -> np.random.Generator:
+def generator(seed: int, name: str) -> np.random.Generator:
+    """The stream of one tensor's random direction: equal on every machine, and no other tensor's."""
     digest = hashlib.sha256(f"{seed}|{name}".encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+
+
+def combined(terms: Sequence[tuple[float, Tensors]]) -> dict[str, Any]:
+    """Σ_i c_i·θ_i of named torch tensors, in each tensor's own type; one term of coefficient 1 is the very sample.
+
+    Every floating tensor is combined, buffers included: of BatchNorm's statistics that is a start to estimate them from
+    and no more. Tensors of integers are the first term's.
+
+    Args:
+        terms: coefficients, and tensors of the same names and shapes.
+
+    Raises:
+        UserError: no term, or tensors of different networks.
+    """
+    require(len(terms) > 0, "terms", 0, "be at least 1")
+    first = terms[0][1]
+    for _, other in terms[1:]:
+        same = list(first) == list(other) and all(tuple(first[n].shape) == tuple(other[n].shape) for n in first)
+        require(same, "samples", "other names or shapes", "be of the same network")
+    if len(terms) == 1 and terms[0][0] == 1:
+        return dict(first)
+    # In double precision, then back: half precisions lose digits in the products.
+    return {
+        name: sum(c * tensors[name].double() for c, tensors in terms).to(a.dtype) if a.is_floating_point() else a
+        for name, a in first.items()
+    }

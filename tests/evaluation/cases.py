@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+from raychains.evaluation.base import Rows
 from raychains.evaluation.classification import reduce_classification
-from raychains.evaluation.metrics import Rows
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,8 @@ import scipy.stats
 
 from raychains.evaluation import bootstrap as module
 from raychains.evaluation import calibration, metrics, ood
+from raychains.evaluation.base import Rows
 from raychains.evaluation.bootstrap import bootstrap, paired_difference
-from raychains.evaluation.metrics import Rows
 from tests.checks import refused
 from tests.evaluation.cases import Array, rows_of, softmax_samples, top_class_rows
 

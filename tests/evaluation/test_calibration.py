@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 from torchmetrics.functional.classification import binary_calibration_error
 
 from raychains.evaluation import calibration, metrics
-from raychains.evaluation.metrics import Rows
+from raychains.evaluation.base import Rows
 from tests.checks import refused
 from tests.evaluation.cases import Array, rows_of, softmax_samples, top_class_rows
 
@@ -75,7 +76,8 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_above() -> None:
 def test_torchmetrics_alone_gives_a_confidence_of_one_its_own_bin() -> None:
     rows = top_class_rows([0.95, 1.0], [True, False])
     assert calibration.expected_error(calibration.equal_width(rows, 10)) == pytest.approx(0.475)
-    assert metrics.ece(rows, 10) == pytest.approx(0.525)
+    assert metrics.ece(rows, 10) == pytest.approx(0.475)
+    assert torchmetrics_error(rows, 10, "l1") == pytest.approx(0.525)
 
 
 # Equal mass
@@ -167,20 +169,19 @@ def test_one_row_and_all_right_and_all_wrong(diagram: object) -> None:
 
 
 @EACH
-def test_wilsons_interval_equals_its_formula_and_does_not_vanish(rows: Rows) -> None:
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_wilsons_interval_equals_scipys_and_does_not_vanish(rows: Rows, level: float) -> None:
     diagram = calibration.equal_width(rows, 10)
-    low, high = calibration.wilson(diagram, level=0.95)
-    z = 1.959963984540054
+    low, high = calibration.wilson(diagram, level=level)
     for b in range(10):
         n, a = int(diagram.count[b]), diagram.accuracy[b]
         if not n:
             assert np.isnan([low[b], high[b]]).all()
             continue
-        centre = (a + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(a * (1 - a) / n + z * z / (4 * n * n))
-        assert (low[b], high[b]) == pytest.approx((centre - half, centre + half), abs=1e-9)
+        expected = binomtest(round(a * n), n).proportion_ci(confidence_level=level, method="wilson")
+        assert (low[b], high[b]) == pytest.approx((expected.low, expected.high), abs=1e-12)
     low, high = calibration.wilson(calibration.equal_mass(top_class_rows([1.0] * 3, [True] * 3), 1))
-    assert low[0] < 0.5 and high[0] == pytest.approx(1)
+    assert low[0] < 0.5 and high[0] == 1
 
 
 def test_the_diagram_of_a_calibrated_predictive_scatters_by_its_standard_errors() -> None:

@@ -125,6 +125,16 @@ def test_what_never_moves_and_what_is_not_finite() -> None:
     assert np.isfinite(diagnostics.r_hat(x)[0]) and np.isnan(diagnostics.r_hat(x)[1:]).all()
 
 
+def test_fewer_than_ten_draws_a_chain_have_no_effective_sample_size() -> None:
+    """Two chains 50 standard deviations apart: the library's own answer is its ceiling, 16·log10 16, as if all were well."""
+    from arviz_stats.base import array_stats
+
+    x = np.random.default_rng(0).normal(size=(2, 10)) + np.array([[0.0], [50.0]])
+    assert array_stats.ess(x[:, :9], method="mean") == pytest.approx(16 * np.log10(16))
+    assert np.isnan(diagnostics.ess(x[:, :9])) and np.isnan(diagnostics.mean(x[:, :9]).error)
+    assert diagnostics.ess(x) < 8 and diagnostics.mean(x).error > 10
+
+
 def test_diagnostics_refuse_what_has_no_answer() -> None:
     with refused("series", "4"):
         diagnostics.ess(np.zeros((2, 3)))

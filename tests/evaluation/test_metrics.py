@@ -11,9 +11,9 @@ import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
 from torch import nn
-from torchmetrics.functional.classification import multiclass_calibration_error
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from raychains.evaluation import classification, metrics
+from raychains.evaluation import calibration, classification, metrics
 from raychains.evaluation.classification import Classification, log_probabilities, reduce_classification
 
 Array = np.ndarray[Any, Any]
@@ -84,28 +84,17 @@ def test_ece_equals_torchmetrics_on_the_full_probabilities(blocks: list[Array], 
 
 
 @EACH
-def test_ece_is_the_weighted_gap_of_the_reliability_diagram(blocks: list[Array], labels: Array) -> None:
-    rows = reduce_classification(blocks, labels).rows
-    diagram = metrics.reliability(rows)
-    gaps = np.nan_to_num(np.abs(diagram["accuracy"] - diagram["confidence"]))
-    assert metrics.ece(rows) == pytest.approx(float((gaps * diagram["count"]).sum() / len(labels)), abs=1e-6)
-
-
-@EACH
 @pytest.mark.parametrize("bins", [8, 15])
-def test_reliability_equals_a_direct_loop(blocks: list[Array], labels: Array, bins: int) -> None:
+def test_equal_mass_error_equals_numpys_split_of_the_sorted_rows(blocks: list[Array], labels: Array, bins: int) -> None:
+    """Without ties: ranks go to bins by ⌊bins·(rank + ½)/n⌋."""
     p = mean_probabilities(blocks)
-    confidence, right = p.max(1), p.argmax(1) == labels
-    diagram = metrics.reliability(reduce_classification(blocks, labels).rows, bins=bins)
-    assert diagram["count"].sum() == len(labels)
-    for b in range(bins):
-        inside = (confidence >= b / bins) & ((confidence < (b + 1) / bins) | (b == bins - 1))
-        assert diagram["count"][b] == inside.sum()
-        if inside.any():
-            assert diagram["confidence"][b] == pytest.approx(confidence[inside].mean())
-            assert diagram["accuracy"][b] == pytest.approx(right[inside].mean())
-        else:
-            assert np.isnan(diagram["confidence"][b]) and np.isnan(diagram["accuracy"][b])
+    order = np.argsort(p.max(1))
+    confidence, right = p.max(1)[order], (p.argmax(1) == labels)[order]
+    assert len(np.unique(confidence)) == len(labels)
+    which = np.floor((np.arange(len(labels)) + 0.5) * bins / len(labels)).astype(int)
+    gaps = [abs((right - confidence)[which == b].sum()) for b in range(bins)]
+    rows = reduce_classification(blocks, labels).rows
+    assert metrics.ece_mass(rows, bins=bins) == pytest.approx(sum(gaps) / len(labels), abs=1e-12)
 
 
 @EACH
@@ -132,10 +121,19 @@ def test_top5_equals_scikit_learns(blocks: list[Array], labels: Array) -> None:
     rows = reduce_classification(blocks, labels).rows
     if p.shape[1] <= 5:
         assert rows["top5"].all()
+        assert metrics.of_points("top5_error", rows) == 0
     else:
         expected = top_k_accuracy_score(labels, p, k=5, labels=np.arange(p.shape[1]))
         assert 0 < expected < 1
         assert rows["top5"].mean() == pytest.approx(expected, abs=1e-12)
+        assert metrics.of_points("top5_error", rows) == pytest.approx(1 - expected, abs=1e-12)
+
+
+def test_of_equally_probable_classes_five_are_in_the_top_five() -> None:
+    """A predictive that tells nothing is right about half of ten classes, not about all."""
+    block = np.full((10, 10), np.log(0.1))
+    rows = reduce_classification([block], np.arange(10)).rows
+    assert rows["top5"].tolist() == [True] * 5 + [False] * 5
 
 
 @EACH
@@ -221,7 +219,44 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     for name, values in whole.curve([part])[0].items():
         assert curve_small[0][name] == pytest.approx(values, rel=1e-6)
         assert values[-1] == pytest.approx(whole.summarise([part])[0][name], rel=1e-9), "the curve ends at the view"
-    assert metrics_small[0].keys() == {m.name for m in Classification.metrics}
+    assert list(metrics_small[0]) == [m.name for m in Classification.metrics if m.name != "top5_error"]
+
+
+@pytest.mark.parametrize("bins", [15, 8])
+def test_the_metrics_of_a_split_in_shards_equal_those_of_libraries(bins: int) -> None:
+    """Everything that `summarise` gives, from the averaged probabilities of all shards."""
+    samples, classes = weights(3, 7), 7
+    evaluation = split(1300, classes=classes)
+    evaluation.bins = bins
+    blocks = [[evaluation.predict(w, shard) for w in samples] for shard in range(evaluation.shards)]
+    (found,) = evaluation.summarise([evaluation.reduce(of, shard) for shard, of in enumerate(blocks)])
+    p = np.concatenate([mean_probabilities(of) for of in blocks])
+    labels, each = evaluation._labels, np.exp(np.concatenate(blocks, axis=1).astype(np.float64))
+    one_hot = np.eye(classes)[labels]
+    widths = [
+        float(binary_calibration_error(torch.from_numpy(c), torch.from_numpy(h), n_bins=bins, norm="l1"))
+        for c, h in [(p.max(1), (p.argmax(1) == labels) * 1), *zip(p.T.copy(), one_hot.T.astype(int), strict=True)]
+    ]
+    expected = {
+        "error": 1 - accuracy_score(labels, p.argmax(1)),
+        "nll": log_loss(labels, proper(p)),
+        "ece": widths[0],
+        "brier": float(((p - one_hot) ** 2).sum(1).mean()),
+        "top5_error": 1 - top_k_accuracy_score(labels, p, k=5, labels=np.arange(classes)),
+        "ece_mass": calibration.equal_mass_ece({"confidence": p.max(1), "prediction": p.argmax(1), "label": labels}, bins),
+        "classwise_ece": float(np.mean(widths[1:])),
+        "entropy": scipy.stats.entropy(p, axis=1).mean(),
+        "mutual_information": (scipy.stats.entropy(p, axis=1) - scipy.stats.entropy(each, axis=2).mean(0)).mean(),
+    }  # fmt: skip
+    assert list(found) == [m.name for m in Classification.metrics]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_overflowing_network_has_nan_metrics_and_no_error() -> None:
+    evaluation = split(30)
+    block = np.full((30, 4), np.nan, dtype=np.float32)
+    (found,) = evaluation.summarise([evaluation.reduce([block], 0)])
+    assert all(np.isnan(value) for name, value in found.items() if name != "error")
 
 
 def test_predict_is_the_log_softmax_of_the_sample_without_dropout() -> None:

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import integrate, special, stats
 from torch import nn
 
 from raychains.evaluation.base import Reduced
 from raychains.evaluation.pointwise import Pointwise
-from raychains.evaluation.regression import SHARD, Regression, gaussians, moments
+from raychains.evaluation.regression import SHARD, Regression, crps, gaussians, moments
 
 SAMPLES = 5
 
@@ -51,6 +51,18 @@ def by_hand(samples: list[dict[str, torch.Tensor]], x: torch.Tensor, learned: bo
     return means, sigma
 
 
+def integrated_crps(means: np.ndarray, sigma: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """∫(F(t) − 1[t ≥ y])² dt by Simpson's rule on either side of y, [n, k]; means [S, n, k], σ [S, n]."""
+    out = np.zeros_like(y)
+    for i, o in np.ndindex(*y.shape):
+        m, s = means[:, i, o, None], sigma[:, i, None]
+        far = np.abs(m - y[i, o]).max() + 10 * s.max()
+        for end, above in ((y[i, o] - far, 0.0), (y[i, o] + far, 1.0)):
+            t = np.linspace(min(end, y[i, o]), max(end, y[i, o]), 4001)
+            out[i, o] += integrate.simpson((special.ndtr((t - m) / s).mean(0) - above) ** 2, x=t)
+    return out
+
+
 def evaluated(split: Regression | Pointwise, samples: list[dict[str, torch.Tensor]]) -> list[Reduced]:
     return [split.reduce([split.predict(s, shard) for s in samples], shard) for shard in range(split.shards)]
 
@@ -78,7 +90,12 @@ def test_rows_and_metrics_are_those_of_scipys_mixture(k: int, learned: bool) -> 
     assert found["nll"] == pytest.approx(-log_p.mean(), rel=1e-5)
     inside = (pit >= 0.05) & (pit <= 0.95)
     assert found["coverage_error"] == pytest.approx(abs(inside.mean() - 0.9), abs=1e-12)
-    assert set(found) == {m.name for m in split.metrics}
+    for level in (0.5, 0.9, 0.95):
+        inside = (pit >= (1 - level) / 2) & (pit <= (1 + level) / 2)
+        assert found[f"coverage_{100 * level:.0f}"] == pytest.approx(inside.mean(), abs=1e-12)
+    each_sigma = np.broadcast_to(sigma[:, None], (SAMPLES, 40))
+    assert found["crps"] == pytest.approx(integrated_crps(means, each_sigma, y).mean(), rel=1e-4)
+    assert list(found) == [m.name for m in split.metrics]
     assert part.rows["mean"].shape == ((40,) if k == 1 else (40, k))
 
 
@@ -146,3 +163,52 @@ def test_a_given_loss_is_averaged_as_the_likelihood_that_it_is() -> None:
         np.testing.assert_allclose(a.rows["log_p"], b.rows["log_p"], rtol=1e-4, atol=1e-5)
     assert other.summarise(mine)[0]["nll"] == pytest.approx(split.summarise(known)[0]["nll"], rel=1e-5)
     assert other.curve(mine)[0]["nll"] == pytest.approx(split.curve(known)[0]["nll"], rel=1e-5)
+
+
+# The continuous ranked probability score
+
+
+def mixture(samples: int, n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(samples, n, k)), rng.uniform(0.2, 2, (samples, n)), 1.5 * rng.normal(size=(n, k))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7])
+def test_crps_equals_its_integral(samples: int) -> None:
+    means, sigmas, y = mixture(samples, 5, 2, seed=samples)
+    np.testing.assert_allclose(crps(means, sigmas, y), integrated_crps(means, sigmas, y), rtol=1e-6)
+
+
+def test_crps_of_one_gaussian_is_gneitings_closed_form() -> None:
+    """σ(z(2Φ(z) − 1) + 2φ(z) − 1/√π)."""
+    means, sigmas, y = mixture(1, 200, 1)
+    z = (y - means[0]) / sigmas[0][:, None]
+    form = z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi)
+    np.testing.assert_allclose(crps(means, sigmas, y), sigmas[0][:, None] * form, rtol=1e-10)
+
+
+def test_crps_of_sharp_samples_is_the_ensembles_energy_form() -> None:
+    """Mean |x_s − y| − ½ mean |x_s − x_t| over all pairs: what narrow Gaussians come to."""
+    means, _, y = mixture(9, 40, 3)
+    away = np.abs(means - y).mean(0) - 0.5 * np.abs(means[:, None] - means[None]).mean((0, 1))
+    np.testing.assert_allclose(crps(means, np.full((9, 40), 1e-7), y), away, atol=1e-6)
+
+
+def test_weights_count_like_repetitions_of_samples() -> None:
+    means, sigmas, y = mixture(3, 20, 2)
+    repeated = np.repeat(np.arange(3), [1, 2, 5])
+    expected = crps(means[repeated], sigmas[repeated], y)
+    np.testing.assert_allclose(crps(means, sigmas, y, np.array([1, 2, 5]) / 8), expected, rtol=1e-10)
+
+
+def test_the_true_predictive_has_the_least_crps() -> None:
+    """A proper score: of targets drawn from the mixture, others score worse on average."""
+    means, sigmas, _ = mixture(4, 1, 1)
+    rng = np.random.default_rng(1)
+    n, which = 4000, rng.integers(4, size=4000)
+    y = (means[which, 0, 0] + sigmas[which, 0] * rng.normal(size=n))[:, None]
+    wide = np.broadcast_to(means, (4, n, 1)), np.broadcast_to(sigmas, (4, n))
+    true = crps(*wide, y)
+    for shift, stretch in ((0.3, 1.0), (0.0, 1.8), (0.0, 0.4)):
+        worse = crps(wide[0] + shift, stretch * wide[1], y) - true
+        assert worse.mean() > 4 * worse.std() / math.sqrt(n)

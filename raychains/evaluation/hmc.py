@@ -1,0 +1,224 @@
+"""Hamiltonian Monte Carlo with Metropolis' correction: exact draws of a smooth density, to measure others against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raychains.errors import RaychainsError, require
+from raychains.evaluation.base import Array
+from raychains.evaluation.diagnostics import ess, r_hat
+from raychains.schedules.base import positive_int
+
+Function = Callable[[Array], Array]
+"""Of points [chains, dim]: U = −log density + const, [chains], or its gradient, [chains, dim]."""
+
+SPREAD = 2.0
+"""Chains start this many times as far from the centre as the metric's Gaussian lies."""
+ACCEPTANCE = 0.9
+"""Mean probability of acceptance that the step size is tuned for."""
+QUARTER = math.pi / 2
+"""Mean length of a trajectory: on a standard Gaussian a quarter turn forgets where it began."""
+MOST_LEAPS = 1_000
+"""Leapfrog steps of one trajectory, for as long as the step size is badly tuned."""
+MOST_DRAWS = 64_000
+"""Per chain: a density that needs more is not for this sampler."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """What `sample` drew."""
+
+    values: Array
+    """[chains, draws, dim]"""
+    step: float
+    """Of the leapfrog integrator, in the metric's units."""
+    acceptance: float
+    """Mean probability of acceptance of the kept draws."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Moments of a density and how well they are known."""
+
+    mean: Array
+    """[dim]"""
+    covariance: Array
+    """[dim, dim]"""
+    ess: Array
+    """Bulk effective sample size of each coordinate, [dim]."""
+    r_hat: Array
+    """Split R-hat of each coordinate, [dim]."""
+    chains: int
+    draws: int
+    """Per chain."""
+    acceptance: float
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations, [dim]."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+
+def reference(
+    potential: Function,
+    gradient: Function,
+    *,
+    centre: Any,
+    covariance: Any,
+    seed: int = 0,
+    chains: int = 8,
+    draws: int = 2_000,
+    least_ess: float = 2_000.0,
+    most_r_hat: float = 1.01,
+) -> Reference:
+    """The density's moments from `sample`, with twice the draws until every coordinate's diagnostics are good enough.
+
+    Args:
+        potential: as for `sample`, like ``gradient``, ``centre``, ``covariance``, ``seed`` and ``chains``.
+        draws: per chain, at first.
+        least_ess: bulk effective sample size that each coordinate must have.
+        most_r_hat: what each coordinate's split R-hat must be below.
+
+    Raises:
+        RaychainsError: not even `MOST_DRAWS` draws a chain were enough.
+    """
+    while True:
+        found = sample(potential, gradient, centre=centre, covariance=covariance, chains=chains, draws=draws, seed=seed)
+        sizes, agreement = ess(found.values), r_hat(found.values)
+        if sizes.min() >= least_ess and agreement.max() < most_r_hat:
+            break
+        if 2 * draws > MOST_DRAWS:
+            raise RaychainsError(
+                f"the reference sampler did not converge: {chains} chains of {draws} draws have an effective sample "
+                f"size of {sizes.min():.0f} and an R-hat of {agreement.max():.3f}"
+            )
+        draws *= 2
+    values = found.values.reshape(-1, found.values.shape[-1])
+    return Reference(
+        mean=values.mean(0),
+        covariance=np.cov(values.T, bias=True).reshape(values.shape[1], values.shape[1]),
+        ess=sizes,
+        r_hat=agreement,
+        chains=chains,
+        draws=draws,
+        acceptance=found.acceptance,
+    )
+
+
+def sample(
+    potential: Function,
+    gradient: Function,
+    *,
+    centre: Any,
+    covariance: Any,
+    chains: int = 8,
+    draws: int = 2_000,
+    warmup: int = 500,
+    seed: int = 0,
+) -> Draws:
+    """Draws of exp(−U) from several chains side by side; equal arguments give equal draws on one machine.
+
+    The metric is constant: trajectories run in z with θ = centre + Lz, LLᵀ = ``covariance``. Their length is drawn anew
+    for every draw, uniform within half of a quarter turn, so that no coordinate can be in step with it. The step size
+    is tuned by dual averaging during the warm-up and fixed from then on. A point where U is not finite is never taken.
+
+    Args:
+        potential: U, asked for at the ends of trajectories.
+        gradient: ∇U, asked for at every leapfrog step.
+        centre: [dim], near the density's centre, such as its mode.
+        covariance: [dim, dim], near the density's covariance, such as the inverse Hessian at the mode. Both decide the
+            efficiency alone, never the law.
+        chains: how many; they start at independent draws of N(centre, 2²·covariance).
+        draws: kept per chain.
+        warmup: draws per chain before, left out.
+        seed: of starts, momenta, lengths and acceptance.
+
+    Raises:
+        UserError: numbers below 1, or shapes that do not fit.
+
+    Source: Neal 2011, https://arxiv.org/abs/1206.1901; the tuning is Hoffman & Gelman 2014, §3.2.
+    """
+    for field, value in (("chains", chains), ("draws", draws), ("warmup", warmup)):
+        positive_int(field, value)
+    middle, metric = np.asarray(centre, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
+    require(middle.ndim == 1 and middle.size > 0, "centre", middle.shape, "have the shape [dim]")
+    require(
+        metric.shape == (len(middle),) * 2, "covariance", metric.shape, f"have the shape [{len(middle)}, {len(middle)}]"
+    )
+    root = np.linalg.cholesky(metric)
+
+    def energy_at(z: Array) -> Array:
+        return potential(middle + z @ root.T)
+
+    def slope_at(z: Array) -> Array:
+        return gradient(middle + z @ root.T) @ root
+
+    rng = np.random.default_rng(seed)
+    z = SPREAD * rng.standard_normal((chains, len(middle)))
+    energy, slope = energy_at(z), slope_at(z)
+    tuning = _DualAveraging(step=len(middle) ** -0.25)
+    kept, accepted = np.empty((draws, chains, len(middle))), 0.0
+    for k in range(warmup + draws):
+        step = tuning.step if k < warmup else tuning.final
+        length = QUARTER * rng.uniform(0.5, 1.5)
+        leaps = min(MOST_LEAPS, max(1, round(length / step)))
+        momentum = rng.standard_normal(z.shape)
+        with np.errstate(invalid="ignore", over="ignore"):  # what runs away is rejected
+            there, slope_there, end = _leapfrog(slope_at, z, slope, momentum, step, leaps)
+            energy_there = energy_at(there)
+            lost = energy_there - energy + 0.5 * ((end**2).sum(1) - (momentum**2).sum(1))
+        # nan: both or a momentum ran away. A start of infinite energy is left for any point that has less.
+        probability = np.where(np.isnan(lost), 0.0, np.exp(-np.maximum(lost, 0.0)))
+        take = rng.random(chains) < probability
+        z = np.where(take[:, None], there, z)
+        slope = np.where(take[:, None], slope_there, slope)
+        energy = np.where(take, energy_there, energy)
+        if k < warmup:
+            tuning.learn(float(probability.mean()))
+        else:
+            kept[k - warmup] = z
+            accepted += float(probability.mean()) / draws
+    return Draws(values=middle + kept.swapaxes(0, 1) @ root.T, step=tuning.final, acceptance=accepted)
+
+
+def _leapfrog(
+    slope_at: Function, z: Array, slope: Array, momentum: Array, step: float, leaps: int
+) -> tuple[Array, Array, Array]:
+    """Where ``leaps`` steps lead: point, gradient and momentum."""
+    momentum = momentum - step / 2 * slope
+    for leap in range(leaps):
+        z = z + step * momentum
+        slope = slope_at(z)
+        momentum = momentum - (step if leap < leaps - 1 else step / 2) * slope
+    return z, slope, momentum
+
+
+class _DualAveraging:
+    """The step size whose mean probability of acceptance is `ACCEPTANCE` (Hoffman & Gelman 2014, Algorithm 5)."""
+
+    GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+
+    def __init__(self, step: float) -> None:
+        self.step = step
+        """To be tried next."""
+        self._anchor, self._excess, self._average, self._count = math.log(10 * step), 0.0, math.log(step), 0
+
+    @property
+    def final(self) -> float:
+        """The average of all tried, later ones counting more."""
+        return math.exp(self._average)
+
+    def learn(self, probability: float) -> None:
+        """Take in the mean probability of acceptance that `step` had."""
+        self._count += 1
+        share = 1 / (self._count + self.T0)
+        self._excess = (1 - share) * self._excess + share * (ACCEPTANCE - probability)
+        tried = self._anchor - math.sqrt(self._count) / self.GAMMA * self._excess
+        weight = self._count**-self.KAPPA
+        self._average = weight * tried + (1 - weight) * self._average
+        self.step = math.exp(tried)
