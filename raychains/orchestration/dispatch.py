@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,14 @@ from ray.exceptions import RayError
 
 from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
-from raychains.orchestration.evaluator import EvaluationWorker
+from raychains.orchestration import wanted
+from raychains.orchestration.evaluators import Evaluator, Evaluators
 from raychains.orchestration.lost import died, lost_object, storage_away
-from raychains.orchestration.luggage import Luggage
+from raychains.orchestration.outcome import ViewKey, ViewResult
 from raychains.orchestration.pool import Pooled, SamplePool
+from raychains.orchestration.wanted import Wanted, key
 from raychains.planning.comparison import Comparison
-from raychains.sample import THETA
+from raychains.planning.views import Key
 from raychains.store import starts
 
 log = logging.getLogger(__name__)
@@ -31,40 +33,6 @@ IN_FLIGHT = 2
 """Samples handed to one evaluator ahead of its answers."""
 ATTEMPTS = 10
 """Evaluators or objects that one job may lose before evaluation is given up: a sample may be what kills them."""
-
-Key = tuple[str, str, int]
-
-
-@dataclass(frozen=True)
-class ViewKey:
-    """One arm's group of repeats: what one predictive is formed from."""
-
-    arm: int
-    group: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ViewResult:
-    """What `EvaluationWorker.summarise` found."""
-
-    key: ViewKey
-    samples: int
-    chains: int
-    """Chains that it is formed from: without those that were dropped."""
-    metrics: list[dict[str, float]]
-    curves: list[dict[str, list[float]]]
-    rows: Mapping[str, Any]
-
-
-@dataclass
-class _View:
-    key: ViewKey
-    chains: list[str]
-    version: int = 0
-    """Rises when its samples change: a summary of an older version is none."""
-    asked: int = -1
-    """The version that a summary was asked for."""
-    done: bool = False
 
 
 @dataclass
@@ -83,85 +51,74 @@ class _Predicted:
 class _Job:
     """A prediction (of one sample) or a summary (of one view, in one version), and how often it was tried."""
 
-    what: _Predicted | _View
+    what: _Predicted | Wanted
     version: int = 0
     attempts: int = 0
     blocks: list[Any] = field(default_factory=list)
-
-
-@dataclass
-class _Evaluator:
-    actor: Any
-    jobs: dict[Any, _Job] = field(default_factory=dict)
 
 
 class Dispatcher:
     """Hands samples to evaluators as they come and views as they are complete.
 
     Args:
-        comparison: its arms and groups are the views.
+        comparison: whose split is evaluated on.
         pool: the run's samples; references are let go once predicted.
-        store: URI of the run store.
-        split: the task's split to evaluate on.
+        evaluators: who does it.
         shards: how many shards the split has.
-        data_root: for the tasks that evaluators build.
-        evaluators: how many evaluators may be started.
-        luggage: what they need to build the task.
-        gpus: share of GPUs that each evaluator holds.
+        requested: the views, of samples that are all in the pool; None is that of all samples of every arm and group.
     """
 
     def __init__(
         self,
         comparison: Comparison,
         pool: SamplePool,
+        evaluators: Evaluators,
         *,
-        store: str,
-        split: str,
         shards: int,
-        data_root: str | None,
-        evaluators: int,
-        luggage: Luggage | None = None,
-        gpus: float = 0.0,
+        requested: Sequence[Wanted] | None = None,
     ) -> None:
-        self._pool, self._shards, self._limit, self._gpus = pool, shards, evaluators, gpus
-        self._arguments = (store, comparison.task_spec.to_json(), split, data_root, luggage, gpus)
+        self._pool, self._evaluators, self._split, self._shards = pool, evaluators, comparison.split, shards
         specs = comparison.chains()
-        # A density's predictive would be a law of θ and θₐ mixed; a network's averages the predictions of both.
-        self._variable = THETA if any(spec.block_draws for spec in specs.values()) else None
+        self._variable = wanted.variable(specs.values())
         self._expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
         self._starts = {digest: starts.needed(spec) for digest, spec in specs.items()}
-        self._views = [
-            _View(ViewKey(a, g), [s.digest for s in group])
-            for a, arm in enumerate(comparison.arms)
-            for g, group in enumerate(arm.chains)
-        ]
+        self._views = wanted.every(comparison) if requested is None else list(requested)
+        self._requested = {view: n for n, view in enumerate(requested or ())}
+        self._only: set[Key] | None = None
+        """The samples that requested views are formed from; None is all."""
+        if requested is not None:
+            self._only = {key(pooled) for view in requested for pooled in view.members or ()}
+        self._results: dict[int, ViewResult] = {}
         self._jobs: deque[_Job] = deque()
-        self._evaluators: list[_Evaluator] = []
         self._samples: dict[Key, _Predicted] = {}
         self._count: Counter[str] = Counter()
         """Predicted samples by chain."""
-        self.expected = sum(self._expected.values())
-        """Samples of all chains that are evaluated."""
+        every = sum(self._expected.values())
+        self.expected = every if self._only is None else len(self._only)
+        """Samples that are evaluated."""
+        self._kept_with = every if self._variable is None else None
+        """How many predictions the run has in all, which decides whether they are kept; those of densities never are."""
 
     # What the run tells
 
     def add(self, pooled: Pooled) -> None:
         """A sample is in the pool: predict it, unless that was done or it is not evaluated."""
-        if self._variable not in (None, pooled.record.meta.variable):
+        unasked = self._only is not None and key(pooled) not in self._only
+        if unasked or self._variable not in (None, pooled.record.meta.variable):
             pooled.ref = None  # its durable copy is enough
             return
-        known = self._samples.get(_key(pooled))
+        known = self._samples.get(key(pooled))
         if known is not None and known.pooled.record.sha256 == pooled.record.sha256:
             return
         self.forget([pooled])  # other bytes of another path, or of another machine's arithmetic
-        self._samples[_key(pooled)] = sample = _Predicted(pooled)
+        self._samples[key(pooled)] = sample = _Predicted(pooled)
         self._jobs.append(_Job(sample))
 
     def forget(self, gone: Iterable[Pooled]) -> None:
         """Samples were superseded: their views wait for others."""
         digests = set()
         for pooled in gone:
-            sample = self._samples.pop(_key(pooled), None)
+            sample = self._samples.pop(key(pooled), None)
             if sample is not None:
                 self._count[pooled.record.meta.digest] -= sample.done
                 digests.add(pooled.record.meta.digest)
@@ -192,29 +149,38 @@ class Dispatcher:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to evaluate."""
-        return all(v.done for v in self._views) and not self._jobs and not any(e.jobs for e in self._evaluators)
+        return all(v.done for v in self._views) and not self._jobs and not any(e.jobs for e in self._running)
+
+    @property
+    def requested(self) -> list[ViewResult]:
+        """Results of the requested views so far, in their order."""
+        return [self._results[n] for n in sorted(self._results)]
+
+    @property
+    def _running(self) -> list[Evaluator]:
+        return self._evaluators.running
 
     def references(self) -> list[Any]:
         """References to wait for."""
-        return [ref for e in self._evaluators for ref in e.jobs]
+        return [ref for e in self._running for ref in e.jobs]
 
     def owns(self, ref: Any) -> bool:
         """Whether a reference is one of `references` (an evaluator's death takes its others along)."""
-        return any(ref in e.jobs for e in self._evaluators)
+        return any(ref in e.jobs for e in self._running)
 
     def pump(self) -> None:
         """Give waiting jobs to evaluators that have room, starting evaluators up to their number."""
-        if (not self._evaluators and not self.idle) or (self._jobs and len(self._evaluators) < self._limit):
-            self._start()  # the first at once: its imports take seconds, like those of the chains' workers
+        if (not self._running and not self.idle) or (self._jobs and len(self._running) < self._evaluators.limit):
+            self._evaluators.start()  # the first at once: its imports take seconds, like those of the chains' workers
         while self._jobs:
-            evaluator = min(self._evaluators, key=lambda e: len(e.jobs))
+            evaluator = min(self._running, key=lambda e: len(e.jobs))
             if len(evaluator.jobs) >= IN_FLIGHT:
                 return
             self._submit(evaluator, self._jobs.popleft())
 
     def take(self, ref: Any) -> ViewResult | None:
         """Deal with a reference that is ready; the view's result when it was one."""
-        evaluator = next(e for e in self._evaluators if ref in e.jobs)
+        evaluator = next(e for e in self._running if ref in e.jobs)
         job = evaluator.jobs.pop(ref)
         try:
             return self._finish(job, ref)
@@ -225,39 +191,41 @@ class Dispatcher:
         return None
 
     def close(self) -> None:
-        """End the evaluators."""
-        for e in self._evaluators:
-            ray.kill(e.actor)
-        self._evaluators = []
+        """Let go of the evaluators: what they were asked last is nobody's any more."""
+        for evaluator in self._running:
+            evaluator.jobs.clear()
 
-    def _start(self) -> None:
-        options: dict[str, Any] = {
-            "num_cpus": 0,
-            "num_gpus": self._gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "scheduling_strategy": "SPREAD",
-        }
-        self._evaluators.append(_Evaluator(ray.remote(**options)(EvaluationWorker).remote(*self._arguments)))
-
-    def _submit(self, evaluator: _Evaluator, job: _Job) -> None:
+    def _submit(self, evaluator: Evaluator, job: _Job) -> None:
         if self._stale(job):
             return
         if isinstance(job.what, _Predicted):
             record, ref = job.what.pooled.record, job.what.pooled.ref
             call = evaluator.actor.predict.options(num_returns=1 + self._shards)
             digest = record.meta.digest
-            done, *job.blocks = call.remote(digest, record.file, ref, self._starts[digest])
+            start = self._starts[digest]
+            done, *job.blocks = call.remote(
+                self._split, digest, record.file, ref, start, record.sha256, self._kept_with
+            )
         else:
-            blocks = [self._samples[_key(p)].blocks or [] for p in self._selected(job.what)]
-            parts = [evaluator.actor.reduce.remote(shard, *[b[shard] for b in blocks]) for shard in range(self._shards)]
-            done = evaluator.actor.summarise.remote(*parts)
+            done = self._ask(evaluator.actor, job.what)
         evaluator.jobs[done] = job
+
+    def _ask(self, actor: Any, view: Wanted) -> Any:
+        """Have a view summarised: shard by shard, so that memory holds all samples' blocks on one of them."""
+        blocks = [self._samples[key(p)].blocks or [] for p in self._selected(view)]
+        rows = view.request.rows
+        if len(blocks) == 1:
+            return actor.alone.remote(self._split, rows, *blocks[0])
+        parts = [
+            actor.reduce.remote(self._split, shard, view.weights, *[b[shard] for b in blocks])
+            for shard in range(self._shards)
+        ]
+        return actor.summarise.remote(self._split, rows, *parts)
 
     def _stale(self, job: _Job) -> bool:
         """Whether nobody waits for it any more: its sample was superseded, or its view changed."""
         if isinstance(job.what, _Predicted):
-            return self._samples.get(_key(job.what.pooled)) is not job.what
+            return self._samples.get(key(job.what.pooled)) is not job.what
         return job.what.version != job.version or job.what not in self._views
 
     def _finish(self, job: _Job, ref: Any) -> ViewResult | None:
@@ -273,27 +241,40 @@ class Dispatcher:
         view = job.what
         view.done = True
         self._forget_blocks()
-        return ViewResult(key=view.key, samples=len(self._selected(view)), chains=len(view.chains), **found)
+        asked, samples = view.request, len(self._selected(view))
+        result = ViewResult(
+            key=ViewKey(asked.arm, asked.group), request=asked, samples=samples, chains=len(view.chains), **found
+        )
+        if view not in self._requested:
+            return result
+        self._results[self._requested[view]] = result
+        return None
 
-    def _selected(self, view: _View) -> list[Pooled]:
-        return self._pool.select(view.chains, variable=self._variable)
+    def _selected(self, view: Wanted) -> Sequence[Pooled]:
+        return view.selected(self._pool, self._variable)
 
     def _ask_for_views(self) -> None:
         """Summaries of the views that are complete: first of all, since people wait for them."""
         for view in self._views:
-            complete = all(self._count[d] == self._expected[d] for d in view.chains)
-            if complete and not view.done and view.asked != view.version:
+            if not view.done and view.asked != view.version and self._complete(view):
                 view.asked = view.version
                 self._jobs.appendleft(_Job(view, view.version))
 
-    def _changed(self, view: _View) -> None:
+    def _complete(self, view: Wanted) -> bool:
+        if view.members is None:
+            return all(self._count[d] == self._expected[d] for d in view.chains)
+        return all(self._samples[key(p)].done for p in view.members)
+
+    def _changed(self, view: Wanted) -> None:
         """A view has other samples than before; what is left of them may have to be predicted again."""
         view.version, view.done = view.version + 1, False
         for sample in self._of(view):
             if sample.done and sample.blocks is None:
                 self._predict_again(sample)
 
-    def _of(self, view: _View) -> list[_Predicted]:
+    def _of(self, view: Wanted) -> list[_Predicted]:
+        if view.members is not None:
+            return [self._samples[key(p)] for p in view.members]
         return [s for (digest, _, _), s in self._samples.items() if digest in view.chains]
 
     def _predict_again(self, sample: _Predicted) -> None:
@@ -302,9 +283,11 @@ class Dispatcher:
         self._jobs.append(_Job(sample))
 
     def _forget_blocks(self) -> None:
-        needed = {d for v in self._views if not v.done for d in v.chains}
-        for (digest, _, _), sample in self._samples.items():
-            if digest not in needed:
+        waiting = [v for v in self._views if not v.done]
+        chains = {d for v in waiting if v.members is None for d in v.chains}
+        samples = {key(p) for v in waiting for p in v.members or ()}
+        for at, sample in self._samples.items():
+            if at[0] not in chains and at not in samples:
                 sample.blocks = None
 
     def _again(self, job: _Job, error: RayError) -> None:
@@ -324,7 +307,7 @@ class Dispatcher:
             return
         self._jobs.appendleft(job)
 
-    def _lost_blocks(self, view: _View) -> bool:
+    def _lost_blocks(self, view: Wanted) -> bool:
         """Predict a view's blocks again that went with a node; all of them where no node is known to be gone."""
         alive = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
         samples = [s for s in self._of(view) if s.blocks is not None]
@@ -334,18 +317,13 @@ class Dispatcher:
             self._predict_again(sample)
         return bool(gone)
 
-    def _lost(self, evaluator: _Evaluator) -> None:
+    def _lost(self, evaluator: Evaluator) -> None:
         log.warning("an evaluator was lost; its work is done again")
-        self._evaluators.remove(evaluator)
+        self._running.remove(evaluator)
         for job in evaluator.jobs.values():
             if isinstance(job.what, _Predicted):
                 job.what.pooled.ref = None
             self._jobs.appendleft(job)
-
-
-def _key(pooled: Pooled) -> Key:
-    meta = pooled.record.meta
-    return (meta.digest, meta.variable, meta.index)
 
 
 def recovered(pool: SamplePool, records: Iterable[Any]) -> list[Pooled]:

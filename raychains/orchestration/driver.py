@@ -6,27 +6,30 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import ray
 
 from raychains import execution, tasks
 from raychains.chain import expected_samples, position
-from raychains.errors import RaychainsError, StorageAway, StorageFull, require, unknown_name
-from raychains.orchestration import session
-from raychains.orchestration.dispatch import Dispatcher, ViewResult, recovered
+from raychains.errors import RaychainsError, StorageAway, StorageFull
+from raychains.orchestration import session, wanted
+from raychains.orchestration.dispatch import Dispatcher, recovered
 from raychains.orchestration.elsewhere import Elsewhere
+from raychains.orchestration.evaluators import Evaluators
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.luggage import pack
+from raychains.orchestration.outcome import Outcome, ViewResult
+from raychains.orchestration.placement import Placement
 from raychains.orchestration.pool import SamplePool
 from raychains.orchestration.workers import Message, Workers
 from raychains.planning import coordinator as c
 from raychains.planning import listener as told
 from raychains.planning.comparison import Comparison
-from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
 from raychains.planning.speed import Speed
-from raychains.schedules.base import positive, positive_int
+from raychains.planning.views import Member, Request
 from raychains.store import ChainStore, Root
 
 log = logging.getLogger(__name__)
@@ -37,53 +40,10 @@ TICK_EVERY = 0.5
 """Seconds between ticks: every look at a worker's status takes time from its chain."""
 GROW_EVERY = 5.0
 """Seconds between looks at the cluster for new slots."""
+Asking = Callable[[Mapping[tuple[int, int], Sequence[Member]]], Sequence[Request]]
+"""The views that are wanted, given the samples of every (arm, group) that can be evaluated, in the order of views."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where and how chains run; nothing of it is in a digest."""
-
-    cpus_per_chain: int = 1
-    gpus_per_chain: float | None = None
-    evaluators: int | None = None
-    """None: one for every two slots; one in all where they hold GPUs."""
-    gpus_per_evaluator: float = 0.0
-    checkpoint_every: float = 60.0
-    """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
-    max_failures: int = MAX_FAILURES
-    """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
-    on_divergence: Policy = "stop"
-    data_root: str | None = None
-    evaluate: bool = True
-
-    def __post_init__(self) -> None:
-        positive_int("cpus_per_chain", self.cpus_per_chain)
-        positive("checkpoint_every", self.checkpoint_every)
-        ok = isinstance(self.max_failures, int) and not isinstance(self.max_failures, bool) and self.max_failures >= 0
-        require(ok, "max_failures", self.max_failures, "be an integer of at least 0")
-        if self.on_divergence not in POLICIES:
-            raise unknown_name("on_divergence", self.on_divergence, POLICIES)
-        if self.evaluators is not None:
-            positive_int("evaluators", self.evaluators)
-        session.check_share(self.gpus_per_chain)
-        session.check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run came to."""
-
-    views: dict[tuple[int, int], ViewResult] = field(default_factory=dict)
-    """Results by (arm, group)."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Chain seconds by digest, of the whole chain."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Why each chain that was given up failed, or was dropped."""
-    stopped: bool = False
-    """Whether the person stopped the run before its end."""
-    samples: int = 0
-    evaluated_while_sampling: float | None = None
-    """Share of the predictions that were made before the last sample came; None when no chain ran."""
+__all__ = ["Asking", "Driver", "Outcome", "Placement"]
 
 
 class Driver:
@@ -96,6 +56,9 @@ class Driver:
         listener: told what happens.
         run_chains: False evaluates what the store holds.
         lease: this driver's among the store's; without one it is unknown to the others.
+        requests: which views are evaluated, of chains that do not run; without it, all samples of every arm and group.
+        dropped: digests of unfinished chains that their arms are evaluated without, of chains that do not run.
+        evaluators: those of the caller, who ends them; without them some are started, and ended with the run.
     """
 
     def __init__(
@@ -107,7 +70,12 @@ class Driver:
         *,
         run_chains: bool = True,
         lease: Lease | None = None,
+        requests: Asking | None = None,
+        dropped: Collection[str] = (),
+        evaluators: Evaluators | None = None,
     ) -> None:
+        if run_chains and (requests is not None or dropped):
+            raise ValueError("views are asked for, and chains left out, of a run whose chains do not run")
         self._comparison, self._root, self._placement, self._listener = comparison, root, placement, listener
         self._specs = comparison.chains()
         self._pool = SamplePool()
@@ -131,23 +99,20 @@ class Driver:
         unfinished = self._open(run_chains)
         inexact = {digest for digest, spec in self._specs.items() if not spec.exact}
         self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence, inexact)
-        evaluators = placement.evaluators or (1 if gpus else max(1, min(self._slots.count, len(self._specs)) // 2))
-        self._dispatcher = Dispatcher(
-            comparison,
-            self._pool,
-            store=root.uri,
-            split=comparison.split,
-            shards=task.splits()[comparison.split].shards,
-            data_root=placement.data_root,
-            evaluators=evaluators,
-            luggage=luggage,
-            gpus=gpus,
-        )
+        self._lent = evaluators is not None
+        self._evaluators = evaluators or Evaluators.of(comparison, root, placement, luggage, slots=self._slots.count)
+        views = None
+        if requests is not None:
+            samples = wanted.members(comparison, self._pool, self._seconds.keys(), dropped)
+            views = wanted.these(comparison, self._pool, requests(samples), samples)
+        shards = task.splits()[comparison.split].shards
+        self._dispatcher = Dispatcher(comparison, self._pool, self._evaluators, shards=shards, requested=views)
+        self._quiet = requests is not None
         for pooled in self._pool.select():
             self._dispatcher.add(pooled)
-        if not run_chains:
+        if not run_chains and requests is None:
             for digest in self._specs.keys() - self._seconds.keys():
-                self._dispatcher.abandon(digest)
+                (self._dispatcher.drop if digest in dropped else self._dispatcher.abandon)(digest)
         self._views: dict[tuple[int, int], ViewResult] = {}
         self._unannounced: list[ViewResult] = []
         self._speed = Speed(self._specs, self._seconds)
@@ -176,7 +141,8 @@ class Driver:
     def run(self) -> Outcome:
         """Until every chain ended and every view is evaluated, or the person stopped the run."""
         sampling = bool(self._coordinator.queue)
-        self._listener.on(told.Ready(slots=self._slots.count, slot=self._slots.describe()))
+        if not self._quiet:
+            self._listener.on(told.Ready(slots=self._slots.count, slot=self._slots.describe()))
         try:
             with Interrupt() as interrupt:
                 while not self._over():
@@ -194,11 +160,14 @@ class Driver:
         finally:
             self._workers.close()
             self._dispatcher.close()
+            if not self._lent:
+                self._evaluators.close()
         if self._coordinator.full is not None:
             raise StorageFull(self._coordinator.full)
         before = self._evaluated_before_last / max(1, self._dispatcher.expected)
         return Outcome(
             views=self._views,
+            requested=self._dispatcher.requested,
             seconds=self._seconds,
             failed={d: s.reason for d, s in self._coordinator.chains.items() if s.status in ("failed", "dropped")},
             stopped=self._coordinator.stopping,

@@ -29,10 +29,16 @@ class Arm:
     """Epochs of each chain, or steps where the task has no epochs."""
     published: Mapping[str, str]
     """Published values by metric, as printed in the paper; empty when there are none."""
+    variables: tuple[str, ...] = ()
+    """Whose draws it predicts with, of a sampler that has several (``theta``, ``anchor``); empty is all of them."""
 
     @property
     def repeats(self) -> int:
         return sum(group[0].lanes for group in self.chains)
+
+    def takes(self, variable: str) -> bool:
+        """Whether draws of this variable are the arm's."""
+        return not self.variables or variable in self.variables
 
     def seconds(self, group: int, by_digest: Mapping[str, float]) -> float:
         """Chain seconds of one repeat of a group, from those of whole chains: lanes are repeats and share them."""
@@ -64,7 +70,7 @@ class Comparison:
 
     @property
     def task_spec(self) -> Any:
-        """The `TaskSpec` that all chains share."""
+        """The `TaskSpec` of the first chain; others may differ in settings that leave data and splits alone."""
         return self.arms[0].chains[0][0].task
 
     def chains(self) -> dict[str, ChainSpec]:
@@ -86,7 +92,14 @@ class Comparison:
     @property
     def digest(self) -> str:
         """Identifies what is computed: chains, arms and split, not how they are called for people."""
-        arms = [[a.name, [[spec.digest for spec in group] for group in a.chains]] for a in self.arms]
+        arms = [
+            [
+                a.name,
+                [[spec.digest for spec in group] for group in a.chains],
+                *([list(a.variables)] if a.variables else []),
+            ]
+            for a in self.arms
+        ]
         return digest_of({"task": self.task, "split": self.split, "arms": arms})
 
     def to_json(self) -> dict[str, Any]:
@@ -105,6 +118,7 @@ class Comparison:
                     "length": a.length,
                     "published": dict(a.published),
                     "chains": [[spec.digest for spec in group] for group in a.chains],
+                    **({"variables": list(a.variables)} if a.variables else {}),
                 }
                 for a in self.arms
             ],
@@ -120,7 +134,13 @@ class Comparison:
         try:
             specs = {digest: ChainSpec.from_json(spec) for digest, spec in data["chains"].items()}
             arms = tuple(
-                Arm(**{**a, "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"])})
+                Arm(
+                    **{
+                        **a,
+                        "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"]),
+                        "variables": tuple(a.get("variables", ())),
+                    }
+                )
                 for a in data["arms"]
             )
             made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms)
@@ -151,12 +171,16 @@ def _check(made: Comparison) -> None:
             raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
         for spec in {id(s): s for group in arm.chains for s in group}.values():
             _check_parts(spec)
+            known = samplers.variables(spec.sampler)
+            if not all(isinstance(v, str) and v in known for v in arm.variables):
+                raise UserError(f"plan: variables of an arm must be among {', '.join(known)}, got {arm.variables!r}")
     for field, text in texts.items():
         if not isinstance(text, str) or any(
             "\ud800" <= c <= "\udfff" for c in text
         ):  # no file or figure holds half a pair
             raise UserError(f"plan: {field} must be a text, got {text!r}")
-    if not made.arms or len({spec.task for spec in made.chains().values()}) != 1:
+    specs = [spec.task for spec in made.chains().values()] if made.arms else []
+    if len({(task.kind, task.revision, task.fingerprint) for task in specs}) != 1:
         raise UserError("plan: it must have at least one arm, and all its chains one task")
 
 

@@ -21,6 +21,29 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluating:
+    """A finished run is evaluated; no chain runs."""
+
+    comparison: Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """How far one of the analyses of a finished run is."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """Something that people should read; it begins with ``warning: `` where it is one."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ready:
     """Ray is up."""
 
@@ -135,6 +158,9 @@ class Stopping:
 
 Happening = (
     Planned
+    | Evaluating
+    | Measuring
+    | Said
     | Ready
     | Tick
     | ViewDone

@@ -14,7 +14,7 @@ import ray
 
 from raychains.api import placement
 from raychains.options import Run
-from raychains.orchestration import dispatch, session
+from raychains.orchestration import evaluators, session
 from raychains.orchestration.driver import Placement
 from tests.checks import refused
 
@@ -71,7 +71,7 @@ def test_an_evaluator_is_started_with_its_share(monkeypatch: pytest.MonkeyPatch,
 
     class Actor:
         @staticmethod
-        def remote(*arguments: Any) -> object:
+        def remote(*arguments: Any, **settings: Any) -> object:
             told.append(arguments)
             return object()
 
@@ -79,10 +79,8 @@ def test_an_evaluator_is_started_with_its_share(monkeypatch: pytest.MonkeyPatch,
         asked.append(options)
         return lambda kind: Actor
 
-    monkeypatch.setattr(dispatch.ray, "remote", remote)
-    made = dispatch.Dispatcher.__new__(dispatch.Dispatcher)
-    made._gpus, made._evaluators, made._arguments = gpus, [], ("store", {}, "test", None, None, gpus)
-    made._start()
+    monkeypatch.setattr(evaluators.ray, "remote", remote)
+    evaluators.Evaluators("store", {}, "test", 1, Placement(gpus_per_evaluator=gpus), None).start()
     assert asked[0]["num_gpus"] == gpus and asked[0]["num_cpus"] == 0 and told[0][-1] == gpus
 
 

@@ -1,0 +1,52 @@
+"""Where and how chains run and are evaluated; nothing of it changes a sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raychains.errors import require, unknown_name
+from raychains.orchestration import session
+from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
+from raychains.schedules.base import positive, positive_int
+
+MOST_BINS = 1000
+"""Of a calibration error: more say nothing about any split that people have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where and how chains run; nothing of it is in a digest."""
+
+    cpus_per_chain: int = 1
+    gpus_per_chain: float | None = None
+    evaluators: int | None = None
+    """None: one for every two slots; one in all where they hold GPUs."""
+    gpus_per_evaluator: float = 0.0
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
+    max_failures: int = MAX_FAILURES
+    """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
+    on_divergence: Policy = "stop"
+    data_root: str | None = None
+    evaluate: bool = True
+    bins: int = 15
+    """Of calibration errors, at most `MOST_BINS`."""
+    keep_predictions: str = "auto"
+    """Which predictions stay in the store: `raychains.store.predictions.POLICIES`."""
+
+    def __post_init__(self) -> None:
+        from raychains.store.predictions import check_policy
+
+        positive_int("cpus_per_chain", self.cpus_per_chain)
+        positive("checkpoint_every", self.checkpoint_every)
+        ok = isinstance(self.max_failures, int) and not isinstance(self.max_failures, bool) and self.max_failures >= 0
+        require(ok, "max_failures", self.max_failures, "be an integer of at least 0")
+        if self.on_divergence not in POLICIES:
+            raise unknown_name("on_divergence", self.on_divergence, POLICIES)
+        if self.evaluators is not None:
+            positive_int("evaluators", self.evaluators)
+        session.check_share(self.gpus_per_chain)
+        session.check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
+        ok = isinstance(self.bins, int) and not isinstance(self.bins, bool) and 1 <= self.bins <= MOST_BINS
+        require(ok, "bins", self.bins, f"be an integer in [1, {MOST_BINS}]")
+        check_policy(self.keep_predictions)

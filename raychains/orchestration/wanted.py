@@ -1,0 +1,124 @@
+"""The views that a run's dispatcher works on: one of every arm and group as it comes, or what a caller asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raychains.errors import UserError
+from raychains.orchestration.pool import Pooled, SamplePool
+from raychains.planning.comparison import Comparison
+from raychains.planning.views import Key, Member, Request, key_of
+from raychains.sample import THETA
+from raychains.spec import ChainSpec
+
+
+@dataclass(eq=False, kw_only=True)
+class Wanted:
+    """One view, and how far its evaluation is."""
+
+    request: Request
+    chains: list[str]
+    """Digests of the chains that it is formed from, in the arm's order."""
+    members: Sequence[Pooled] | None = None
+    """Its samples in their order; None: all samples of its chains, as they come."""
+    variables: Collection[str] = ()
+    """Whose draws they are, of a sampler with several; empty is all of them. Of members it says nothing."""
+    weights: Sequence[float] | None = None
+    """Of the members; None where all are the same."""
+    version: int = 0
+    """Rises when its samples change: a summary of an older version is none."""
+    asked: int = -1
+    """The version that a summary was asked for."""
+    done: bool = False
+
+    def selected(self, pool: SamplePool, variable: str | None) -> Sequence[Pooled]:
+        """Its samples, in the order of views."""
+        if self.members is not None:
+            return self.members
+        found = pool.select(self.chains, variable=variable)
+        return [p for p in found if p.record.meta.variable in self.variables] if self.variables else found
+
+
+def variable(specs: Iterable[ChainSpec]) -> str | None:
+    """The variable that views are formed from; None is all of them.
+
+    A density's predictive would be a law of θ and θₐ mixed; a network's averages the predictions of both.
+    """
+    return THETA if any(spec.block_draws for spec in specs) else None
+
+
+def key(pooled: Pooled) -> Key:
+    """What identifies a sample among those of a run."""
+    return key_of(pooled.record.meta)
+
+
+def every(comparison: Comparison) -> list[Wanted]:
+    """The equally weighted view of all samples, of every arm and group."""
+    return [
+        Wanted(request=Request(arm=a, group=g), chains=[spec.digest for spec in group], variables=arm.variables)
+        for a, arm in enumerate(comparison.arms)
+        for g, group in enumerate(arm.chains)
+    ]
+
+
+def members(
+    comparison: Comparison, pool: SamplePool, finished: Collection[str], dropped: Collection[str]
+) -> dict[tuple[int, int], list[Member]]:
+    """By (arm, group) the samples that views are formed from, with their chains' positions in the arm.
+
+    Groups with a chain that is neither finished nor dropped are left out, and so are those without any finished chain.
+    """
+    found: dict[tuple[int, int], list[Member]] = {}
+    for a, arm in enumerate(comparison.arms):
+        for g, group in enumerate(arm.chains):
+            position = {spec.digest: n for n, spec in enumerate(group)}
+            there = [digest for digest in position if digest in finished]
+            if there and all(digest in finished or digest in dropped for digest in position):
+                selected = pool.select(there, variable=variable(group))
+                metas = [p.record.meta for p in selected if arm.takes(p.record.meta.variable)]
+                found[a, g] = [(position[meta.digest], meta) for meta in metas]
+    return found
+
+
+def these(
+    comparison: Comparison,
+    pool: SamplePool,
+    requests: Sequence[Request],
+    samples: Mapping[tuple[int, int], Sequence[Member]],
+) -> list[Wanted]:
+    """What a caller asked for, in that order.
+
+    Raises:
+        UserError: an arm or group that is unknown or not finished, a view of no sample or of more than there are, or
+            weights that are none of its samples'; weights of a density's draws.
+    """
+    by_key = {key(pooled): pooled for pooled in pool.select()}
+    found = []
+    for request in requests:
+        at = (request.arm, request.group)
+        if at not in samples:
+            raise UserError(
+                f"views must be of an arm and group whose chains are all finished, got arm {request.arm}, group {request.group}"
+            )
+        view = request.view
+        taken = view.of(samples[at])
+        if not taken or len(taken) < (view.first or 0):
+            more = f"its {len(taken)} samples" if taken else "a sample"
+            raise UserError(
+                f"view {view.name!r} of arm {comparison.arms[request.arm].name!r} must select {'at most ' * bool(taken)}{more}"
+            )
+        weights = request.weights_of(taken)
+        group = comparison.arms[request.arm].chains[request.group]
+        if weights is not None and variable(group) is not None:
+            raise UserError("weights must be equal for a density: every draw counts the same there")
+        digests = {meta.digest for meta in taken}
+        found.append(
+            Wanted(
+                request=request,
+                chains=[spec.digest for spec in group if spec.digest in digests],
+                members=[by_key[key_of(meta)] for meta in taken],
+                weights=weights,
+            )
+        )
+    return found

@@ -1,0 +1,156 @@
+"""Views: which of an arm's samples one predictive is formed from, and with which weights."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raychains.errors import UserError, require
+from raychains.sample import SampleMeta
+
+KINDS = ("all", "chains", "cycles", "stages", "samples", "variables", "without-chain", "first:N")
+"""What views people ask for: ``first:N`` takes the N samples that come first, the first draws of all chains first."""
+
+Key = tuple[str, str, int]
+"""(chain digest, variable, index): a sample of a run."""
+Member = tuple[int, SampleMeta]
+"""A sample of an arm and group of repeats with its chain's position in the arm, from 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A named selection of one arm's samples in one group of repeats; what is None selects nothing out."""
+
+    name: str = "all"
+    kind: str = "all"
+    chain: int | None = None
+    """Position of the chain in the arm that is taken, from 0."""
+    without: int | None = None
+    """Position of the chain that is left out."""
+    cycle: int | None = None
+    stage: str | None = None
+    variable: str | None = None
+    """``theta``, or another variable that the sampler draws."""
+    sample: Key | None = None
+    first: int | None = None
+    """How many samples are taken of those that the rest leaves."""
+
+    def takes(self, position: int, meta: SampleMeta) -> bool:
+        """Whether a sample of the arm's chain at ``position`` belongs to the view, its number aside."""
+        return (
+            self.chain in (None, position)
+            and self.without != position
+            and self.cycle in (None, meta.cycle)
+            and self.stage in (None, meta.stage)
+            and self.variable in (None, meta.variable)
+            and self.sample in (None, key_of(meta))
+        )
+
+    def of(self, samples: Sequence[Member]) -> list[SampleMeta]:
+        """The view's samples, in the order of ``samples``."""
+        return [meta for position, meta in samples if self.takes(position, meta)][: self.first]
+
+
+ALL = View()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One view of one arm and group of repeats, and how its samples are weighted."""
+
+    arm: int
+    group: int
+    view: View = ALL
+    weighting: str = "equal"
+    """Name of the weights, for people and tables."""
+    weights: Mapping[Key, float] | None = field(default=None, compare=False)
+    """Weight of each sample, normalised over the view; None gives all the same."""
+    rows: bool = True
+    """Whether the rows of all examples are wanted beside the metrics."""
+
+    def weights_of(self, samples: Sequence[SampleMeta]) -> list[float] | None:
+        """Weights of the view's samples, sum 1; None where all are the same.
+
+        Raises:
+            UserError: a sample has none, one is negative or not finite, or all are 0.
+        """
+        if self.weights is None:
+            return None
+        found = []
+        for meta in samples:
+            weight = self.weights.get(key_of(meta))
+            if weight is None:
+                raise UserError(
+                    f"weights of view {self.view.name!r} must name every sample of it, got none of sample {meta.index} "
+                    f"({meta.variable}) of chain {meta.digest[:12]}"
+                )
+            found.append(float(weight))
+        for weight in found:
+            require(math.isfinite(weight) and weight >= 0, "weights", weight, "be finite and not negative")
+        largest = max(found, default=0.0)
+        require(largest > 0, "weights", largest, f"not all be 0 in view {self.view.name!r}")
+        scaled = [weight / largest for weight in found]
+        total = math.fsum(scaled)
+        return [weight / total for weight in scaled] if len(set(found)) > 1 else None
+
+
+def key_of(meta: SampleMeta) -> Key:
+    """What identifies a sample among those of a run."""
+    return (meta.digest, meta.variable, meta.index)
+
+
+def check(kinds: Sequence[str]) -> None:
+    """Whether these are kinds of views.
+
+    Raises:
+        UserError: one is not.
+    """
+    for kind in kinds:
+        if kind not in KINDS[:-1] and not re.fullmatch(r"first:[1-9]\d{0,8}", kind):
+            raise UserError(f"views must be of {', '.join(KINDS)}, got {kind!r}")
+
+
+def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
+    """The views of one arm and group of repeats.
+
+    Args:
+        kinds: as in `KINDS`.
+        samples: each sample with its chain's position in the arm, the first draws of all chains first.
+
+    Raises:
+        UserError: an unknown kind, or ``first:N`` of more samples than there are.
+    """
+    check(kinds)
+    chains = sorted({position for position, _ in samples})
+    found: list[View] = []
+    for kind in dict.fromkeys(kinds):
+        if kind == "all":
+            found.append(ALL)
+        elif kind == "chains":
+            found += [View(name=f"chain:{c}", kind=kind, chain=c) for c in chains]
+        elif kind == "without-chain":
+            found += [View(name=f"without-chain:{c}", kind=kind, without=c) for c in chains if len(chains) > 1]
+        elif kind == "cycles":
+            cycles = sorted({meta.cycle for _, meta in samples})
+            found += [View(name=f"cycle:{c}", kind=kind, cycle=c) for c in cycles]
+        elif kind == "stages":
+            stages = dict.fromkeys(meta.stage for _, meta in samples)
+            found += [View(name=f"stage:{s}", kind=kind, stage=s) for s in stages]
+        elif kind == "variables":
+            variables = dict.fromkeys(meta.variable for _, meta in samples)
+            found += [View(name=f"variable:{v}", kind=kind, variable=v) for v in variables]
+        elif kind == "samples":
+            found += [
+                View(name=f"sample:{position}:{meta.index}:{meta.variable}", kind=kind, sample=key_of(meta))
+                for position, meta in samples
+            ]
+        else:
+            n = int(kind.partition(":")[2])
+            if n > len(samples):
+                raise UserError(
+                    f"views: first:N must have an N in [1, {len(samples)}], the arm's samples, got {kind!r}"
+                )
+            found.append(View(name=kind, kind="first", first=n))
+    return found

@@ -1,0 +1,95 @@
+"""Points measured by real evaluators: kept, measured once, and done again where an evaluator or a file was lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from ray.exceptions import RayActorError, RayTaskError
+
+from raychains.errors import RaychainsError, StorageAway
+from raychains.orchestration.evaluators import Evaluators
+from raychains.orchestration.placement import Placement
+from raychains.orchestration.points import ATTEMPTS, _check, measure
+from raychains.planning.points import Point, combination
+from raychains.store.codec import Corrupt
+from tests.analyses.made import Made, linear
+from tests.checks import refused
+from tests.orchestration.deadly import Deadly
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def made_run(folder: Path) -> Made:
+    task = Deadly(str(folder / "marker"))
+    tensors = [{"weight": linear(*w)["weight"], "bias": torch.zeros(1)} for w in ((1, 2), (0, 0, 4), (3, 1, 1))]
+    return Made(folder, task, [(0, c, "theta", t) for c, t in enumerate(tensors)])
+
+
+def line(made: Made, count: int) -> list[Point]:
+    one, other, _ = made.select(0, 0).records
+    return [combination([(1 - t / (count - 1), *one), (t / (count - 1), *other)]) for t in range(count)]
+
+
+def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_computes_nothing(tmp_path: Path) -> None:
+    """The evaluator that predicts the second sample's own network dies of it, once."""
+    made = made_run(tmp_path)
+    points = line(made, 7)
+    points += points[:2]
+    told: list[tuple[int, int]] = []
+    placement = Placement(evaluators=1)
+    found = measure(
+        made.comparison, made.root, placement, "test", points, lambda done, total: told.append((done, total))
+    )
+    assert (tmp_path / "marker").exists(), "an evaluator died"
+    assert found == made.measure("test", points) and len({m["nll"] for m in found}) == 7
+    assert told == [(n, 7) for n in range(8)]
+    files = sorted((tmp_path / "store" / "points").rglob("*.json"))
+    assert len(files) == 7
+
+    class Nobody(Evaluators):
+        def start(self) -> None:
+            raise AssertionError("something was computed")
+
+    nobody = Nobody.of(made.comparison, made.root, placement)
+    assert measure(made.comparison, made.root, placement, "test", points, evaluators=nobody) == found
+    _damage(files)
+    with Evaluators.of(made.comparison, made.root, placement) as mine:
+        assert measure(made.comparison, made.root, placement, "test", points, evaluators=mine) == found
+        assert len(mine.running) == 1, "somebody else's evaluators go on"
+        assert measure(made.comparison, made.root, placement, "train", points[:1], evaluators=mine) != found[:1]
+    with pytest.raises(AssertionError, match="computed"):
+        measure(made.comparison, made.root, Placement(bins=7), "test", points, evaluators=nobody)
+
+
+def _damage(files: list[Path]) -> None:
+    """Tear one file, falsify a number of a second, and put the third under the name of a fourth."""
+    files[0].write_bytes(files[0].read_bytes()[:-20])
+    own = json.loads(files[1].read_text())
+    own["metrics"]["nll"] = "0.125"
+    files[1].write_text(json.dumps(own))
+    os.replace(files[2], files[3])
+
+
+def test_what_is_given_up_and_what_is_tried_again() -> None:
+    """Deaths are counted, an absent storage is not, and an error of the point's own is told as it is."""
+    dead, away = RayActorError(), RayTaskError("measure", "trace", StorageAway("the store is away"))
+    for attempts in range(1, ATTEMPTS + 1):
+        _check(dead, attempts)
+    with pytest.raises(RaychainsError, match=f"{ATTEMPTS + 1} evaluators in a row"):
+        _check(dead, ATTEMPTS + 1)
+    _check(away, 10**6)
+    with pytest.raises(Corrupt, match=r"^torn$"):
+        _check(RayTaskError("measure", "trace", Corrupt("torn")), 1)
+    with pytest.raises(RaychainsError, match="a point failed"):
+        _check(RayTaskError("measure", "trace", ZeroDivisionError("a bug")), 1)
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+    made = made_run(tmp_path)
+    with refused("split", "tset", "test"):
+        measure(made.comparison, made.root, Placement(), "tset", line(made, 2))
+    assert measure(made.comparison, made.root, Placement(), "test", []) == []

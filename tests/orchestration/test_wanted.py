@@ -1,0 +1,82 @@
+"""Which samples views are formed from: of finished chains, in the arms' order, with their positions in the arm."""
+
+from __future__ import annotations
+
+import pytest
+
+from raychains.orchestration import wanted
+from raychains.orchestration.pool import SamplePool
+from raychains.planning.views import Request, View, key_of
+from raychains.sample import SampleMeta
+from raychains.store import SampleRecord
+from raychains.tasks.mixture import Mixture25
+from tests.checks import refused
+from tests.orchestration.worlds import comparison
+from tests.report import runs
+
+
+def filled(digests: list[str], draws: int = 2, variables: tuple[str, ...] = ("theta",)) -> SamplePool:
+    """Some draws of each chain, arrived chain by chain."""
+    pool = SamplePool()
+    for digest in digests:
+        for index in range(draws):
+            for variable in variables:
+                meta = SampleMeta(
+                    digest=digest, index=index, variable=variable, cycle=index, epoch=index, step=index + 1,
+                    lr=0.1, temperature=1.0, stage="sampling", train_nll=None,
+                )  # fmt: skip
+                pool.add(SampleRecord(meta=meta, file="", sha256=""), None)
+    return pool
+
+
+def test_members_are_of_finished_chains_with_their_positions() -> None:
+    plan = comparison(Mixture25(), chains=3, arms=(1, 3))
+    a, b, c = plan.chains()
+    pool = filled([c, a, b])
+    found = wanted.members(plan, pool, finished={a, b, c}, dropped=())
+    assert [(p, m.index) for p, m in found[1, 0]] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    assert [m.digest for _, m in found[0, 0]] == [a, a]
+    assert set(wanted.members(plan, pool, finished={a, c}, dropped=())) == {(0, 0)}
+    without = wanted.members(plan, pool, finished={a, c}, dropped={b})
+    assert [(p, m.index) for p, m in without[1, 0]] == [(0, 0), (2, 0), (0, 1), (2, 1)], "positions are the arm's"
+    assert set(wanted.members(plan, pool, finished={b, c}, dropped={a})) == {(1, 0)}, "no arm of no chain"
+
+
+def test_what_is_asked_for_is_found_in_the_pool_in_that_order() -> None:
+    plan = comparison(Mixture25(), chains=2, arms=(1, 2))
+    a, b = plan.chains()
+    pool = filled([a, b])
+    samples = wanted.members(plan, pool, {a, b}, ())
+    asked = [Request(arm=1, group=0, view=View(name="chain:1", chain=1)), Request(arm=0, group=0)]
+    one, two = wanted.these(plan, pool, asked, samples)
+    assert [one.request, two.request] == asked and (one.chains, two.chains) == ([b], [a])
+    assert [key_of(p.record.meta) for p in one.members or ()] == [(b, "theta", 0), (b, "theta", 1)]
+    assert [key_of(p.record.meta) for p in two.members or ()] == [(a, "theta", 0), (a, "theta", 1)]
+
+
+def test_a_densitys_views_are_of_theta_and_equally_weighted() -> None:
+    plan = comparison(Mixture25(), chains=1)
+    [digest] = plan.chains()
+    pool = filled([digest], variables=("theta", "anchor"))
+    samples = wanted.members(plan, pool, {digest}, ())
+    assert {m.variable for _, m in samples[0, 0]} == {"theta"}
+    weights = {(digest, "theta", 0): 1.0, (digest, "theta", 1): 2.0}
+    with refused("weights", "equal", "density"):
+        wanted.these(plan, pool, [Request(arm=0, group=0, weights=weights)], samples)
+    [equal] = wanted.these(plan, pool, [Request(arm=0, group=0, weights=dict.fromkeys(weights, 2.0))], samples)
+    assert equal.weights is None
+
+
+def test_a_networks_views_are_of_all_variables() -> None:
+    plan = runs.single(chains=1)
+    [digest] = plan.chains()
+    pool = filled([digest], variables=("theta", "anchor"))
+    assert [m.variable for _, m in wanted.members(plan, pool, {digest}, ())[0, 0]] == ["theta", "anchor"] * 2
+
+
+@pytest.mark.parametrize("request_", [Request(arm=0, group=1), Request(arm=2, group=0), Request(arm=-1, group=0)])
+def test_an_arm_or_group_that_is_not_there_is_one_line(request_: Request) -> None:
+    plan = comparison(Mixture25(), chains=2, arms=(1, 2))
+    pool = filled(list(plan.chains()))
+    with refused("views", f"arm {request_.arm}", f"group {request_.group}"):
+        wanted.these(plan, pool, [request_], wanted.members(plan, pool, plan.chains(), ()))
