@@ -20,7 +20,7 @@ COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
     "evaluate": ("Evaluate", "evaluate a run's finished chains on a split"),
-    "report": ("Report", "draw a run's report again"),
+    "report": ("Report", "draw a run's report again, or several runs side by side"),
     "export": ("Export", "write an arm's samples as one file: an ensemble for use without store, data and Ray"),
     "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
 }
@@ -134,7 +134,9 @@ def _do(command: str, options: Any) -> None:
     from raychains import api
 
     if command == "report":
-        print(f"report: {api.draw_report(options.run).report}")
+        print(f"report: {api.draw_report(options.run, options.compare).report}")
+        if options.compare:
+            print(f"side by side: {api.compared(options.run, options.compare)}")
         return
     if command == "export":
         from rich.console import Console
@@ -153,7 +155,10 @@ def _do(command: str, options: Any) -> None:
     with Terminal() as terminal:
         try:
             if command == "evaluate":
-                result = api.evaluate(options.run, options.split, options=options, listener=terminal)
+                result = api.evaluate(
+                    options.run, options.split, views=options.views, weights=options.weights,
+                    measures=options.measures, options=options, listener=terminal,
+                )  # fmt: skip
             elif command == "run":
                 result = api.run(options, listener=terminal)
             else:

@@ -50,6 +50,11 @@ class Common:
     """What becomes of a chain whose loss or parameters turn non-finite: stop gives it up, and its arms have no result;
     restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it. The
     other chains carry on."""
+    bins: int = 15
+    """Bins of calibration errors and reliability diagrams; 8 is ATMC's number."""
+    keep_predictions: Annotated[str, arg(metavar="{auto,all,none}")] = "auto"
+    """Whether samples' predictions stay in the store, so that further measures need no forward pass; auto keeps up to
+    1 GB of a run's."""
     object_store_memory: Integer = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
 
@@ -89,7 +94,8 @@ class Sampling(Common):
     batch_size: Integer = None
     """Examples per gradient step."""
     batchnorm: Text = None
-    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, or refuse."""
+    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared (the
+    chain's for draws of other variables, too: an ablation), or refuse."""
     precision: Annotated[str, arg(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
     parameters, sampler and loss stay in single precision then. docs/execution.md says what is exact where."""
@@ -129,9 +135,10 @@ class Run(Sampling):
     """
 
     task: str = "digits"
-    """What is sampled: digits, mnist-mlp, mnist-cnn, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
-    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression; or
-    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
+    """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
+    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
+    blr-australian, blr-german, blr-heart; or module:make_task, a task of your own, searched from the current folder on
+    (see raychains init-task)."""
     sampler: Text = None
     """Method; default the task's, csghmc for most. One of sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc
     psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld sam bsam. The name gives update rule, schedule and the
@@ -151,27 +158,41 @@ class Compare(Sampling):
     """
 
     task: str = "digits"
-    """What is sampled: digits, mnist-mlp, mnist-cnn, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
-    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression; or
-    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
+    """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
+    cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
+    blr-australian, blr-german, blr-heart; or module:make_task, a task of your own, searched from the current folder on
+    (see raychains init-task)."""
     sampler: Names = ()
     """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only
     that schedule's arms."""
     schedule: Names = ("cyclical", "decreasing")
     """Schedules whose arms are compared; default both, cyclical and decreasing."""
+    preset: Text = None
+    """A named comparison instead, of arms that differ in one setting: emcmc-eta, emcmc-temperature, emcmc-variables,
+    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7. It says task, sampler and
+    schedule itself: docs/presets.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Common):
     """Evaluate a run's finished chains on a split of its task.
 
-    Example: raychains evaluate runs/runs/digits-1a2b3c4d --split test
+    Example: raychains evaluate runs/runs/digits-1a2b3c4d --views cycles without-chain --measures diversity diagnostics
     """
 
     run: Positional[str]
     """The run: STORE/runs/NAME."""
     split: Text = None
     """The task's split, e.g. test or train; default the run's own."""
+    views: Names = ()
+    """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
+    without-chain (all but one chain), first:N (the N samples that come first)."""
+    weights: Names = ()
+    """How samples are weighted besides equally: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix F),
+    stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
+    measures: Names = ()
+    """Further analyses: calibration, ood, corrupted, agreement, diversity, interpolation, diagnostics, reference, flatness.
+    Each has tables and figures of its own in the run's folder and report: docs/evaluation.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,11 +224,13 @@ class Export:
 class Report:
     """Draw a run's report again from its stored results.
 
-    Example: raychains report runs/runs/digits-1a2b3c4d
+    Example: raychains report runs/runs/digits-1a2b3c4d --compare runs/runs/digits-5e6f7a8b
     """
 
     run: Positional[str]
     """The run: STORE/runs/NAME."""
+    compare: Names = ()
+    """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def select(
     groups = arms[name].chains
     if not 0 <= group < len(groups):
         raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
-    task = tasks.build(comparison.task_spec)
+    task = tasks.build(groups[group][0].task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
         raise UserError(
             f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
@@ -96,7 +96,8 @@ def select(
             if spec.digest in dropped:
                 continue
             raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
-        found += [(record.meta.index, position, spec, record) for record in store.records()]
+        records = [record for record in store.records() if arms[name].takes(record.meta.variable)]
+        found += [(record.meta.index, position, spec, record) for record in records]
     found.sort(key=lambda f: f[:2])
     if first is not None:
         allowed = f"be an integer in [1, {len(found)}], the arm's samples"

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from raychains.errors import UserError
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.base import Array, Evaluation
 from raychains.spec import TaskSpec
 
 if TYPE_CHECKING:
+    from raychains.evaluation.exact import Exact
     from raychains.priors import Prior
 
 
@@ -138,6 +139,18 @@ class Task(ABC):
 
         Names are known without their data: a mapping that reads a split when it is asked for is welcome.
         """
+
+    def potential(self, theta: Array) -> tuple[Array, Array] | None:
+        """U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.
+
+        U is over the whole data and with the task's own prior, free of a sampler's noise and weight decay, so that the
+        target is exp(−U). None where nobody says: then there is no log density, temperature or Stein discrepancy.
+        """
+        return None
+
+    def reference(self) -> Exact | None:
+        """What is known exactly of exp(−U); None where nothing is."""
+        return None
 
     @staticmethod
     def from_module(

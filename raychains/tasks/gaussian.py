@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.errors import require
+from raychains.evaluation import exact
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.moments import GaussianMoments
 from raychains.schedules.base import is_number, positive, positive_int
@@ -98,6 +99,12 @@ class Gaussian(Task):
 
     def splits(self) -> Mapping[str, Evaluation]:
         return {"target": GaussianMoments(mean=self.mean, covariance=self.covariance)}
+
+    def potential(self, theta: Array) -> tuple[Array, Array]:
+        return exact.quadratic(theta, self.mean, np.linalg.inv(self.covariance))
+
+    def reference(self) -> exact.Exact:
+        return exact.gaussian(self.mean, self.covariance)
 
 
 def equicorrelated(dim: int, correlation: float, scale: float) -> Array:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.errors import require
+from raychains.evaluation import exact
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.moments import GaussianMoments
 from raychains.schedules.base import positive, positive_int
@@ -112,6 +113,13 @@ class LinearRegression(Task):
 
     def splits(self) -> Mapping[str, Evaluation]:
         return {"target": GaussianMoments(mean=self.mean, covariance=self.covariance)}
+
+    def potential(self, theta: Array) -> tuple[Array, Array]:
+        """Of all examples and the prior: a quadratic about the posterior's mean."""
+        return exact.quadratic(theta, self.mean, np.linalg.inv(self.covariance))
+
+    def reference(self) -> exact.Exact:
+        return exact.gaussian(self.mean, self.covariance)
 
 
 def make_data(num_data: int, dim: int, noise: float, seed: int) -> tuple[Array, Array]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raychains.errors import require
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation import exact
+from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.modes import ModeCoverage
 from raychains.schedules.base import is_number
 from raychains.tasks.base import Task
@@ -82,3 +84,24 @@ class Mixture25(Task):
     def splits(self) -> Mapping[str, Evaluation]:
         centres = [(x, y) for x in AXIS for y in AXIS]
         return {"target": ModeCoverage(centres=centres, radius=RADIUS, more_than=MORE_THAN)}
+
+    def potential(self, theta: Array) -> tuple[Array, Array]:
+        away = np.asarray(theta, dtype=np.float64)[..., None] - np.asarray(AXIS)
+        exponents = -(away**2) / (2 * VARIANCE)
+        most = exponents.max(-1, keepdims=True)
+        terms = np.exp(exponents - most)
+        total = terms.sum(-1)
+        energy = -(np.log(total) + most[..., 0]).sum(-1)
+        return energy, (terms * away).sum(-1) / (total * VARIANCE)
+
+    def reference(self) -> exact.Exact:
+        centres = [(x, y) for x in AXIS for y in AXIS]
+        n = len(centres)
+        return exact.mixture(
+            exact.Modes(
+                names=tuple(f"({x:g}, {y:g})" for x, y in centres),
+                centres=np.array(centres),
+                scales=np.full(n, VARIANCE**0.5),
+                weights=np.full(n, 1 / n),
+            )
+        )

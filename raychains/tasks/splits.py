@@ -14,6 +14,9 @@ from raychains.errors import UserError, require
 from raychains.evaluation.base import Array, Evaluation
 from raychains.schedules.base import is_number
 
+HELD = 4
+"""Splits whose data are held at a time."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -110,7 +113,9 @@ def stratified(examples: Array, labels: Array, seed: str) -> Array:
 
 
 class LazySplits(Mapping[str, Evaluation]):
-    """Splits by name, each made when it is first asked for: names are known, and `in` answers, without any data.
+    """Splits by name, each made when it is asked for: names are known, and `in` answers, without any data.
+
+    The last `HELD` that were asked for are held; others, such as corruptions by the dozen, are made again.
 
     Args:
         makers: what makes each split, by its name, in the order in which they are told to people.
@@ -121,9 +126,11 @@ class LazySplits(Mapping[str, Evaluation]):
         self._made: dict[str, Evaluation] = {}
 
     def __getitem__(self, name: str) -> Evaluation:
-        if name not in self._made:
-            self._made[name] = self._makers[name]()
-        return self._made[name]
+        found = self._made.pop(name) if name in self._made else self._makers[name]()
+        while len(self._made) >= HELD:
+            del self._made[next(iter(self._made))]
+        self._made[name] = found
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._makers

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raychains.errors import require
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation import exact
+from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.mode_share import ModeShare
 from raychains.schedules.base import is_number, positive
 from raychains.tasks.base import Task
@@ -98,6 +100,20 @@ class TwoModes(Task):
         weights = (1 - self.flat_share, self.flat_share)
         scales = (self.sharp, self.flat)
         return {"target": ModeShare(centres=(SHARP_CENTRE, FLAT_CENTRE), scales=scales, weights=weights, mode=1)}
+
+    def potential(self, theta: Array) -> tuple[Array, Array]:
+        points = torch.from_numpy(np.asarray(theta, dtype=np.float64))
+        return self.energy(points).numpy(), self.gradient(points).numpy()
+
+    def reference(self) -> exact.Exact:
+        return exact.mixture(
+            exact.Modes(
+                names=("sharp", "flat"),
+                centres=np.array([SHARP_CENTRE, FLAT_CENTRE]),
+                scales=np.array([self.sharp, self.flat]),
+                weights=np.array([1 - self.flat_share, self.flat_share]),
+            )
+        )
 
     def _exponent(self, theta: Tensor, mode: int) -> Tensor:
         """‖θ−μ‖²/2σ² of one mode, [..., 1]."""

@@ -70,7 +70,7 @@ CASES = [
         ["run", "--sampler", "sgnht", "--sampler-settings", "thermostat_rate=-1"],
         "thermostat_rate must be a finite number",
     ),
-    (["run", "--batchnorm", "drop"], "batchnorm must be keep, reestimate or refuse, got 'drop'"),
+    (["run", "--batchnorm", "drop"], "batchnorm must be keep, reestimate, shared or refuse, got 'drop'"),
     (["run", "--burn-in", "3", "--exploration", "0.5"], "burn_in must be left out beside exploration, got 3"),
     (["run", "--task", "gaussian", "--task-settings", "correlation=2"], "correlation must"),
     (["evaluate", "nowhere"], "run must be a path of the form STORE/runs/NAME"),

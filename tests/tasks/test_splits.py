@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains.tasks.splits import LazySplits, Sizes, check_split, divide, listed, sizes, stratified
+from raychains.tasks.splits import HELD, LazySplits, Sizes, check_split, divide, listed, sizes, stratified
 from tests.checks import refused
 
 Array = np.ndarray[Any, Any]
@@ -113,6 +113,16 @@ def test_splits_are_made_when_asked_for_and_once() -> None:
     assert splits["ood:x"] is splits["ood:x"] and made == ["ood:x"]
     with pytest.raises(KeyError):
         splits["val"]
+
+
+def test_only_the_last_splits_are_held() -> None:
+    """Corruptions by the dozen, of 30 MB each, are evaluated one after another."""
+    splits = LazySplits({str(i): lambda: object() for i in range(HELD + 2)})  # type: ignore[arg-type]
+    first = splits["0"]
+    others = [splits[str(i)] for i in range(1, HELD)]
+    assert splits["0"] is first, "asked for again, it is the latest"
+    splits[str(HELD)]
+    assert splits["0"] is first and splits["1"] is not others[0]
 
 
 def test_an_unknown_split_is_one_line_that_tells_the_others() -> None:

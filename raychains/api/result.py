@@ -1,0 +1,166 @@
+"""A run in its store, as people hold it: tables, files, predictions, exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raychains.data.root import rooted
+from raychains.planning import Comparison
+from raychains.store import Root, RunStore, split_run_path
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from xarray import DataTree
+
+    from raychains.deploy import Exported, PosteriorPredictive
+    from raychains.predictive import Predictive, Selection
+    from raychains.tasks import Task
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run in its store: its table, its files, its posterior predictive."""
+
+    store: RunStore
+    comparison: Comparison
+    failed: Mapping[str, str]
+    """Chains that were given up in this session, and why."""
+    data_root: str | None = None
+    """Where the task's data lie, if the person said it."""
+
+    @property
+    def path(self) -> str:
+        """STORE/runs/NAME."""
+        return self.store.location()
+
+    @property
+    def report(self) -> str:
+        """Where the HTML report lies."""
+        return self.store.location("report.html")
+
+    def results(self) -> pd.DataFrame:
+        """Metrics per arm and repeat."""
+        from raychains.report import results
+
+        return results.read(self.store, "results")
+
+    def table(self) -> pd.DataFrame:
+        """One row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
+        from raychains.report import results
+        from raychains.report.material import metrics_of
+
+        with rooted(self.data_root):
+            metrics = metrics_of(self.comparison)
+        found = self.results()
+        measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
+        return results.summary(self.comparison, found, measured)
+
+    def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
+        """The posterior predictive of one arm (default the first) and group of repeats.
+
+        Chains that were dropped from the arm's results are left out.
+
+        Raises:
+            UserError: an unknown arm or group, or a task that predicts nothing.
+        """
+        from raychains.predictive import Predictive
+
+        return Predictive(self._select(arm, group, None))
+
+    def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
+        """Posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
+        return self.predictive(arm)(x)
+
+    def posterior(self, arm: str | None = None, group: int = 0, *, first: int | None = None) -> PosteriorPredictive:
+        """The samples of one arm (default the first) as one `torch.nn.Module`, all of them in memory.
+
+        Raises:
+            UserError: as `predictive`, or ``first`` is not a number of its samples.
+        """
+        from raychains.deploy import posterior
+
+        return posterior(self._select(arm, group, first))
+
+    def export(
+        self,
+        to: str | None = None,
+        arm: str | None = None,
+        group: int = 0,
+        *,
+        first: int | None = None,
+        dtype: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Exported:
+        """Write the samples of one arm as one file; `PosteriorPredictive.load` makes the module of `posterior` of it.
+
+        Args:
+            to: a new file; default NAME.safetensors in the current folder.
+            arm: the arm's name; default the first.
+            group: which group of repeats.
+            first: take this many samples, the first draws of all chains first; default all.
+            dtype: fp32, bf16 or fp16; default the samples' own.
+            progress: told (samples written, samples).
+
+        Raises:
+            UserError: as `posterior`, or a file that exists or cannot be written.
+        """
+        from raychains.deploy import export
+
+        to = to if to is not None else f"{self.store.name}.safetensors"
+        selection = self._select(arm, group, first)
+        return export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
+
+    def to_arviz(self, arm: str | None = None, group: int = 0, **settings: Any) -> DataTree:
+        """The samples of one arm (default the first) as ArviZ's DataTree, by the extra ``arviz``.
+
+        ``settings`` are those of `raychains.analyses.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
+
+        Raises:
+            UserError: an unknown arm, group or variable, an unfinished chain, or the extra is not installed.
+        """
+        from raychains import tasks
+        from raychains.analyses.arviz_export import of_run
+
+        with rooted(self.data_root):
+            task = tasks.build(self.comparison.task_spec)
+            return of_run(self.store.root, self.comparison, task, arm, group, dropped=self.dropped(), **settings)
+
+    def _select(self, arm: str | None, group: int, first: int | None) -> Selection:
+        from raychains.predictive import select
+
+        with rooted(self.data_root):
+            return select(self.store.root, self.comparison, arm, group, first, dropped=self.dropped())
+
+    def dropped(self) -> set[str]:
+        """Chains that were given up although their arm has results."""
+        failed, results = self.store.table("failed"), self.store.table("results")
+        if failed is None or results is None or not results.num_rows:
+            return set()
+        evaluated = set(zip(results["arm"].to_pylist(), results["group"].to_pylist(), strict=True))
+        groups = [(a.name, g, chains) for a in self.comparison.arms for g, chains in enumerate(a.chains)]
+        chains = {spec.digest for name, g, specs in groups if (name, g) in evaluated for spec in specs}
+        return chains & set(failed["digest"].to_pylist())
+
+
+def load(path: str, task: Task | None = None) -> Result:
+    """The run at STORE/runs/NAME.
+
+    Args:
+        path: where it lies.
+        task: the run's task, where only the object itself can be it (`Task.from_module`): predictions need it, stored
+            results do not.
+
+    Raises:
+        UserError: there is none, or ``task`` is another than the run's.
+    """
+    store, name = split_run_path(path)
+    folder = RunStore(Root(store), name)
+    comparison = Comparison.from_json(folder.plan().get("comparison"))
+    if task is not None:
+        from raychains import tasks
+
+        tasks.give_again(task, comparison.task_spec)
+    return Result(folder, comparison, {})
