@@ -94,6 +94,8 @@ def headline(material: Material) -> str | None:
     if not material.metrics or material.summary[material.metrics[0].name].notna().sum() < 2:
         return None
     metric = material.metrics[0]
+    if metric.better == "neither":
+        return None
     means = material.summary[metric.name].dropna()
     name = means.idxmin() if metric.better == "lower" else means.idxmax()
     ties = int((means == means[name]).sum())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from raychains import schedules
 from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
-from raychains.evaluation.base import Metric
+from raychains.evaluation.base import Evaluation, Metric
 from raychains.planning import Arm, Comparison
 from raychains.report import results
 from raychains.report.looks import Looks
@@ -49,20 +49,35 @@ class Material:
         return results.read(self.store, "curves")
 
     @cached_property
+    def views(self) -> pd.DataFrame:
+        """Metrics per view and repeat; empty where only the view of all samples was evaluated."""
+        return results.read(self.store, "views")
+
+    @cached_property
     def rows(self) -> pa.Table | None:
         """One row per arm, group and example (or lane)."""
         return self.store.table("rows")
 
     @cached_property
-    def metrics(self) -> tuple[Metric, ...]:
-        """The measured metrics in the order of the task's evaluation."""
+    def measured(self) -> tuple[Metric, ...]:
+        """Every measured metric in the order of the task's evaluation."""
         columns = set(self.results.columns) - NOT_METRICS
         return tuple(m for m in metrics_of(self.comparison) if m.name in columns)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Those of the comparison's table and of figures."""
+        return tuple(m for m in self.measured if not m.minor)
+
+    @property
+    def minor(self) -> tuple[Metric, ...]:
+        """Those of the second table only."""
+        return tuple(m for m in self.measured if m.minor)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One row per arm: see `results.summary`."""
-        return results.summary(self.comparison, self.results, self.metrics)
+        return results.summary(self.comparison, self.results, self.measured)
 
     @cached_property
     def plan(self) -> Mapping[str, Any]:
@@ -138,8 +153,14 @@ def metrics_of(comparison: Comparison) -> tuple[Metric, ...]:
         from raychains.evaluation.out_of_distribution import OutOfDistribution
         from raychains.evaluation.regression import Regression
 
-        kinds = (Classification, Regression, ModeCoverage, OutOfDistribution)
-        return tuple({m.name: m for kind in reversed(kinds) for m in reversed(kind.metrics)}.values())[::-1]
+        kinds: tuple[type[Evaluation], ...] = (Classification, Regression, ModeCoverage, OutOfDistribution)
+        if comparison.split.startswith("ood:"):  # what is a further measure of labelled inputs is the measure of these
+            kinds = kinds[::-1]
+        found: dict[str, Metric] = {}
+        for kind in kinds:
+            for metric in kind.metrics:
+                found.setdefault(metric.name, metric)
+        return tuple(found.values())
 
 
 def _describe(record: Mapping[str, Any]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from raychains.evaluation.base import Metric
+from raychains.evaluation.base import BINS, Metric
+from raychains.evaluation.intervals import with_intervals
 from raychains.planning.comparison import Comparison
 from raychains.store import RunStore
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 DESCRIBES = {
     "results": {"arm", "group", "repeat", "samples", "chain_seconds"},
     "curves": {"arm", "repeat", "samples"},
+    "views": {"arm", "group", "repeat", "view", "kind", "weighting", "samples", "chains"},
 }
 """Columns beside the metrics."""
+TEXTS = ("arm", "view", "kind", "weighting")
+"""Those that hold texts; all others hold numbers."""
 
 
 def write(
@@ -60,10 +64,77 @@ def write(
         n = len(next(iter(view.rows.values())))
         columns = {name: pa.array(list(v) if v.ndim > 1 else v) for name, v in view.rows.items()}
         rows.append(pa.table({"arm": pa.array([arm.name] * n).dictionary_encode(), "group": np.full(n, g), **columns}))
-    store.write_table("results", results)
-    store.write_table("curves", curves)
+    write_rows(store, "results", results)
+    write_rows(store, "curves", curves)
     if rows:
         store.write_arrow("rows", pa.concat_tables(rows, promote_options="default").unify_dictionaries())
+
+
+def write_views(store: RunStore, comparison: Comparison, views: Sequence[ViewResult], bins: int = BINS) -> None:
+    """Publish views.parquet: one row per view and repeat.
+
+    Columns: arm, group, repeat, view (``chain:2``), kind (of `planning.views.KINDS`, ``first`` for first:N), weighting,
+    samples, chains (that the view was formed from), and one column per metric; of the equally weighted view of all samples
+    also the 95 % bootstrap intervals over test points, ``<metric>_low`` and ``<metric>_high``, with ``bins`` for
+    calibration errors.
+    """
+    rows: list[dict[str, Any]] = []
+    for result in views:
+        asked = result.request
+        arm = comparison.arms[asked.arm]
+        lanes = arm.chains[asked.group][0].lanes
+        # Rows of lanes are no test points, and a thousand resamples of every view would take minutes.
+        whole = asked.view.kind == "all" and asked.weighting == "equal" and lanes == 1
+        for i, metrics in enumerate(result.metrics):
+            rows.append(
+                {
+                    "arm": arm.name,
+                    "group": asked.group,
+                    "repeat": asked.group * lanes + i,
+                    "view": asked.view.name,
+                    "kind": asked.view.kind,
+                    "weighting": asked.weighting,
+                    "samples": result.samples,
+                    "chains": result.chains,
+                    **metrics,
+                    **(with_intervals(result.rows, metrics, bins=bins) if whole else {}),
+                }
+            )
+    write_rows(store, "views", rows)
+
+
+def write_rows(store: RunStore, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Publish rows as ``<name>.parquet``: its columns are those of all rows together, null where a row lacks one."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    store.write_table(name, [{column: row.get(column) for column in columns} for row in rows])
+
+
+def read_rows(
+    store: RunStore, name: str, *, texts: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> pd.DataFrame | None:
+    """An analysis's table; None where there is none, or nothing in it.
+
+    Args:
+        texts, numbers: columns that it must have, of texts and of numbers (null reads as nan); others may be there.
+
+    Raises:
+        UserError: the file is damaged: it cannot be read, or a column lacks or is of another kind.
+    """
+    table = store.table(name)
+    if table is None or not table.num_rows:
+        return None
+    try:
+        found = table.replace_schema_metadata(None).to_pandas()
+    except (pa.ArrowException, ValueError, KeyError, TypeError):
+        raise store.damaged(name) from None
+    if not {*texts, *numbers} <= set(found.columns):
+        raise store.damaged(name)
+    kinds = {column: found[column].dtype.kind for column in numbers}
+    if any(kind not in "iufb" for kind in kinds.values()):
+        raise store.damaged(name)
+    if any(not isinstance(value, str) for column in texts for value in found[column].unique()):
+        raise store.damaged(name)
+    return found
 
 
 def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric, ...]) -> pd.DataFrame:
@@ -94,7 +165,7 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
 
 
 def read(store: RunStore, name: str) -> pd.DataFrame:
-    """``results`` or ``curves`` as a DataFrame; an empty one where there is none.
+    """``results``, ``curves`` or ``views`` as a DataFrame; an empty one where there is none.
 
     Raises:
         UserError: the file is damaged.
@@ -106,7 +177,7 @@ def read(store: RunStore, name: str) -> pd.DataFrame:
         found = table.replace_schema_metadata(None).to_pandas()
     except (pa.ArrowException, ValueError, KeyError, TypeError):
         raise store.damaged(name) from None
-    numbers = found.drop(columns="arm", errors="ignore").dtypes
+    numbers = found.drop(columns=list(TEXTS), errors="ignore").dtypes
     if not DESCRIBES[name] <= set(found.columns) or any(kind.kind not in "iuf" for kind in numbers):
         raise store.damaged(name)
     return found

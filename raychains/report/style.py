@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -76,13 +76,13 @@ MARKERS = ("o", "s", "D")
 
 
 def line(look: Look) -> Any:
-    """Line style of a look: colour is never the only difference between two arms."""
-    return LINES[look.rank % len(LINES)]
+    """Line style of a look: colour is never the only difference between two arms, nor the style alone between near ones."""
+    return LINES[(look.rank + look.rank // len(LINES)) % len(LINES)]
 
 
 def marker(look: Look) -> str:
     """Marker of a look."""
-    return MARKERS[look.rank % len(MARKERS)]
+    return MARKERS[(look.rank + look.rank // len(MARKERS)) % len(MARKERS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +96,8 @@ class Drawing:
     alt: str
     """What the figure shows, for those who cannot see it."""
     draw: Callable[[Theme], Figure]
+    data: Sequence[Mapping[str, Any]] = ()
+    """The plotted numbers as rows, published as figures/<name>.parquet: what somebody needs to draw it again."""
 
 
 @dataclass(frozen=True)

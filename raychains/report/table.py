@@ -44,6 +44,31 @@ class Table:
     """Sentences about arms without results."""
 
 
+def minor(material: Material) -> Table | None:
+    """The table of the measures that the comparison's table leaves out; None where there are none."""
+    summary, found = material.summary, material.minor
+    if not found:
+        return None
+    bold = {metric.name: best(summary, metric) for metric in found}
+    rows = [
+        Row(arm, [Cell(value(summary, arm, m), arm.name in bold[m.name]) for m in found], _begins(material, i))
+        for i, arm in enumerate(material.comparison.arms)
+    ]
+    return Table([head(m) for m in found], rows, [], [])
+
+
+def head(metric: Metric) -> str:
+    """A column's head: the metric with its unit, and an arrow to its better end if it has one."""
+    arrow = {"lower": " ↓", "higher": " ↑"}.get(metric.better, "")
+    return f"{metric.label}{arrow}"
+
+
+def _begins(material: Material, i: int) -> bool:
+    """Whether the arm is the first of another sampler."""
+    arms = material.comparison.arms
+    return i > 0 and arms[i].sampler != arms[i - 1].sampler
+
+
 def build(material: Material) -> Table:
     """The table of all arms; those without results show dashes."""
     summary, comparison = material.summary, material.comparison
@@ -58,7 +83,7 @@ def build(material: Material) -> Table:
     bold: dict[str, set[str]] = {}
     for metric in material.metrics:
         bold[metric.name] = best(summary, metric)
-        columns.append(f"{metric.label} {'↓' if metric.better == 'lower' else '↑'}")
+        columns.append(head(metric))
         columns += ["Published"] * (metric.name in published) + ["Exact theory"] * (metric.name == theory)
     rows = []
     for i, arm in enumerate(comparison.arms):
@@ -70,13 +95,18 @@ def build(material: Material) -> Table:
             if metric.name == theory:
                 expected = reference.expected_modes(arm)
                 cells.append(Cell(DASH if expected is None else f"{expected:.2f}"))
-        rows.append(Row(arm, cells, i > 0 and arm.sampler != comparison.arms[i - 1].sampler))
+        rows.append(Row(arm, cells, _begins(material, i)))
     return Table(columns, rows, _caption(material, bold), _missing(material))
 
 
 def value(summary: pd.DataFrame, arm: Arm, metric: Metric) -> str:
     """``3.93 ± 0.08``; the mean alone with one repeat, a dash without results."""
-    mean, error = (float(summary.loc[arm.name, name]) for name in (metric.name, f"{metric.name}_se"))
+    row = summary.loc[arm.name]
+    return shown(float(row[metric.name]), float(row[f"{metric.name}_se"]), metric)
+
+
+def shown(mean: float, error: float, metric: Metric) -> str:
+    """A mean and its standard error (nan where it is unknown) with the metric's scale and digits."""
     if not math.isfinite(mean):
         return DASH
     text = f"{mean * metric.scale:.{metric.digits}f}"
@@ -86,11 +116,11 @@ def value(summary: pd.DataFrame, arm: Arm, metric: Metric) -> str:
 def best(summary: pd.DataFrame, metric: Metric) -> set[str]:
     """The arms of the best mean and of every mean within one combined standard error of it.
 
-    None among fewer than two arms.
+    None among fewer than two arms, and where no end of the metric is the better one.
     The combined error of two arms is √(se₁² + se₂²); an unknown one (a single repeat) counts as 0.
     """
     have = summary[summary[metric.name].notna()]
-    if len(have) < 2:
+    if len(have) < 2 or metric.better == "neither":
         return set()
     means, errors = have[metric.name], have[f"{metric.name}_se"].fillna(0.0)
     first = means.idxmin() if metric.better == "lower" else means.idxmax()

@@ -47,6 +47,7 @@ class Terminal:
             TextColumn("{task.fields[note]}"),
         )  # fmt: skip
         self._bars: dict[str, TaskID] = {}
+        self._measures: dict[str, TaskID] = {}
         self._comparison: Comparison | None = None
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
@@ -70,6 +71,12 @@ class Terminal:
         match happening:
             case told.Planned():
                 self._planned(happening)
+            case told.Evaluating():
+                self._of(happening.comparison)
+            case told.Measuring():
+                self._measuring(happening)
+            case told.Said():
+                self._say(happening.text, style="yellow" if happening.text.startswith("warning") else "")
             case told.Ready():
                 self._say(f"Ray is up: {happening.slots} slot{'s' * (happening.slots != 1)} of {happening.slot}")
                 self._begin()
@@ -105,11 +112,8 @@ class Terminal:
         self._console.print(Text(text, style=style), soft_wrap=True)
 
     def _planned(self, plan: told.Planned) -> None:
-        from raychains import tasks
-
         comparison, budget = plan.comparison, plan.budget
-        self._comparison = comparison
-        self._metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+        self._of(comparison)
         self._saved = budget.saved_length
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
@@ -135,7 +139,26 @@ class Terminal:
         for note in plan.notes:
             self._say(note, style="yellow" if note.startswith("warning") else "")
 
+    def _of(self, comparison: Comparison) -> None:
+        from raychains import tasks
+
+        self._comparison = comparison
+        metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+        self._metrics = tuple(m for m in metrics if not m.minor)
+
+    def _measuring(self, done: told.Measuring) -> None:
+        if self._live is None:
+            if time.monotonic() - self._said > LINE_EVERY:
+                self._said = time.monotonic()
+                self._say(f"{done.what}: {done.done}/{done.total}")
+            return
+        if done.what not in self._measures:
+            self._measures[done.what] = self._whole.add_task(done.what, note="")
+        self._whole.update(self._measures[done.what], completed=done.done, total=done.total)
+
     def _begin(self) -> None:
+        if self._live is not None:
+            return
         self._all = self._whole.add_task("chains", total=None, note="")
         self._evaluation = self._whole.add_task("evaluation", total=None, note="")
         if self._console.is_terminal:

@@ -210,6 +210,7 @@ ELEMENTS = {
     "a", "ul", "li", "details", "summary", "code", "pre", "footer",
 }  # fmt: skip
 ATTRIBUTES = {
+    "aria-label",
     "lang",
     "charset",
     "name",

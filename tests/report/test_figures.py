@@ -147,6 +147,42 @@ def test_theory_is_silent_without_noise_or_enough_draws() -> None:
     assert reference.expected_modes(runs.mixture(steps=300).arms[1]) is None
 
 
+def rows_of(material: Material, name: str) -> pd.DataFrame:
+    """A figure's numbers."""
+    drawing = MAKERS[name](material)
+    assert drawing is not None
+    return pd.DataFrame(drawing.data)
+
+
+def test_figures_data_are_the_plotted_numbers(digits: Material) -> None:
+    arm = digits.comparison.arms[1]
+    spread = rows_of(digits, "spread")
+    assert spread[spread["arm"] == arm.name]["nll"].tolist() == digits.of(digits.results, arm)["nll"].tolist()
+    curve = rows_of(digits, "samples").query("arm == @arm.name and metric == 'nll'")
+    assert curve["samples"].tolist() == list(range(1, int(digits.summary.loc[arm.name, "samples"]) + 1))
+    assert curve["mean"].iloc[-1] == pytest.approx(digits.summary.loc[arm.name, "nll"])
+    assert curve["standard_error"].iloc[-1] == pytest.approx(digits.summary.loc[arm.name, "nll_se"])
+    spec = arm.chains[0][0]
+    steps, built = rows_of(digits, "schedules").query("arm == @arm.name"), schedules.build(spec.schedule)
+    assert steps["kept"].sum() == built.kept and len(steps) == spec.steps
+    for row in steps.to_dict("records"):
+        assert row["lr"] == built.at(row["step"]).lr and row["epoch"] == row["step"] / spec.steps_per_epoch
+    losses = rows_of(digits, "learning").query("chain == @spec.digest")
+    assert losses["loss"].tolist() == [
+        r["loss"] for r in digits.chain(spec.digest).progress() if r.get("loss") is not None
+    ]
+
+
+def test_density_data_are_the_cells_that_hold_draws(mixture: Material) -> None:
+    arm = mixture.comparison.arms[1]
+    found, cells = density.histogram(mixture, arm), rows_of(mixture, "density").query("arm == @arm.name")
+    assert found is not None and len(cells) == np.count_nonzero(found)
+    assert cells["density"].sum() == pytest.approx(found.sum())
+    width = 2 * density.LIMIT / density.BINS
+    i, j = (((cells[name] + density.LIMIT) / width).astype(int) for name in ("theta_1", "theta_2"))
+    assert found[i, j] == pytest.approx(cells["density"].to_numpy())
+
+
 def test_published_value_is_read_from_its_text() -> None:
     assert [spread.number(t) for t in ("6.7 ± 0.52", ".93", "-1", "", "n/a")] == [6.7, 0.93, -1.0, None, None]
 

@@ -17,7 +17,7 @@ from raychains.store import RunStore, codec
 from tests.report import runs
 
 EVIL = '<script>alert("x")</script>'
-CLASSIFICATION = {"spread", "samples", "reliability", "schedules", "learning"}
+CLASSIFICATION = {"spread", "samples", "reliability", "calibration", "schedules", "learning"}
 DENSITY = {"spread", "density", "samples", "schedules"}
 
 
@@ -132,6 +132,9 @@ def test_every_figure_is_there_in_both_themes_and_as_files(drawn: tuple[RunStore
     for name in expected:
         assert Path(store.location(f"figures/{name}.svg")).read_bytes().startswith(b"<?xml")
         assert Path(store.location(f"figures/{name}.png")).read_bytes().startswith(b"\x89PNG")
+        assert store.table(f"figures/{name}").num_rows > 0  # type: ignore[union-attr]
+    links = {a["href"] for a in found.attributes("a") if not (a["href"] or "").startswith("#")}
+    assert links == {f"figures/{name}.{kind}" for name in expected for kind in ("svg", "png", "parquet")}
 
 
 def test_what_people_wrote_is_escaped(digits: tuple[RunStore, Page]) -> None:
@@ -199,7 +202,7 @@ def test_single_repeat_shows_no_standard_error(tmp_path: Path) -> None:
     text, bold = found.row(comparison.arms[0].label)["Error (%) ↓"]
     assert re.fullmatch(r"\d+\.\d\d", text) and not bold  # one arm is the best of nothing
     assert "A single repeat" in found.text
-    assert found.figures() == {"samples", "reliability", "schedules"}  # no losses, no spread
+    assert found.figures() == {"samples", "reliability", "calibration", "schedules"}  # no losses, no spread
 
 
 def test_run_without_any_result_is_drawn(tmp_path: Path) -> None:

@@ -49,7 +49,17 @@ def drawing(material: Material) -> Drawing | None:
         caption=f"All kept draws of repeat {first} of every arm, on one colour scale{beside}.",
         alt="Two-dimensional histograms of the draws of each arm" + (", and the exact target" if target else ""),
         draw=lambda theme: _draw(material, histograms, theme),
+        data=[row for name, density in histograms.items() for row in cells(name, density)],
     )
+
+
+def cells(arm: str, density: Array) -> list[dict[str, Any]]:
+    """The grid's cells that hold draws: their middles and their density."""
+    middle = (np.arange(BINS) + 0.5) * (2 * LIMIT / BINS) - LIMIT
+    return [
+        {"arm": arm, "theta_1": middle[i], "theta_2": middle[j], "density": density[i, j]}
+        for i, j in np.argwhere(density > 0)
+    ]
 
 
 def histogram(material: Material, arm: Arm) -> Array | None:

@@ -78,7 +78,31 @@ def drawing(runs: Runs) -> Drawing:
         alt="Ends of chains of SGD, SGLD and Entropy-MCMC on a landscape with a sharp and a flat mode; histograms of "
         "θ and θₐ against their exact laws; share in the flat mode against steps at two step sizes",
         draw=lambda theme: _draw(runs, theme),
+        data=rows(runs),
     )
+
+
+def rows(runs: Runs) -> list[dict[str, Any]]:
+    """The share in the flat mode after each step, and where each chain of the large step ends."""
+    found: list[dict[str, Any]] = []
+    for name, paths in (("large step", runs.large), ("small step", runs.small)):
+        for method, path in paths.items():
+            shares = zip(path.steps, flat_share(SETUPS[name], path.theta), strict=True)
+            found += [{"setting": name, "method": method, "step": int(k), "flat_share": float(p)} for k, p in shares]
+    for method, path in runs.large.items():
+        ends = [("theta", path.theta[-1]), *([("anchor", path.anchor[-1])] if path.anchor is not None else [])]
+        for variable, points in ends:
+            found += [
+                {
+                    "setting": "large step",
+                    "method": method,
+                    "variable": variable,
+                    "theta_1": float(x),
+                    "theta_2": float(y),
+                }
+                for x, y in points
+            ]
+    return found
 
 
 def _draw(runs: Runs, theme: Theme) -> Figure:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from raychains.evaluation.base import Metric
 from raychains.report.looks import Look
 from raychains.report.style import WIDTH, Theme, line, marker
 
@@ -48,6 +49,12 @@ def handle(theme: Theme, look: Look, *, markers: bool = False) -> Line2D:
         marker=marker(look) if markers else None,
         markersize=5,
     )
+
+
+def measure(metric: Metric) -> str:
+    """A horizontal axis's label: the metric with its unit, and where its better end is."""
+    arrow = {"lower": "   ← better", "higher": "   → better"}.get(metric.better, "")
+    return f"{metric.label}{arrow}"
 
 
 def sentence(items: Sequence[str]) -> str:

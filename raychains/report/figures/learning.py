@@ -33,6 +33,11 @@ def drawing(material: Material) -> Drawing | None:
         ),
         alt="Training loss against epoch for every chain, by sampler and schedule",
         draw=lambda theme: _draw(material, curves, theme),
+        data=[
+            {"chain": spec.digest, "arm": arm.name, "epoch": float(epoch), "loss": float(loss)}
+            for spec, arm, x, y in curves
+            for epoch, loss in zip(x, y, strict=True)
+        ],
     )
 
 

@@ -2,81 +2,63 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
-import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from raychains.evaluation import metrics
-from raychains.evaluation.base import Array
-from raychains.planning import Arm
+from raychains.analyses.calibration import WIDTH as EQUAL_WIDTH
+from raychains.report.figures.binned import Diagram, diagrams
 from raychains.report.figures.layout import legend
 from raychains.report.material import Material
 from raychains.report.style import WIDTH, Drawing, Theme
 
 COLUMNS = 4
-COLUMNS_READ = ("confidence", "prediction", "label")
 FEW = 10
 """Bins with fewer predictions are drawn pale: their accuracy is mostly chance."""
 
 
 def drawing(material: Material) -> Drawing | None:
     """None unless the run's rows are predictions."""
-    bins = {arm.name: b for arm in material.comparison.arms if (b := _bins(material, arm)) is not None}
-    if not bins:
+    found = diagrams(material, EQUAL_WIDTH)
+    if not found:
         return None
     return Drawing(
         name="reliability",
         title="Reliability",
         caption=(
-            f"Accuracy of the predictions in {metrics.BINS} equal-width bins of confidence, all repeats "
-            "together. Hatched: the gap between accuracy and mean confidence, above the bar where the "
-            f"predictive is over-confident. Bins with fewer than {FEW} predictions are pale. Below: "
-            "predictions per bin (logarithmic)."
+            f"Accuracy of the predictions in {found[0].bins} equal-width bins of confidence, all repeats together; upright "
+            "lines are Wilson's 95 % intervals over as many predictions as one repeat has. Hatched: the gap between "
+            "accuracy and mean confidence, above the bar where the predictive is over-confident. Bins with fewer than "
+            f"{FEW} predictions are pale. Below: predictions per bin (logarithmic)."
         ),
         alt="Accuracy against confidence for every arm, with the diagonal of perfect calibration",
-        draw=lambda theme: _draw(material, bins, theme),
+        draw=lambda theme: _draw(material, found, theme),
+        data=[row for diagram in found for row in diagram.rows()],
     )
 
 
-def _bins(material: Material, arm: Arm) -> dict[str, Array] | None:
-    rows = material.rows
-    if rows is None or not set(COLUMNS_READ) <= set(rows.column_names):
-        return None
-    mine = rows.filter(pc.equal(rows["arm"].cast("string"), arm.name))
-    if not mine.num_rows:
-        return None
-    return metrics.reliability({name: mine[name].to_numpy() for name in COLUMNS_READ})
-
-
-def _draw(material: Material, bins: dict[str, dict[str, Array]], theme: Theme) -> Figure:
-    arms = [a for a in material.comparison.arms if a.name in bins]
-    columns = min(COLUMNS, max(len(arms), 2))
-    rows = -(-len(arms) // columns)
+def _draw(material: Material, found: list[Diagram], theme: Theme) -> Figure:
+    columns = min(COLUMNS, max(len(found), 2))
+    rows = -(-len(found) // columns)
     figure = Figure(figsize=(WIDTH, rows * 2.9 + 0.4))
     grid = figure.subplots(
         2 * rows, columns, squeeze=False, sharex=True, gridspec_kw={"height_ratios": [3.4, 1] * rows}
     )
-    most = max(b["count"].max() for b in bins.values())
-    for i, arm in enumerate(arms):
+    most = max(diagram.count.max() for diagram in found)
+    for i, diagram in enumerate(found):
         row, column = divmod(i, columns)
         above, below = grid[2 * row][column], grid[2 * row + 1][column]
-        _diagram(above, bins[arm.name], theme.colour(material.looks[arm]), theme)
-        _counts(below, bins[arm.name], theme.colour(material.looks[arm]), most)
-        above.set_title(_wrapped(arm.label), fontsize=8.5)
+        colour = theme.colour(material.looks[diagram.arm])
+        _diagram(above, diagram, colour, theme)
+        _counts(below, diagram, colour, most)
+        title = _wrapped(diagram.arm.label)
         if "ece" in material.summary.columns:
-            value = material.summary.loc[arm.name, "ece"]
-            above.text(
-                0.04,
-                0.95,
-                f"ECE {100 * value:.1f} %",
-                transform=above.transAxes,
-                va="top",
-                fontsize=8.5,
-                bbox=_backed(theme),
-            )
+            title += f"\nECE {100 * material.summary.loc[diagram.arm.name, 'ece']:.1f} %"
+        above.set_title(title, fontsize=8.5)
         if column == 0:
             above.set_ylabel("Accuracy")
             below.set_ylabel("Count")
@@ -86,7 +68,7 @@ def _draw(material: Material, bins: dict[str, dict[str, Array]], theme: Theme) -
         above.tick_params(labelbottom=False)
         below.tick_params(labelbottom=True)
         below.set_xlabel("Confidence")
-    for spare in range(len(arms), rows * columns):
+    for spare in range(len(found), rows * columns):
         row, column = divmod(spare, columns)
         grid[2 * row][column].set_axis_off()
         grid[2 * row + 1][column].set_axis_off()
@@ -94,6 +76,7 @@ def _draw(material: Material, bins: dict[str, dict[str, Array]], theme: Theme) -
         figure,
         [
             Patch(facecolor=theme.muted, alpha=0.6, label="accuracy"),
+            Line2D([], [], color=theme.ink, linewidth=1.2, label="its 95 % interval"),
             Patch(
                 facecolor="none",
                 edgecolor=theme.ink,
@@ -103,30 +86,31 @@ def _draw(material: Material, bins: dict[str, dict[str, Array]], theme: Theme) -
             ),
             Line2D([], [], color=theme.ink, linestyle=(0, (4, 2)), linewidth=0.9, label="perfect calibration"),
         ],
-        columns=3,
+        columns=4,
     )
     return figure
 
 
-def _diagram(axis: Axes, bins: dict[str, Array], colour: str, theme: Theme) -> None:
-    width = 1 / len(bins["count"])
-    middle = (np.arange(len(bins["count"])) + 0.5) * width
-    for i in np.flatnonzero(bins["count"]):
-        accuracy, confidence = bins["accuracy"][i], bins["confidence"][i]
-        pale = 0.35 if bins["count"][i] < FEW else 1.0
-        axis.bar(middle[i], accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
+def _diagram(axis: Axes, diagram: Diagram, colour: str, theme: Theme) -> None:
+    width = 1 / diagram.bins
+    for i, middle in enumerate((diagram.bin + 0.5) * width):
+        accuracy, confidence = diagram.accuracy[i], diagram.confidence[i]
+        pale = 0.35 if diagram.count[i] < FEW else 1.0
+        axis.bar(middle, accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
         axis.bar(
-            middle[i], confidence - accuracy, width * 0.88, bottom=accuracy,
+            middle, confidence - accuracy, width * 0.88, bottom=accuracy,
             facecolor="none", edgecolor=theme.ink, hatch="/////", linewidth=0.6, alpha=pale,
         )  # fmt: skip
+        ends = [diagram.low[i], diagram.high[i]]
+        axis.plot([middle, middle], ends, color=theme.ink, linewidth=1.2, alpha=pale, zorder=4)
     axis.plot([0, 1], [0, 1], color=theme.ink, linestyle=(0, (4, 2)), linewidth=0.9)
     axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _counts(axis: Axes, bins: dict[str, Array], colour: str, most: int) -> None:
-    width = 1 / len(bins["count"])
-    axis.bar((np.arange(len(bins["count"])) + 0.5) * width, bins["count"], width * 0.88, color=colour)
+def _counts(axis: Axes, diagram: Diagram, colour: str, most: int) -> None:
+    width = 1 / diagram.bins
+    axis.bar((diagram.bin + 0.5) * width, diagram.count, width * 0.88, color=colour)
     axis.set_yscale("log")
     axis.set_ylim(0.8, most * 2)
     decades = [10**k for k in range(0, int(np.log10(most)) + 1, 2)]
@@ -134,12 +118,5 @@ def _counts(axis: Axes, bins: dict[str, Array], colour: str, most: int) -> None:
     axis.set_yticks([], minor=True)
 
 
-def _backed(theme: Theme) -> dict[str, object]:
-    """A box of paper behind text that bars may reach."""
-    return {"facecolor": theme.paper, "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-
-
 def _wrapped(label: str, width: int = 26) -> str:
-    import textwrap
-
     return "\n".join(textwrap.wrap(label, width)) or label

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -43,7 +45,22 @@ def drawing(material: Material) -> Drawing | None:
         caption=what + band,
         alt=f"{names} against the number of samples for every arm",
         draw=lambda theme: _draw(material, metrics, theme),
+        data=[row for arm in material.comparison.arms for m in metrics for row in _points(material, arm, m)],
     )
+
+
+def _points(material: Material, arm: Arm, metric: Metric) -> list[dict[str, Any]]:
+    """One curve's numbers."""
+    mine = material.of(material.curves, arm)
+    if not len(mine):
+        return []
+    n, mean, error = mean_and_error(mine, metric.name)
+    x = draws_of(arm, n) if material.by_blocks else n
+    what = "draws" if material.by_blocks else "samples"
+    return [
+        {"arm": arm.name, "metric": metric.name, what: int(at), "mean": float(m), "standard_error": float(e)}
+        for at, m, e in zip(x, mean, error, strict=True)
+    ]
 
 
 def _draw(material: Material, metrics: list[Metric], theme: Theme) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -48,7 +48,27 @@ def drawing(material: Material) -> Drawing:
         ),
         alt=f"Step size against {material.comparison.unit} for every schedule of the run, with its stages",
         draw=lambda theme: _draw(material, theme),
+        data=[row for panel in material.looks.panels for _, arm in _schedules(material, panel) for row in _points(arm)],
     )
+
+
+def _points(arm: Arm) -> list[dict[str, Any]]:
+    """One schedule's curve, as it is drawn."""
+    spec = arm.chains[0][0]
+    curve = trace(spec.schedule)
+    kept = set(curve.kept_step.tolist())
+    return [
+        {
+            "arm": arm.name,
+            "step": int(step),
+            "epoch": step / spec.steps_per_epoch,
+            "lr": float(lr),
+            "sampling": bool(sampling),
+            "cycle": int(cycle),
+            "kept": int(step) in kept,
+        }
+        for step, lr, sampling, cycle in zip(curve.step, curve.lr, curve.sampling, curve.cycle, strict=True)
+    ]
 
 
 @lru_cache(maxsize=64)

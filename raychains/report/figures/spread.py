@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from raychains.evaluation.base import Metric
-from raychains.report.figures.layout import legend
+from raychains.report.figures.layout import legend, measure
 from raychains.report.material import Material
 from raychains.report.reference import expected_modes, is_mixture
 from raychains.report.style import WIDTH, Drawing, Theme, marker
@@ -22,13 +22,19 @@ def drawing(material: Material) -> Drawing | None:
     """None before anything is evaluated, and for a single value, which the table shows."""
     if not material.metrics or len(material.results) < 2:
         return None
-    measured = "; ".join(f"{m.label}, {m.better} is better" for m in material.metrics)
+    measured = "; ".join(
+        m.label + (f", {m.better} is better" if m.better != "neither" else "") for m in material.metrics
+    )
     return Drawing(
         name="spread",
         title="Every repeat",
         caption=f"One point per repeat; the bar is the mean, its ends ± one standard error. {measured}.",
         alt="Each metric's value in every repeat of every arm, with mean and standard error",
         draw=lambda theme: _draw(material, theme),
+        data=[
+            {"arm": row["arm"], "repeat": row["repeat"], **{m.name: row[m.name] for m in material.metrics}}
+            for row in material.results.to_dict("records")
+        ],
     )
 
 
@@ -42,8 +48,7 @@ def _draw(material: Material, theme: Theme) -> Figure:
     for i, metric in enumerate(shown):
         axis = axes[i // columns][i % columns]
         _panel(axis, material, metric, theme, handles)
-        arrow = "←" if metric.better == "lower" else "→"
-        axis.set_xlabel(f"{metric.label}   {arrow} better")
+        axis.set_xlabel(measure(metric))
         axis.set_yticks(range(len(arms)), [_wrapped(a.label) for a in arms])
         axis.set_ylim(len(arms) - 0.5, -0.5)
         axis.grid(False, axis="y")

@@ -1,0 +1,253 @@
+"""Runs side by side: their rows, what sets them apart, differences on the same examples, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from raychains import cli
+from raychains.errors import UserError
+from raychains.planning import Comparison
+from raychains.report import comparing, differences, results
+from raychains.report import page as report_page
+from raychains.report.figures import beside
+from raychains.report.material import Material
+from raychains.report.style import DARK, LIGHT, Images, laid_out
+from raychains.store import Root, RunStore
+from tests.report import runs
+from tests.report.test_page import Page
+
+EVIL = '<script>alert("x")</script>'
+SMALL = {"epochs": 2, "cycles": 1, "samples_per_cycle": 1, "repeats": 2}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its store, as the API's results are."""
+
+    store: RunStore
+    comparison: Comparison
+
+    @property
+    def material(self) -> Material:
+        return Material(self.store, self.comparison)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two runs that differ in their step size, and have tables of entropies and maps."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = []
+    for name, lr in (("first", 0.05), ("second", 0.2)):
+        comparison = runs.altered(runs.single(**SMALL, lr=lr), _0={"label": f"{name} {EVIL}"})
+        store = runs.store_run(folder, comparison, name=name, progress=False)
+        arm = comparison.arms[0].name
+        cdf = [{"arm": arm, "group": g, "companion": EVIL, "entropy": x, "cdf": (1 + g) * x / 4}
+               for g in range(2) for x in (0.0, 1.0, 2.0)]  # fmt: skip
+        results.write_rows(store, "entropy_cdf", cdf)
+        at = [{"arm": arm, "group": g, "map": m, "x": x, "y": -x - m}
+              for g in range(2) for m in range(2) for x in (-3.0, 1.0, 2.0)]  # fmt: skip
+        results.write_rows(store, "embedding", at)
+        made.append(Run(store, comparison))
+    return made
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are not rendered, which takes most of the time and is no part of the test."""
+    monkeypatch.setattr(report_page, "render", lambda drawing: Images(b"<svg/>", b"<svg/>", b"png"))
+
+
+@pytest.fixture(scope="module")
+def page(pair: list[Run]) -> Page:
+    place = comparing.write(pair)
+    assert place == pair[0].store.location("compare-second.html")
+    found = Page(Path(place).read_text(encoding="utf-8"))
+    assert "could not be drawn" not in found.text
+    return found
+
+
+def test_every_arm_of_every_run_has_a_row_with_its_numbers_and_the_best_of_all_is_bold(
+    pair: list[Run], page: Page
+) -> None:
+    head = [text for text, _ in page.rows[0]]
+    rows = [row for row in page.rows[1:5] if len(row) == len(head)]
+    assert [row[0][0] for row in rows] == [run.comparison.arms[0].label for run in pair]
+    means = []
+    for run, row in zip(pair, rows, strict=True):
+        nll = run.material.results["nll"]
+        assert row[head.index("NLL (nats) ↓")][0] == f"{nll.mean():.4f} ± {nll.std(ddof=1) / 2**0.5:.4f}"
+        means.append(nll.mean())
+    bold = [row[head.index("NLL (nats) ↓")][1] for row in rows]
+    assert bold[int(np.argmin(means))]
+
+
+def test_settings_that_differ_are_named_and_no_others(pair: list[Run]) -> None:
+    assert differences.settings([run.material for run in pair]) == [("schedule: lr", ["0.05", "0.2"])]
+    other = Run(pair[1].store, runs.single(**{**SMALL, "repeats": 1}, lr=0.05, temperature=0.5, seed=3, sampler="sgld"))
+    found = dict(differences.settings([pair[0].material, other.material]))
+    assert found["seed"] == ["0", "3"] and found["repeats"] == ["2", "1"] and found["sampler"] == ["sghmc", "sgld"]
+    assert found["schedule: temperature"] == ["1", "0.5"] and "batch size" not in found and "task" not in found
+
+
+def test_paired_differences_are_of_the_same_examples(pair: list[Run], page: Page) -> None:
+    found, problems = differences.paired([run.material for run in pair])
+    assert not problems and {p.metric.name for p in found} >= {"error", "nll", "brier"}
+    first, second = (run.material for run in pair)
+    for p in found:
+        exact = second.results[p.metric.name].mean() - first.results[p.metric.name].mean()
+        assert p.interval.value == pytest.approx(exact, abs=1e-9)
+        assert p.interval.low <= p.interval.value <= p.interval.high
+    nll = next(p for p in found if p.metric.name == "nll")
+    each = []
+    for run in pair:
+        table = run.store.table("rows")
+        assert table is not None
+        groups = [-table.filter(pc.equal(table["group"], g))["log_p_label"].to_numpy() for g in range(2)]
+        each.append(np.mean(groups, axis=0))
+    error = np.std(each[1] - each[0]) / len(each[0]) ** 0.5  # of the mean, by the textbook
+    assert nll.interval.high - nll.interval.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    text = f"{nll.interval.value:+.4f}\n[{nll.interval.low:+.4f}, {nll.interval.high:+.4f}]"
+    assert (text, nll.distinct) in [cell for row in page.rows for cell in row]
+
+
+def test_a_run_against_itself_under_another_name_differs_by_nothing(
+    pair: list[Run], quick: None, tmp_path: Path
+) -> None:
+    again = Run(runs.store_run(tmp_path, pair[0].comparison, name="first", progress=False), pair[0].comparison)
+    found, _ = differences.paired([pair[0].material, again.material])
+    assert found and all(p.interval.low == p.interval.high == 0 and not p.distinct for p in found)
+    html = Path(comparing.write([again, pair[0]])).read_text(encoding="utf-8")
+    assert again.store.location() in html and pair[0].store.location() in html  # one name: told apart by their places
+    assert "All runs share 4 chains" in html and "No setting" in html
+
+
+def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
+    store = RunStore(Root(tmp_path), "moved")
+    for name in ("results", "rows"):
+        table = pair[1].store.table(name)
+        assert table is not None
+        if name == "rows":
+            labels = np.roll(table["label"].to_numpy(), 1)
+            table = table.set_column(table.column_names.index("label"), "label", [labels])
+        store.write_arrow(name, table)
+    store.write_plan({"command": "run", "comparison": pair[1].comparison.to_json()})
+    found, problems = differences.paired([pair[0].material, Material(store, pair[1].comparison)])
+    assert not found and problems == ["Run moved is not paired with first: its examples have other labels."]
+
+
+def test_densities_have_no_examples_to_pair(quick: None, tmp_path: Path) -> None:
+    made = []
+    for name, lr in (("a", 0.03), ("b", 0.05)):
+        comparison = runs.single(task="mixture25", sampler="csgld", epochs=None, exploration=None, samples_per_cycle=None,
+                                 steps=600, chains=1, cycles=2, lr=lr)  # fmt: skip
+        made.append(Run(runs.store_run(tmp_path, comparison, name=name, progress=False), comparison))
+    html = Path(comparing.write(made)).read_text(encoding="utf-8")
+    assert "Run b is not paired with a: its rows are not of examples with labels." in html
+    assert "schedule: lr" in html and "Modes covered" in html
+
+
+def test_figures_of_both_runs_are_there_as_files_with_their_numbers(pair: list[Run], page: Page) -> None:
+    assert page.figures() == {"spread", "entropies", "embeddings"} == set(beside.MAKERS)
+    first = pair[0].store
+    for name in beside.MAKERS:
+        assert Path(first.location(f"figures/compare-second-{name}.svg")).read_bytes().startswith(b"<?xml")
+        assert Path(first.location(f"figures/compare-second-{name}.png")).read_bytes().startswith(b"\x89PNG")
+        table = first.table(f"figures/compare-second-{name}")
+        assert table is not None and set(table["run"].to_pylist()) == {"first", "second"}
+    spread = first.table("figures/compare-second-spread")
+    assert spread is not None
+    values = spread.to_pandas().query("run == 'second'")["nll"].tolist()
+    assert values == pair[1].material.results["nll"].tolist()
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
+def test_legends_cover_no_axes(pair: list[Run], theme: object) -> None:
+    materials = [run.material for run in pair]
+    for name, make in beside.MAKERS.items():
+        drawing = make(materials, ["first", "second"])
+        assert drawing is not None
+        with laid_out(drawing, theme) as figure:  # type: ignore[arg-type]
+            legends = [legend.get_window_extent() for legend in figure.legends]
+            for axis in (a for a in figure.axes if a.axison):
+                box = axis.get_tightbbox()
+                assert box is not None and not any(box.overlaps(legend) for legend in legends), name
+                assert axis.has_data() and (axis.get_xlabel() or name == "embeddings")
+            assert any(axis.get_xlabel() for axis in figure.axes)
+
+
+def test_every_map_of_the_first_repeats_has_a_panel_on_one_scale(pair: list[Run]) -> None:
+    drawing = beside.embeddings([run.material for run in pair], ["first", "second"])
+    assert drawing is not None
+    axes = [axis for axis in drawing.draw(LIGHT).axes if axis.axison]
+    assert [axis.get_title() for axis in axes] == ["first", "first", "second", "second"]
+    assert [axis.lines[0].get_ydata().tolist() for axis in axes] == [[3, -1, -2], [2, -2, -3]] * 2
+    assert len({(axis.get_xlim(), axis.get_ylim()) for axis in axes}) == 1
+
+
+def test_entropies_are_means_over_the_repeats(pair: list[Run]) -> None:
+    drawing = beside.entropies([run.material for run in pair], ["first", "second"])
+    assert drawing is not None
+    lines = drawing.draw(LIGHT).axes[0].lines
+    assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in lines] == [
+        ([0, 1, 2], [0, 0.375, 0.75])
+    ] * 2
+
+
+def test_a_table_that_only_one_run_has_is_no_figure(pair: list[Run], tmp_path: Path) -> None:
+    bare = Run(RunStore(Root(tmp_path), "bare"), pair[1].comparison)
+    materials = [pair[0].material, bare.material]
+    assert beside.entropies(materials, ["a", "b"]) is None and beside.embeddings(materials, ["a", "b"]) is None
+
+
+def test_what_people_wrote_is_escaped(page: Page) -> None:
+    assert "<script" not in page.html.lower() and page.text.count(EVIL) >= 4
+    assert not re.search(r"https?://", page.html) and not page.attributes("script")
+
+
+def test_long_names_end_in_a_digest(pair: list[Run]) -> None:
+    def name(*others: str) -> str:
+        stores = [Run(RunStore(pair[0].store.root, other), pair[0].comparison) for other in ("x", *others)]
+        return comparing.file_name(stores)
+
+    assert name("b", "c") == "compare-b+c.html"
+    long = [name("b" * 90, c * 90) for c in "cd"]
+    assert long[0] != long[1] and all(len(n) <= comparing.LONGEST_NAME + len(".html") for n in long)
+
+
+def test_what_cannot_be_laid_side_by_side_is_refused_in_one_line(pair: list[Run], tmp_path: Path) -> None:
+    first, second = pair
+    other = Run(RunStore(Root(tmp_path), "other"), runs.mixture())
+    train = Run(second.store, dataclasses.replace(second.comparison, split="train"))
+    empty = Run(RunStore(Root(tmp_path), "empty"), second.comparison)
+    for given, words in (
+        ([first], "compare must name other runs than the first, got 0 of them"),
+        ([first, second, first], "compare must name every run once, got .*first twice"),
+        ([first, other], r"runs of one task, got digits \(first\) and mixture25 \(other\)"),
+        ([first, train], r"evaluated on one split, got test \(first\) and train \(second\)"),
+        ([first, empty], "runs with results, got .*empty: continue it with --resume, or evaluate it"),
+    ):
+        with pytest.raises(UserError, match=words) as told:
+            comparing.write(given)
+        assert "\n" not in str(told.value)
+
+
+def test_the_command_draws_both_pages_and_refuses_before_it_draws(
+    pair: list[Run], quick: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (run.store.location() for run in pair)
+    report = Path(first) / "report.html"
+    assert cli.main(["report", first, "--compare", first]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not report.exists()
+    assert cli.main(["report", first, "--compare", f"{second}-"]) == 2
+    assert "did you mean 'second'?" in capsys.readouterr().err
+    assert cli.main(["report", first, "--compare", second]) == 0
+    said = capsys.readouterr().out
+    assert f"report: {report}" in said and f"side by side: {first}/compare-second.html" in said
+    assert report.is_file()

@@ -1,0 +1,55 @@
+"""Bootstrap intervals in the table of views, and the names of metrics when a task's data are not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raychains import tasks
+from raychains.errors import UserError
+from raychains.evaluation.intervals import intervals
+from raychains.evaluation.out_of_distribution import OutOfDistribution
+from raychains.planning import Comparison
+from raychains.planning.views import Request, View
+from raychains.report import results
+from raychains.report.material import metrics_of
+from raychains.spec import TaskSpec
+from raychains.store import Root, RunStore
+from tests.analyses import predicted
+from tests.analyses.predicted import Predicted
+
+
+def test_the_equally_weighted_view_of_all_samples_has_intervals_and_no_other(tmp_path: Path) -> None:
+    run = Predicted(tmp_path, {"test": lambda: predicted.labelled(0, 90, noise=0.7)}, arms=1)
+    asked = [
+        Request(arm=0, group=1),
+        Request(arm=0, group=1, view=View(name="chain:0", kind="chains", chain=0)),
+        Request(arm=0, group=1, weighting="harmonic"),
+    ]
+    found = run.evaluate("test", asked)
+    results.write_views(run.store, run.comparison, found, 8)
+    table = results.read(run.store, "views")
+    for name, ends in intervals(found[0].rows, found[0].metrics[0], bins=8).items():
+        columns = table[[f"{name}_low", f"{name}_high"]].to_numpy()
+        assert tuple(columns[0]) == ends and columns[0][0] <= columns[0][1]
+        assert (columns[1:] != columns[1:]).all(), name  # nan
+    assert {"ece_mass_low", "error_high", "mutual_information_low"} <= set(table.columns)
+
+
+@pytest.mark.parametrize("split", ["test", "ood:notmnist"])
+def test_without_the_data_an_out_of_distribution_split_has_its_own_metrics(
+    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(spec: TaskSpec) -> tasks.Task:
+        raise UserError("data set mnist: no file here")
+
+    whole = predicted.runs.digits(sampler=("sghmc",))
+    comparison = Comparison(task="mnist-mlp", unit="epochs", split=split, arms=whole.arms)
+    monkeypatch.setattr(tasks, "build", gone)
+    found = {m.name: m for m in metrics_of(comparison)}
+    assert {"error", "rmse", "modes", "entropy", "crps"} <= set(found)
+    assert found["entropy"].minor == (split == "test")
+    if split != "test":
+        assert list(found.values())[:4] == list(OutOfDistribution.metrics)
+    assert RunStore(Root(tmp_path), "none").table("views") is None
