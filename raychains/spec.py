@@ -22,7 +22,7 @@ JSON = Any
 """A value that JSON can hold."""
 Precision = Literal["fp32", "tf32", "bf16", "fp64"]
 Compile = Literal["none", "default", "cuda-graphs"]
-BatchNorm = Literal["keep", "reestimate", "refuse"]
+BatchNorm = Literal["keep", "reestimate", "shared", "refuse"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 FORMAT = 1
@@ -141,7 +141,7 @@ class ChainSpec:
     """Draws per stored block of a low-dimensional target; 0 stores each draw by itself, as networks do."""
     batchnorm: BatchNorm = "keep"
     """BatchNorm's running statistics in samples: keep those of the chain, re-estimate them by a pass over the training
-    data, or refuse models that have any."""
+    data, share the chain's among draws that they do not belong to (for ablations), or refuse models that have any."""
     exact: bool = True
     """Equal bytes for equal digests and environments. False lets a GPU tune itself and use kernels that add up in any
     order: the same law, and a resumed chain goes on another path."""

@@ -56,7 +56,7 @@ TABLE4 = (
 
 
 def compare(options: Compare, task: Task | None = None) -> Planned:
-    """Parallel against single chains: Table 2's arms for tasks with data, Table 4's for densities.
+    """Parallel against single chains: Table 2's arms for tasks with data, Table 4's for densities; or a preset's arms.
 
     Args:
         options: what the person asks for.
@@ -65,6 +65,10 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     Raises:
         UserError: a setting out of range.
     """
+    if options.preset is not None:
+        from raychains.experiments import presets  # which imports this module
+
+        return presets.plan(options, task)
     task = methods.make_task(options, options.task, task)
     chosen = options.sampler or methods.defaults(options.task, task).samplers
     _distinct("sampler", chosen)

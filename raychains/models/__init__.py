@@ -11,21 +11,25 @@ from torch import nn
 from raychains.errors import UserError, unknown_name
 from raychains.models import imagenet
 from raychains.models.cnn import LeNet
+from raychains.models.linear import Linear
 from raychains.models.mlp import MLP, three_layer
 from raychains.models.resnet import ResNet18
 from raychains.models.resnet_plus import ResNetPlus
+from raychains.models.small_cnn import SmallCNN
 
 NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "mlp": (MLP, MLP.revision),
     "mlp3": (three_layer, MLP.revision),
+    "linear": (Linear, Linear.revision),
     "lenet": (LeNet, LeNet.revision),
+    "small_cnn": (SmallCNN, SmallCNN.revision),
     "resnet18": (ResNet18, ResNet18.revision),
     "resnet_plus": (ResNetPlus, ResNetPlus.revision),
     "resnet50": (imagenet.resnet50, imagenet.REVISION),
 }
 """What each name builds, and its revision."""
 
-__all__ = ["MLP", "NAMES", "LeNet", "ResNet18", "ResNetPlus", "build", "revision"]
+__all__ = ["MLP", "NAMES", "LeNet", "Linear", "ResNet18", "ResNetPlus", "SmallCNN", "build", "revision"]
 
 
 def build(name: str, **settings: Any) -> nn.Module:

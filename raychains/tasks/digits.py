@@ -13,17 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from raychains import models
+from raychains.data.augment import crop_and_flip
 from raychains.data.digits import load_digits
 from raychains.data.order import EpochOrder
 from raychains.errors import require
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
-from raychains.models import MLP
 from raychains.tasks.base import Task, seeded
 from raychains.tasks.splits import divide, is_int, sizes
 
 CLASSES = 10
+SIDE = 8
 MOST_WEIGHTS, MOST_LAYERS = 20_000_000, 100
+HIDDEN = (100, 100)
+NORMS = ("batch", "frn")
 
 
 class Digits(Task):
@@ -35,10 +39,19 @@ class Digits(Task):
         hidden: widths of the MLP's hidden layers.
         val_split: share (below 1) or number of the training images that is held out as the split ``val``, each class's
             share kept.
+        norm: ``batch`` or ``frn``: the small convolutional network with that normalisation in the MLP's place; default
+            none, the MLP.
+        augment: shift each training image at random by at most one pixel in each direction, whenever it is read.
     """
 
     def __init__(
-        self, train: int = 500, split_seed: int = 0, hidden: Sequence[int] = (100, 100), val_split: float = 0.0
+        self,
+        train: int = 500,
+        split_seed: int = 0,
+        hidden: Sequence[int] = HIDDEN,
+        val_split: float = 0.0,
+        norm: str | None = None,
+        augment: bool = False,
     ) -> None:
         images, labels = load_digits()
         require(
@@ -53,6 +66,11 @@ class Digits(Task):
         weights = sum(a * b for a, b in itertools.pairwise((images.shape[1], *hidden, CLASSES)))
         allowed = f"give at most {MOST_WEIGHTS} weights"
         require(len(hidden) <= MOST_LAYERS and weights <= MOST_WEIGHTS, "hidden", hidden, allowed)
+        require(norm is None or norm in NORMS, "norm", norm, f"be {' or '.join(NORMS)}, or left out for the MLP")
+        ok = norm is None or tuple(hidden) == HIDDEN
+        require(ok, "hidden", hidden, "be left out beside norm: those are the widths of the MLP")
+        require(isinstance(augment, bool), "augment", augment, "be true or false")
+        self.norm, self.augment = norm, augment
         wanted = sizes(train, None, val_split)
         self.train, self.val_split, self.num_data = train, wanted.val, wanted.train
         self.split_seed, self.hidden = split_seed, tuple(hidden)
@@ -70,13 +88,18 @@ class Digits(Task):
 
     def settings(self) -> dict[str, Any]:
         settings = {"train": self.train, "split_seed": self.split_seed, "hidden": list(self.hidden)}
-        return settings | ({"val_split": self.val_split} if self.val_split else {})
+        settings |= {"val_split": self.val_split} if self.val_split else {}
+        settings |= {"norm": self.norm} if self.norm is not None else {}
+        return settings | ({"augment": True} if self.augment else {})
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        network = self.named_network()
         with seeded(seed):
-            return MLP(self._images.shape[1], self.hidden, CLASSES)
+            return models.build(network["name"], **network["settings"])
 
     def named_network(self) -> dict[str, Any]:
+        if self.norm is not None:
+            return {"name": "small_cnn", "settings": {"size": SIDE, "classes": CLASSES, "norm": self.norm}}
         sizes = {"inputs": self._images.shape[1], "hidden": list(self.hidden), "outputs": CLASSES}
         return {"name": "mlp", "settings": sizes}
 
@@ -84,7 +107,11 @@ class Digits(Task):
         return EpochOrder(self.num_data, batch_size, seed)
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        x = self.inputs(batch).to(next(model.parameters()).dtype)
+        x = self.inputs(batch)
+        if self.augment:
+            images = x.view(-1, 1, SIDE, SIDE)
+            x = crop_and_flip(images, generator, padding=1, flip=False).flatten(1)
+        x = x.to(next(model.parameters()).dtype)
         loss = F.cross_entropy(model(x), self._y[batch])
         loss.backward()
         return loss.detach()

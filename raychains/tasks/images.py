@@ -78,7 +78,7 @@ class ImageTask(Task):
     ) -> None:
         require(is_int(split_seed) and split_seed >= 0, "split_seed", split_seed, "be an integer of at least 0")
         require(augment is None or isinstance(augment, bool), "augment", augment, "be true or false")
-        data = sets.load(self.dataset, "train")
+        data = self.read("train")
         wanted = sizes(len(data), train_subset, val_split)
         self.train_subset = wanted.used if wanted.used < len(data) else None
         self.val_split, self.split_seed = wanted.val, split_seed
@@ -92,6 +92,10 @@ class ImageTask(Task):
         self._data = data  # others who load it in this process share it as long as it is held
         self._source = Resident(*self._train)
         self.memory_format = self.cpu_format
+
+    def read(self, split: str) -> sets.ImageSet:
+        """The images of ``train`` or ``test``: those of the task's data set."""
+        return sets.load(self.dataset, split)
 
     def _choice(self) -> dict[str, Any]:
         """The settings that choose training images; empty when all are used."""
@@ -156,7 +160,7 @@ class ImageTask(Task):
     @cached_property
     def _splits(self) -> Mapping[str, Evaluation]:
         makers: dict[str, Callable[[], Evaluation]] = {
-            "test": lambda: self._labelled(sets.load(self.dataset, "test")),
+            "test": lambda: self._labelled(self.read("test")),
             "train": lambda: self._classification(*self._train),
         }
         if self.val_split:

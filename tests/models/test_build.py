@@ -16,7 +16,9 @@ from tests.checks import refused
 CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [
     ("mlp", {"inputs": 9, "hidden": [4], "outputs": 3}, (2, 9), 3),
     ("mlp3", {}, (2, 1, 28, 28), 10),
+    ("linear", {"inputs": 9, "outputs": 2}, (2, 3, 3), 2),
     ("lenet", {"in_channels": 3, "classes": 5, "size": 32}, (2, 3, 32, 32), 5),
+    ("small_cnn", {"norm": "frn"}, (2, 64), 10),
     ("resnet18", {"classes": 10, "norm": "frn"}, (2, 3, 32, 32), 10),
     ("resnet_plus", {"depth": 8, "width": 4}, (2, 3, 32, 32), 10),
     ("resnet50", {"classes": 6}, (2, 3, 32, 32), 6),

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains.models.cnn import LeNet
+from raychains.models.linear import Linear
 from raychains.models.mlp import MLP, three_layer
+from raychains.models.small_cnn import SmallCNN
 from tests.checks import refused
 
 
@@ -52,7 +54,37 @@ def test_lenet_is_convolution_relu_pooling_twice_then_three_linear_layers(channe
     assert model(x).shape == (3, 7)
 
 
+def test_linear_is_one_product_without_intercepts() -> None:
+    model, x = Linear(12, 3).double(), normal(6, 3, 2, 2)
+    (weights,) = model.parameters()
+    torch.testing.assert_close(model(x), x.reshape(6, 12) @ weights.T, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("norm", ["batch", "frn"])
+def test_small_cnn_is_two_normalised_convolutions_and_a_linear_layer(norm: str) -> None:
+    model, x = SmallCNN(5, 4, norm).double(), normal(7, 25)
+    p = list(model.parameters())
+    h = x.reshape(7, 1, 5, 5)
+    layers = [(p[0], p[1:-2][: 2 if norm == "batch" else 3], 1), (p[3 if norm == "batch" else 4], p[-5:-2], 2)]
+    for weights, own, stride in layers:
+        h = F.conv2d(h, weights, padding=1, stride=stride)
+        if norm == "batch":
+            h = (h - h.mean((0, 2, 3), keepdim=True)) / (h.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
+            h = h.clamp(min=0)  # γ = 1 and β = 0 at the start
+        else:
+            h = h / (h.square().mean((2, 3), keepdim=True) + 1e-6).sqrt()
+            assert [float(t.detach().sum()) for t in own] == [own[0].numel(), 0, 0]
+            h = h.clamp(min=0)  # and τ = 0
+    expected = h.reshape(7, -1) @ p[-2].T + p[-1]
+    torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
+    assert h.shape[1:] == (16, 3, 3) and bool(list(model.buffers())) == (norm == "batch")
+
+
 def test_bad_settings_are_refused() -> None:
+    with refused("norm", "layer"):
+        SmallCNN(norm="layer")
+    with refused("outputs", "0"):
+        Linear(3, 0)
     with refused("size", "15", "16"):
         LeNet(1, 10, 15)
     with refused("in_channels", "0"):

@@ -156,3 +156,72 @@ def test_spec_rebuilds_the_task_and_refuses_other_data() -> None:
 def test_wrong_value_is_refused_in_one_line_naming_the_field(field: str, value: object) -> None:
     with refused(field):
         tasks.make("digits", **{field: value})
+
+
+def test_new_settings_are_left_out_where_they_change_nothing() -> None:
+    plain = Digits()
+    assert plain.settings() == {"train": 500, "split_seed": 0, "hidden": [100, 100]} == Digits(augment=False).settings()
+    assert plain.named_network() == {"name": "mlp", "settings": {"inputs": 64, "hidden": [100, 100], "outputs": 10}}
+    other = Digits(norm="frn", augment=True)
+    assert other.settings() == {**plain.settings(), "norm": "frn", "augment": True}
+    assert other.fingerprint == plain.fingerprint and tasks.build(other.spec()).spec() == other.spec()
+
+
+@pytest.mark.parametrize(("norm", "layers"), [("batch", 2), ("frn", 0), (None, 0)])
+def test_norm_chooses_the_network(norm: str | None, layers: int) -> None:
+    task = Digits(train=60, norm=norm)
+    model = task.build_model(seed=0, lanes=1)
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in model.modules()) == layers
+    loss = task.backward(model, torch.arange(20), torch.Generator())
+    assert loss is not None and all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    block = task.splits()["test"].predict(model.state_dict(), 0)
+    assert block.shape == (1000, 10) and np.allclose(np.exp(block.astype(float)).sum(1), 1, atol=1e-5)
+
+
+class Seen(nn.Module):
+    """Remembers what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(64, 10))
+        self.inputs: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.inputs.append(x)
+        return x @ self.weight
+
+
+def test_augmentation_shifts_each_image_by_at_most_one_pixel() -> None:
+    """Every of the nine shifts comes as often as the others: 4,500 fair draws deviate by less than 5 sd of 20."""
+    task, batch = Digits(train=500, augment=True), torch.arange(500)
+    model, generator = Seen(), torch.Generator().manual_seed(3)
+    count = np.zeros(9, dtype=int)
+    images = task.inputs(batch).view(500, 8, 8)
+    padded = nn.functional.pad(images, (1, 1, 1, 1))
+    shifts = torch.stack([padded[:, a : a + 8, b : b + 8] for a in range(3) for b in range(3)]).flatten(2)
+    for _ in range(9):
+        task.backward(model, batch, generator)
+        equal = (shifts == model.inputs[-1]).all(dim=2)
+        assert equal.any(0).all()
+        count += np.bincount(equal.int().argmax(0).numpy(), minlength=9)
+    assert np.abs(count - 500).max() < 5 * np.sqrt(4500 * 8 / 81)
+    again = Seen()
+    task.backward(again, batch, torch.Generator().manual_seed(3))
+    assert torch.equal(again.inputs[0], model.inputs[0]) and not torch.equal(model.inputs[0], model.inputs[1])
+    train: Any = task.splits()["train"]
+    assert torch.equal(train.inputs, task._images[:500])
+
+
+def test_without_augmentation_the_stream_is_not_touched() -> None:
+    task, generator = Digits(train=60), torch.Generator().manual_seed(1)
+    before, model = generator.get_state(), Seen()
+    task.backward(model, torch.arange(9), generator)
+    assert torch.equal(generator.get_state(), before) and torch.equal(model.inputs[0], task.inputs(torch.arange(9)))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"norm": "layer"}, {"norm": 1}, {"norm": "batch", "hidden": [5]}, {"augment": "yes"}, {"augment": 1}]
+)
+def test_wrong_networks_and_augmentations_are_refused(settings: dict[str, Any]) -> None:
+    with refused(list(settings)[-1]):
+        tasks.make("digits", **settings)

@@ -23,7 +23,7 @@ def rows(first: str) -> dict[str, list[str]]:
 
 def test_every_task_is_on_the_page() -> None:
     assert set(rows("network")) == set(NETWORKS)
-    assert set(rows("network")) | set(rows("target")) | {"digits"} == set(tasks.NAMES)
+    assert set(rows("network")) | set(rows("target")) | {"digits", "mnist-1v7"} == set(tasks.NAMES)
     assert "`digits`" in PAGE
 
 
@@ -44,7 +44,10 @@ def test_an_image_tasks_row_is_true(name: str, monkeypatch: pytest.MonkeyPatch) 
         assert f"`ood:{companion}`" in PAGE
 
 
-@pytest.mark.parametrize("name", ["mixture25", "gaussian", "two-modes", "linear-regression"])
+@pytest.mark.parametrize(
+    "name",
+    ["mixture25", "gaussian", "two-modes", "linear-regression", "blr-australian", "blr-german", "blr-heart"],
+)
 def test_a_densitys_row_is_true(name: str) -> None:
     d = methods.defaults(name)
     assert rows("target")[name][1:] == [str(d.steps), f"{d.cycles}", f"{d.exploration:g}"]
@@ -55,3 +58,14 @@ def test_what_is_said_of_digits_is_true() -> None:
     d = methods.defaults("digits")
     said = f"{d.epochs} epochs, batch {d.batch_size}, lr {d.rate('cyclical', 'sghmc'):g} for SGHMC, M {d.cycles}"
     assert said in " ".join(PAGE.split()) and f"λ {d.weight_decay:g}" in PAGE
+
+
+def test_what_is_said_of_one_against_seven_is_true() -> None:
+    d = methods.defaults("mnist-1v7")
+    eta, inner = (d.sampler_settings[s][n] for s, n in (("emcmc", "eta"), ("entropy-sgd", "inner_lr")))
+    said = (
+        f"{d.epochs} epochs, batch {d.batch_size}, lr {d.rate('constant', 'emcmc'):g}, η {eta:g}, T {d.temperature:g}"
+    )
+    text = " ".join(PAGE.split())
+    assert "`mnist-1v7`: the 13,007" in text and said in text
+    assert f"λ {d.weight_decay:g}" in text and inner == d.rate("constant", "sgld") == 0.03

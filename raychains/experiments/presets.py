@@ -1,0 +1,160 @@
+"""Named comparisons: several arms that differ in one setting, as data; `raychains compare --preset NAME` plans them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from raychains import methods
+from raychains.errors import UserError, unknown_name
+from raychains.experiments.comparisons import Planned
+from raychains.methods import settings
+from raychains.options import Compare
+from raychains.planning import Arm, Comparison
+
+if TYPE_CHECKING:
+    from raychains.tasks import Task
+
+SETTINGS = ("sampler_settings", "schedule_settings", "task_settings")
+"""Options that hold further settings as NAME=VALUE: a person's and a preset's stand side by side."""
+INSTEAD: Mapping[str, tuple[str, ...]] = {"exploration": ("burn_in",)}
+"""Options that say the same in other words."""
+DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in dataclasses.fields(Compare)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One arm of a preset."""
+
+    name: str
+    """Ends the arm's name: ``eta-0.01``."""
+    label: str
+    """What it differs in, for people: ``η = 0.01``; empty where the sampler's name says it."""
+    sampler: str = "emcmc"
+    """The method."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Values of options, by their names in `raychains.options.Compare`."""
+    variables: tuple[str, ...] = ()
+    """Whose draws the arm predicts with; empty is all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A named comparison."""
+
+    name: str
+    about: str
+    """What is compared, in one line, with its source."""
+    task: str = "digits"
+    schedule: str = "cyclical"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What all arms have where the person says nothing."""
+    variants: Sequence[Variant]
+
+
+def named(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        UserError: there is none; the line tells those that there are.
+    """
+    from raychains.experiments import ablations, one_versus_seven
+
+    known = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS)}
+    if name not in known:
+        raise unknown_name("preset", name, known)
+    return known[name]
+
+
+def plan(options: Compare, task: Task | None = None) -> Planned:
+    """The comparison of the preset that the options name.
+
+    Every other option but task, sampler and schedule may be given, as far as the arms do not differ in it.
+
+    Raises:
+        UserError: an unknown preset, an option that is the preset's to say, or a setting out of range.
+    """
+    preset = named(str(options.preset))
+    _refuse_its_own(options, preset, task)
+    methods.check_chains(options.chains)
+    methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], [preset.schedule])
+    made: dict[tuple[str, ...], Task] = {}
+    arms: list[Arm] = []
+    seen: set[str] = set()
+    notes = [f"preset {preset.name}: {preset.about}"]
+    for variant in preset.variants:
+        own = _over(_common(options, preset), variant.options)
+        if own.task_settings not in made:
+            made[own.task_settings] = methods.make_task(own, preset.task)
+        method = methods.resolve(
+            own, task=made[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=preset.schedule
+        )
+        repeats, _ = methods.repeats_and_lanes(own, method.task, preset.task)
+        methods.check_total(len(preset.variants) * own.chains * repeats)
+        arm = _arm(preset, variant, method, own.chains, repeats)
+        notes += [f"warning: {w}" for w in method.schedule.warnings()]
+        if method.spec.digest not in seen and not methods.noise_free(variant.sampler):
+            notes.append(f"{arm.label}: {method.noise().partition(': ')[2]}")
+        notes += method.notes()
+        seen.add(method.spec.digest)
+        arms.append(arm)
+    comparison = Comparison(task=preset.task, unit="epochs", split="test", arms=tuple(arms))
+    return Planned(comparison, list(dict.fromkeys(notes)), method.start.tensors)
+
+
+def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, repeats: int) -> Arm:
+    family, label = method.spec.sampler.kind, methods.named(variant.sampler).label
+    return Arm(
+        name=f"{family}-{preset.schedule}-{chains}x{method.length}-{variant.name}",
+        label=f"{label}, {variant.label}" if variant.label else label,
+        sampler=family,
+        schedule=preset.schedule,
+        chains=tuple(tuple(method.chain(repeat, c) for c in range(chains)) for repeat in range(repeats)),
+        length=method.length,
+        published={},
+        variables=variant.variables,
+    )
+
+
+def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None:
+    """Refuse what the preset says itself, and what its arms differ in."""
+    given = {"sampler": options.sampler, "schedule": options.schedule}
+    wrong: dict[str, Any] = {n: " ".join(v) for n, v in given.items() if tuple(v) != DEFAULTS[n]}
+    if task is not None or options.task not in (DEFAULTS["task"], preset.task):
+        wrong = {"task": options.task, **wrong}
+    for variant in preset.variants:
+        for name, value in variant.options.items():
+            if name in SETTINGS:
+                ours = settings.read(name, value)
+                theirs = settings.read(name, getattr(options, name))
+                wrong |= {f"{name} {n}": theirs[n] for n in ours if n in theirs}
+                continue
+            for other in (name, *INSTEAD.get(name, ())):
+                if not _left_out(options, other):
+                    wrong[other] = getattr(options, other)
+    for name, value in wrong.items():
+        raise UserError(
+            f"{name} must be left out beside preset {preset.name}, got {value!r}: the preset says it for all of its arms"
+        )
+
+
+def _common(options: Compare, preset: Preset) -> Compare:
+    """The person's options over what all arms have."""
+    return _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
+
+
+def _over(options: Compare, values: Mapping[str, Any]) -> Compare:
+    """``options`` with other values; further settings are joined to those that are there, which come first."""
+    joined: dict[str, Any] = dict(values)
+    for name in SETTINGS:
+        if name in values:
+            there = settings.read(name, getattr(options, name))
+            new = [entry for entry in values[name] if settings.read(name, [entry]).keys().isdisjoint(there)]
+            joined[name] = (*getattr(options, name), *new)
+    return dataclasses.replace(options, **joined)
+
+
+def _left_out(options: Compare, name: str) -> bool:
+    return bool(getattr(options, name) == DEFAULTS[name])
