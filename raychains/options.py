@@ -169,8 +169,8 @@ class Compare(Sampling):
     """Schedules whose arms are compared; default both, cyclical and decreasing."""
     preset: Text = None
     """A named comparison instead, of arms that differ in one setting: emcmc-eta, emcmc-temperature, emcmc-variables,
-    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7. It says task, sampler and
-    schedule itself: docs/presets.md."""
+    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7, mnist-uncertainty. It says
+    task, sampler and schedule itself: docs/presets.md."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ class Preset:
     """What is compared, in one line, with its source."""
     task: str = "digits"
     schedule: str = "cyclical"
+    """Of the arms whose method does not bring its own, as csgld does."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What all arms have where the person says nothing."""
     variants: Sequence[Variant]
@@ -60,9 +61,9 @@ def named(name: str) -> Preset:
     Raises:
         UserError: there is none; the line tells those that there are.
     """
-    from raychains.experiments import ablations, one_versus_seven
+    from raychains.experiments import ablations, one_versus_seven, uncertainty
 
-    known = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS)}
+    known = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS, *uncertainty.PRESETS)}
     if name not in known:
         raise unknown_name("preset", name, known)
     return known[name]
@@ -79,7 +80,7 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
     preset = named(str(options.preset))
     _refuse_its_own(options, preset, task)
     methods.check_chains(options.chains)
-    methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], [preset.schedule])
+    methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
     made: dict[tuple[str, ...], Task] = {}
     arms: list[Arm] = []
     seen: set[str] = set()
@@ -89,7 +90,11 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
         if own.task_settings not in made:
             made[own.task_settings] = methods.make_task(own, preset.task)
         method = methods.resolve(
-            own, task=made[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=preset.schedule
+            own,
+            task=made[own.task_settings],
+            name=preset.task,
+            sampler=variant.sampler,
+            schedule=_schedule(preset, variant),
         )
         repeats, _ = methods.repeats_and_lanes(own, method.task, preset.task)
         methods.check_total(len(preset.variants) * own.chains * repeats)
@@ -106,16 +111,26 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
 
 def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, repeats: int) -> Arm:
     family, label = method.spec.sampler.kind, methods.named(variant.sampler).label
+    schedule = _schedule(preset, variant)
     return Arm(
-        name=f"{family}-{preset.schedule}-{chains}x{method.length}-{variant.name}",
+        name=f"{family}-{schedule}-{chains}x{method.length}-{variant.name}",
         label=f"{label}, {variant.label}" if variant.label else label,
         sampler=family,
-        schedule=preset.schedule,
+        schedule=schedule,
         chains=tuple(tuple(method.chain(repeat, c) for c in range(chains)) for repeat in range(repeats)),
         length=method.length,
         published={},
         variables=variant.variables,
     )
+
+
+def _schedule(preset: Preset, variant: Variant) -> str:
+    method = methods.named(variant.sampler)
+    return method.schedule if method.fixed else preset.schedule
+
+
+def _schedules(preset: Preset) -> list[str]:
+    return list(dict.fromkeys(_schedule(preset, variant) for variant in preset.variants))
 
 
 def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None:

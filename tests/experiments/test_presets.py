@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from raychains import schedules
 from raychains.chain import Chain
-from raychains.experiments import ablations, comparisons, one_versus_seven, presets
+from raychains.experiments import ablations, comparisons, one_versus_seven, presets, uncertainty
 from raychains.experiments.presets import Preset
 from raychains.options import Compare, Run
 from raychains.planning import Arm, Comparison
@@ -19,7 +21,7 @@ from raychains.sample import Sample
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 
-ALL: Mapping[str, Preset] = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS)}
+ALL: Mapping[str, Preset] = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS, *uncertainty.PRESETS)}
 DIGITS = [name for name, preset in ALL.items() if preset.task == "digits"]
 DIFFERS: Mapping[str, set[str]] = {
     "emcmc-eta": {"sampler.eta"},
@@ -88,6 +90,17 @@ def test_chains_at_the_defaults_are_the_same_in_every_preset() -> None:
         "emcmc-eta": 2, "emcmc-temperature": 0, "emcmc-variables": 0, "emcmc-burn-in": 0, "emcmc-augmentation": 5,
     }.items():  # fmt: skip
         assert digests(planned(name).arms[arm]) == plain, name
+
+
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
+def test_uncertainty_compares_one_chain_of_each_method_under_its_own_schedule() -> None:
+    arms = comparisons.compare(Compare(preset="mnist-uncertainty")).comparison.arms
+    found = [(a.label, a.schedule, schedules.build(a.chains[0][0].schedule).kept) for a in arms]
+    assert found == [
+        ("SGD", "decreasing", 1), ("SGDM", "decreasing", 1), ("Snapshot-SGDM", "cyclical", 4), ("SGLD", "decreasing", 10),
+        ("SGHMC", "decreasing", 10), ("cSGLD", "cyclical", 12), ("cSGHMC", "cyclical", 12),
+    ]  # fmt: skip
+    assert {len(arm.chains[0]) for arm in arms} == {1} and {arm.length for arm in arms} == {40}
 
 
 def test_variables_are_views_of_the_same_chains() -> None:
