@@ -46,17 +46,12 @@ LONG_FIRST = ("chaos", "end_to_end", "orchestration", "concurrency", "examples")
 """Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under pytest-xdist, tests that share a Ray session go to one process together, all others by file.
+    """The order in which pytest-xdist hands out files.
 
-    The cluster that is killed comes before anything else: the session of the other tests stays until the end.
+    The clusters that are killed come before the Ray session that the other tests of a process share until its end.
     """
-    folders = {item: item.path.parent.name for item in items}
-    uses = {item: {"ray_session", "cluster"} & set(getattr(item, "fixturenames", ())) for item in items}
-    items.sort(key=lambda item: ((*LONG_FIRST, folders[item]).index(folders[item]), "cluster" not in uses[item]))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(folders[item] if uses[item] else f"{folders[item]}/{item.path.stem}"))
+    items.sort(key=lambda item: (*LONG_FIRST, item.path.parent.name).index(item.path.parent.name))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -23,7 +23,7 @@ from tests.checks import refused
 
 NAMES = ("embedding", "interpolation", "disagreement", "fisher", "directions", "plane")
 LABELS = {
-    "embedding": {"Unit of the weights"},
+    "embedding": {"First axis (unit of the weights)", "Second axis (unit of the weights)"},
     "interpolation": {"Error (%)", "NLL (nats)", "t, from θ₁ (0) to θ₂ (1)"},
     "disagreement": {"Sample", "Different class (%)"},
     "fisher": {"Rank of the parameter", "Eigenvalue (squared nats)"},

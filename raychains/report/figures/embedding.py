@@ -92,10 +92,10 @@ def _draw(material: Material, arms: list[Arm], table: pd.DataFrame, clusters: pd
         for arm in group:
             _samples(axis, own[own["arm"] == arm.name], style[arm.name].colour, theme)
         axis.set_title(name)
-        axis.set_xlabel("Unit of the weights")
+        axis.set_xlabel("First axis (unit of the weights)")
         axis.set_aspect("equal", adjustable="datalim")
         axis.margins(0.08)
-    axes[0].set_ylabel("Unit of the weights")
+    axes[0].set_ylabel("Second axis (unit of the weights)")
     for spare in axes[len(shown) :]:
         spare.set_axis_off()
     handles = [
