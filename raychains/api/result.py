@@ -52,9 +52,9 @@ class Result:
         from raychains.report import results
         from raychains.report.material import metrics_of
 
-        with rooted(self.data_root):
-            metrics = metrics_of(self.comparison)
         found = self.results()
+        with rooted(self.data_root):
+            metrics = metrics_of(self.comparison, set(found.columns))
         measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
         return results.summary(self.comparison, found, measured)
 

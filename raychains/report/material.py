@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class Material:
     def measured(self) -> tuple[Metric, ...]:
         """Every measured metric in the order of the task's evaluation."""
         columns = set(self.results.columns) - NOT_METRICS
-        return tuple(m for m in metrics_of(self.comparison) if m.name in columns)
+        return tuple(m for m in metrics_of(self.comparison, columns) if m.name in columns)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -139,8 +139,8 @@ class Material:
         return Counter(_describe(record) for _, record in self._records).most_common()
 
 
-def metrics_of(comparison: Comparison) -> tuple[Metric, ...]:
-    """The task's metrics; the built-in evaluations' when its data are not on this machine."""
+def metrics_of(comparison: Comparison, measured: Collection[str] = ()) -> tuple[Metric, ...]:
+    """The task's metrics; where its data are not on this machine, those of the built-in evaluation that has most of ``measured``."""
     from raychains import tasks
     from raychains.data.fetch import without_downloads
 
@@ -149,18 +149,19 @@ def metrics_of(comparison: Comparison) -> tuple[Metric, ...]:
             return tasks.build(comparison.task_spec).splits()[comparison.split].metrics
     except (RaychainsError, OSError, KeyError):
         from raychains.evaluation.classification import Classification
+        from raychains.evaluation.mode_share import ModeShare
         from raychains.evaluation.modes import ModeCoverage
+        from raychains.evaluation.moments import GaussianMoments
         from raychains.evaluation.out_of_distribution import OutOfDistribution
+        from raychains.evaluation.pointwise import Pointwise
         from raychains.evaluation.regression import Regression
+        from raychains.evaluation.sampled import SampledMoments
 
-        kinds: tuple[type[Evaluation], ...] = (Classification, Regression, ModeCoverage, OutOfDistribution)
-        if comparison.split.startswith("ood:"):  # what is a further measure of labelled inputs is the measure of these
-            kinds = kinds[::-1]
-        found: dict[str, Metric] = {}
-        for kind in kinds:
-            for metric in kind.metrics:
-                found.setdefault(metric.name, metric)
-        return tuple(found.values())
+        kinds: tuple[type[Evaluation], ...] = (
+            Classification, Regression, Pointwise, OutOfDistribution, ModeCoverage, ModeShare, GaussianMoments,
+            SampledMoments,
+        )  # fmt: skip
+        return max(kinds, key=lambda kind: len({m.name for m in kind.metrics} & set(measured))).metrics
 
 
 def _describe(record: Mapping[str, Any]) -> str:

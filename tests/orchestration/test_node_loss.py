@@ -21,7 +21,7 @@ def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> Non
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.orchestration.losing_a_node", str(tmp_path)],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=150, check=False,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=250, check=False,
         env={**environment, "PYTHONPATH": str(REPOSITORY), "RAY_BACKEND_LOG_LEVEL": "fatal"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,4 +43,4 @@ def test_the_same_plan_has_objects_of_a_size_that_lie_in_a_nodes_store() -> None
     assert spec.lanes * spec.block_draws * 2 * 8 > 100 * 1024
 
 
-pytestmark = pytest.mark.timeout(250)
+pytestmark = pytest.mark.timeout(280)

@@ -8,8 +8,12 @@ import pytest
 
 from raychains import tasks
 from raychains.errors import UserError
+from raychains.evaluation.base import Evaluation
+from raychains.evaluation.classification import Classification
 from raychains.evaluation.intervals import intervals
+from raychains.evaluation.moments import GaussianMoments
 from raychains.evaluation.out_of_distribution import OutOfDistribution
+from raychains.evaluation.regression import Regression
 from raychains.planning import Comparison
 from raychains.planning.views import Request, View
 from raychains.report import results
@@ -37,19 +41,16 @@ def test_the_equally_weighted_view_of_all_samples_has_intervals_and_no_other(tmp
     assert {"ece_mass_low", "error_high", "mutual_information_low"} <= set(table.columns)
 
 
-@pytest.mark.parametrize("split", ["test", "ood:notmnist"])
-def test_without_the_data_an_out_of_distribution_split_has_its_own_metrics(
-    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [Classification, OutOfDistribution, Regression, GaussianMoments])
+def test_without_the_data_metrics_are_those_of_the_kind_that_has_the_columns(
+    kind: type[Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(spec: TaskSpec) -> tasks.Task:
         raise UserError("data set mnist: no file here")
 
     whole = predicted.runs.digits(sampler=("sghmc",))
-    comparison = Comparison(task="mnist-mlp", unit="epochs", split=split, arms=whole.arms)
+    comparison = Comparison(task="mnist-mlp", unit="epochs", split="test", arms=whole.arms)
     monkeypatch.setattr(tasks, "build", gone)
-    found = {m.name: m for m in metrics_of(comparison)}
-    assert {"error", "rmse", "modes", "entropy", "crps"} <= set(found)
-    assert found["entropy"].minor == (split == "test")
-    if split != "test":
-        assert list(found.values())[:4] == list(OutOfDistribution.metrics)
+    columns = {"arm", "repeat", *(m.name for m in kind.metrics)}
+    assert metrics_of(comparison, columns) == kind.metrics
     assert RunStore(Root(tmp_path), "none").table("views") is None
