@@ -93,11 +93,14 @@ class Digits(Task):
         return settings | ({"augment": True} if self.augment else {})
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        network = self.named_network()
+        network = self._network()
         with seeded(seed):
             return models.build(network["name"], **network["settings"])
 
     def named_network(self) -> dict[str, Any]:
+        return self._network()
+
+    def _network(self) -> dict[str, Any]:
         if self.norm is not None:
             return {"name": "small_cnn", "settings": {"size": SIDE, "classes": CLASSES, "norm": self.norm}}
         sizes = {"inputs": self._images.shape[1], "hidden": list(self.hidden), "outputs": CLASSES}

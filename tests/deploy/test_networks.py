@@ -50,6 +50,8 @@ def test_a_network_without_a_name_is_given_by_hand(
 SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "mlp": ({"inputs": 6, "hidden": [5], "outputs": 3}, (6,)),
     "mlp3": ({"inputs": 6, "width": 5, "outputs": 3}, (6,)),
+    "linear": ({"inputs": 6, "outputs": 3}, (6,)),
+    "small_cnn": ({"classes": 3}, (64,)),
     "lenet": ({"classes": 3, "size": 16}, (1, 16, 16)),
     "resnet18": ({"classes": 3}, (3, 8, 8)),
     "resnet_plus": ({"depth": 8, "classes": 3, "width": 4}, (3, 8, 8)),
