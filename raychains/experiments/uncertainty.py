@@ -6,6 +6,8 @@ from raychains.experiments.presets import Preset, Variant
 
 LAST = {"schedule_settings": ("samples=1",)}
 """A point estimate is the last iterate, not an average of several."""
+RESTARTED = {"lr": 0.2}
+"""With the .5 at which the decreasing step begins, the restart of the second cycle throws the chain out."""
 
 PRESETS = (
     Preset(
@@ -18,7 +20,9 @@ PRESETS = (
         variants=[
             Variant(name="last", label="", sampler="sgd", options=LAST),
             Variant(name="last", label="", sampler="sgdm", options=LAST),
-            *(Variant(name="all", label="", sampler=s) for s in ("snapshot-sgdm", "sgld", "sghmc", "csgld", "csghmc")),
+            *(Variant(name="all", label="", sampler=s) for s in ("snapshot-sgdm", "sgld", "sghmc")),
+            Variant(name="all", label="", sampler="csgld", options=RESTARTED),
+            Variant(name="all", label="", sampler="csghmc"),
         ],
     ),
 )
