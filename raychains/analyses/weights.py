@@ -14,6 +14,7 @@ import numpy as np
 
 from raychains.analyses import blocks
 from raychains.analyses.base import Context
+from raychains.analyses.target import target_of
 from raychains.errors import UserError, unknown_name
 from raychains.evaluation import stacking, truncated, weights
 from raychains.evaluation.base import Array
@@ -201,11 +202,11 @@ def _masses(
     values = np.concatenate([c.values[:, lane] for c in chains])
     labels = np.concatenate([np.stack([np.full(len(c.cycle), i), c.cycle], axis=1) for i, c in enumerate(chains)])
     cycles, label, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    temperature = specs[0].schedule.settings.get("temperature", 1.0)
-    if not temperature > 0:
-        raise UserError(f"weights truncated need draws of a posterior, got temperature {temperature}")
-    target = context.task.potential(values)
-    if target is None:
+    target = target_of(context.task, specs[0])
+    if not target.temperature > 0:
+        raise UserError(f"weights truncated need draws of a posterior, got temperature {target.temperature}")
+    known = target.potential(values)
+    if known is None:
         raise UserError(f"weights truncated need the log density, which task {context.comparison.task} does not say")
-    found = truncated.truncated(values, -target[0] / temperature, label.reshape(-1))
+    found = truncated.truncated(values, -known[0] / target.temperature, label.reshape(-1))
     return found, [(int(chain), int(cycle)) for chain, cycle in cycles], [int(n) for n in counts]

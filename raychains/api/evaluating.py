@@ -95,6 +95,7 @@ class _Evaluating:
         suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
         self.placement: Placement = placement(self.options)
+        self.dropped = self.loaded.dropped()
 
     def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Analysis]) -> Result:
         from raychains.orchestration.evaluators import Evaluators
@@ -117,12 +118,12 @@ class _Evaluating:
         """Refuse what says nothing about this run before anything starts."""
         from raychains.analyses.weights import check_task
 
+        finished = {d for d, spec in self.comparison.chains().items() if self._finished(spec)}
         groups = [
             (a, g)
             for a, arm in enumerate(self.comparison.arms)
             for g, specs in enumerate(arm.chains)
-            if any(self._finished(spec) for spec in specs)
-            and all(self._finished(spec) or spec.digest in self.loaded.dropped() for spec in specs)
+            if finished & (chains := {spec.digest for spec in specs}) and chains <= finished | self.dropped
         ]
         if not groups:
             raise UserError(
@@ -161,7 +162,7 @@ class _Evaluating:
 
         driver = Driver(
             self.comparison, self.root, self.placement, self.listener,
-            run_chains=False, lease=self.lease, dropped=self.loaded.dropped(), evaluators=self.evaluators,
+            run_chains=False, lease=self.lease, dropped=self.dropped, evaluators=self.evaluators,
         )  # fmt: skip
         outcome = driver.run()
         if outcome.stopped:
@@ -225,14 +226,14 @@ class _Evaluating:
         from raychains.predictive import select
 
         name = self.comparison.arms[arm].name
-        return select(self.root, self.comparison, name, group, dropped=self.loaded.dropped())
+        return select(self.root, self.comparison, name, group, dropped=self.dropped)
 
     def _asked(self, split: str, kinds: Sequence[str], requests: Sequence[Request]) -> list[ViewResult]:
         from raychains.orchestration.views import evaluate_views
 
         outcome = evaluate_views(
             self.comparison, self.root, self.placement, self.listener, split, kinds, requests, self.lease,
-            dropped=self.loaded.dropped(), evaluators=self.evaluators,
+            dropped=self.dropped, evaluators=self.evaluators,
         )  # fmt: skip
         return list(outcome.requested)
 

@@ -12,6 +12,8 @@ from scipy.special import logsumexp
 
 from raychains.analyses import blocks, weights
 from raychains.errors import UserError
+from raychains.experiments import comparisons
+from raychains.options import Run
 from raychains.planning.views import Request
 from raychains.sample import SampleMeta
 from raychains.tasks.two_modes import FLAT_CENTRE, SHARP_CENTRE, TwoModes
@@ -26,7 +28,7 @@ def meta(chain: int, index: int, temperature: float = 1.0) -> SampleMeta:
     )  # fmt: skip
 
 
-class Run:
+class Finished:
     """Two chains of four samples in two cycles each; results of other splits are made up."""
 
     def __init__(self, temperature: float = 1.0, splits: tuple[str, ...] = ("test", "train", "val")) -> None:
@@ -55,7 +57,7 @@ class Run:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
 def test_harmonic_weights_are_those_of_appendix_f_over_the_training_set(temperature: float) -> None:
-    run = Run(temperature)
+    run = Finished(temperature)
     found = weights.weigh(run.context, "harmonic")
     assert {split for split, _ in run.asked} == {"train"} and len(run.asked) == 8
     logs = {}
@@ -78,7 +80,7 @@ def test_harmonic_weights_are_those_of_appendix_f_over_the_training_set(temperat
 
 
 def test_stacking_weights_beat_equal_ones_on_the_validation_split() -> None:
-    run = Run()
+    run = Finished()
     found = weights.weigh(run.context, "stacking")
     assert {split for split, _ in run.asked} == {"val"}
     (request,) = found.requests
@@ -95,33 +97,46 @@ def test_stacking_weights_beat_equal_ones_on_the_validation_split() -> None:
 
 def test_what_a_weighting_needs_is_said() -> None:
     with pytest.raises(UserError, match=r"need the split 'val'.*--val-split"):
-        weights.weigh(Run(splits=("test", "train")).context, "stacking")
+        weights.weigh(Finished(splits=("test", "train")).context, "stacking")
     with pytest.raises(UserError, match="got temperature 0"):
-        weights.weigh(Run(temperature=0.0).context, "harmonic")
+        weights.weigh(Finished(temperature=0.0).context, "harmonic")
     with pytest.raises(UserError, match=r"weights must be equal, harmonic or stacking for task digits.*'truncated'"):
-        weights.weigh(Run().context, "truncated")
+        weights.weigh(Finished().context, "truncated")
     with pytest.raises(UserError, match="harmonic"):
-        weights.weigh(Run().context, "harmonics")
+        weights.weigh(Finished().context, "harmonics")
 
 
-def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One chain stays in the sharp mode, one in the flat one: equal weights say a half each, the truth is σ_s² : σ_f²."""
+@pytest.mark.parametrize("decay", [0.0, 4.0])
+def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(
+    decay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chain stays in the sharp mode, one in the flat one: equal weights say a half each, the masses are known.
+
+    Weight decay λ (N = 1) makes of σ²·N(μ, σ²I) a Gaussian at μ/s of variance σ²/s, s = 1 + λσ², with the mass
+    σ²/s·exp(−λ‖μ‖²/2s).
+    """
     task = TwoModes(sharp=0.3, flat=0.6)
+    options = Run(task="two-modes", sampler="sgld", chains=2, repeats=1, steps=1000, weight_decay=decay)
+    arm = comparisons.run(options).comparison.arms[0]
     rng, n = np.random.default_rng(3), 200
-    values = {
-        "sharp": rng.normal(SHARP_CENTRE, 0.3, (n, 1, 2)),
-        "flat": rng.normal(FLAT_CENTRE, 0.6, (n, 1, 2)),
+    values, masses = [], []
+    for sigma, centre in ((0.3, SHARP_CENTRE), (0.6, FLAT_CENTRE)):
+        shrunk = 1 + decay * sigma**2
+        values.append(rng.normal(np.array(centre) / shrunk, sigma / math.sqrt(shrunk), (n, 1, 2)))
+        masses.append(sigma**2 / shrunk * math.exp(-decay * 2 / (2 * shrunk)))
+    draws = {
+        spec.digest: blocks.Draws(values=v, step=np.arange(n), cycle=np.zeros(n, int))
+        for spec, v in zip(arm.chains[0], values, strict=True)
     }
-    specs = [SimpleNamespace(digest=d, lanes=1, schedule=SimpleNamespace(settings={})) for d in values]
-    draws = {d: blocks.Draws(values=v, step=np.arange(n), cycle=np.zeros(n, int)) for d, v in values.items()}
     monkeypatch.setattr(blocks, "read", lambda root, spec: draws[spec.digest])
     context: Any = SimpleNamespace(
         task=task, groups=[(0, 0)], progress=lambda *_: None, store=SimpleNamespace(root=None),
-        comparison=SimpleNamespace(task="two-modes", arms=[SimpleNamespace(name="a", label="A", chains=((*specs,),))]),
+        comparison=SimpleNamespace(task="two-modes", arms=[arm]),
     )  # fmt: skip
     found = weights.weigh(context, "truncated")
     assert [row["chain"] for row in found.rows] == [0, 1]
+    flat = masses[1] / sum(masses)
     # Relative standard deviation of each mass √(.55/n): of the share, that times √2 times (1 − share).
-    tolerance = 4 * math.sqrt(2 * 0.55 / n) * task.flat_share * (1 - task.flat_share)
-    assert found.rows[1]["weight"] == pytest.approx(task.flat_share, abs=tolerance) and tolerance < 0.05
+    tolerance = 4 * math.sqrt(2 * 0.55 / n) * flat * (1 - flat)
+    assert found.rows[1]["weight"] == pytest.approx(flat, abs=tolerance) and tolerance < 0.06
     assert found.requests == () and found.warnings == []
