@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers, schedules, tasks, warmstart
+from raychains import positions, samplers, schedules, tasks, warmstart
 from raychains.draws import Block, Network, beside
 from raychains.errors import RaychainsError, UserError, require
 from raychains.execution import Execution, like
@@ -111,7 +111,7 @@ class Chain:
     @property
     def drawn(self) -> int:
         """Samples of all variables so far: the next one's `position`."""
-        return self.index * samples_per_keep(self.spec)
+        return self.index * positions.samples_per_keep(self.spec)
 
     @property
     def done(self) -> bool:
@@ -206,10 +206,14 @@ class Chain:
             events.append(
                 Progress(
                     step=self.step, epoch=self._epoch, cycle=setting.cycle, stage=setting.stage, lr=setting.lr,
-                    temperature=setting.temperature, loss=loss,
+                    temperature=setting.temperature, loss=loss, kinetic_temperature=self._kinetic_temperature(),
                 )
             )  # fmt: skip
         return events
+
+    def _kinetic_temperature(self) -> float | None:
+        found = self.sampler.kinetic_temperature()
+        return found if found is not None and math.isfinite(found) else None
 
     @property
     def _epoch(self) -> int:
@@ -227,7 +231,7 @@ class Chain:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""
         samples: list[Event] = []
         taken = self._block.take() if self._block is not None else self._network.take()  # type: ignore[union-attr]
-        per_keep, seen = _counts(self.spec), dict.fromkeys(_counts(self.spec), 0)
+        per_keep, seen = positions.per_keep(self.spec), dict.fromkeys(positions.per_keep(self.spec), 0)
         for variable, draws, tensors in taken:
             self._check_finite(tensors)
             nth = seen[variable]
@@ -359,30 +363,3 @@ def check_prior(task: Task, spec: ChainSpec) -> None:
     if task.prior is not None and spec.lanes > 1:
         raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
     check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
-
-
-def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:
-    """How many samples (or blocks) of all variables, or of one, the whole chain yields: a function of its spec alone."""
-    kept = schedules.build(spec.schedule).kept
-    if spec.block_draws:
-        kept = -(-kept // spec.block_draws)
-    return kept * (samples_per_keep(spec) if variable is None else _counts(spec)[variable])
-
-
-def position(spec: ChainSpec, meta: SampleMeta) -> int:
-    """Place of a sample among all samples of its chain, in the order in which the chain yields them, from 0."""
-    counts = _counts(spec)
-    before = list(counts).index(meta.variable)
-    keep, nth = divmod(meta.index, counts[meta.variable])
-    return keep * samples_per_keep(spec) + sum(list(counts.values())[:before]) + nth
-
-
-def _counts(spec: ChainSpec) -> dict[str, int]:
-    """Samples of each variable that one kept step, or one block of them, yields."""
-    variables = samplers.variables(spec.sampler)
-    return dict.fromkeys(variables, 1) if spec.block_draws else dict(variables)
-
-
-def samples_per_keep(spec: ChainSpec) -> int:
-    """Samples of all variables that one kept step, or one block of them, yields."""
-    return sum(_counts(spec).values())

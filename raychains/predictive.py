@@ -11,17 +11,14 @@ import torch
 from torch import Tensor
 
 from raychains import tasks
-from raychains.chain import expected_samples
 from raychains.errors import UserError, require, unknown_name
 from raychains.evaluation.classification import log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.planning.comparison import Comparison
+from raychains.positions import expected_samples
 from raychains.spec import ChainSpec
 from raychains.store import ChainStore, Root, SampleRecord, codec, starts
 from raychains.tasks import Task
-
-IMAGES_AT_ONCE = 250
-"""What a ResNet takes of CIFAR's images at a time, in a few hundred MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +132,10 @@ class Predictive:
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
         inputs = _tensor(x)
         stored = inputs.dtype == torch.uint8
-        prepare, at_once = (self._selection.task.prepare, IMAGES_AT_ONCE) if stored else (None, None)
+        prepare = self._selection.task.prepare if stored else None
         total: Any = 0.0
         for tensors in self._selection.completed():
-            log_p = log_probabilities(self._model, tensors, inputs, prepare=prepare, at_once=at_once)
+            log_p = log_probabilities(self._model, tensors, inputs, prepare=prepare)
             total = total + np.exp(log_p.astype(np.float64))
         return total / len(self)
 

@@ -66,6 +66,8 @@ class Progress:
     temperature: float
     loss: float | None
     """Mean minibatch loss since the last record; None for densities."""
+    kinetic_temperature: float | None = None
+    """`Sampler.kinetic_temperature` at this step, of all lanes together; None of samplers without momentum."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import raychains
-from raychains.chain import Chain, Diverged, expected_samples
+from raychains.chain import Chain, Diverged
+from raychains.positions import expected_samples
 from raychains.sample import Progress, Sample
 from raychains.schedules import Cyclical
 from tests import chain_cases

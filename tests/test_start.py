@@ -13,9 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from raychains import methods, samplers, tasks, warmstart
-from raychains.chain import Chain, Diverged, expected_samples
+from raychains.chain import Chain, Diverged
 from raychains.divergence import diagnose
 from raychains.options import Run
+from raychains.positions import expected_samples
 from raychains.sample import Sample, tensors_sha256
 from raychains.schedules import Cyclical
 from raychains.spec import ChainSpec

@@ -10,10 +10,10 @@ import numpy as np
 
 from raychains.analyses import blocks
 from raychains.analyses.target import target_of
-from raychains.chain import expected_samples
 from raychains.errors import require
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.vectors import projections
+from raychains.positions import expected_samples
 from raychains.predictive import Selection
 from raychains.sample import THETA, SampleMeta
 from raychains.spec import ChainSpec

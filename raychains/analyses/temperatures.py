@@ -1,4 +1,4 @@
-"""The temperature that chains really have: configurational, from their draws and the potential's gradient there."""
+"""The temperature that chains really have: configurational, from draws and the potential's gradient; kinetic, from momenta."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import schedules, warmstart
-from raychains.analyses import blocks
+from raychains.analyses import blocks, kinetic
 from raychains.analyses.base import Context
 from raychains.analyses.followed import finished
 from raychains.analyses.target import Target, target_of
@@ -34,7 +34,6 @@ WHOLE = 2_000
 MINIBATCHES = 5
 """Of more examples the gradient is over so many minibatches, drawn anew for each sample."""
 CONFIGURATIONAL, KINETIC = "configurational", "kinetic"
-NO_MOMENTA = "samples hold no momenta: they are in checkpoints only"
 Row = dict[str, Any]
 
 
@@ -43,7 +42,8 @@ def rows(context: Context) -> list[Row]:
     gradient (what it is over), notice (why a number lacks).
 
     ⟨(θ−c)·∇U(θ)⟩/d is T when draws follow exp(−U/T). c is the exact mean of a target with one mode, else the
-    mean of the other half of each chain's draws. A chain whose samplers keep momenta has no kinetic temperature here: nothing durable holds them.
+    mean of the other half of each chain's draws. Samplers with momenta have a kinetic temperature too, of all lanes
+    together: see `raychains.analyses.kinetic`.
     """
     found: list[Row] = []
     for a, g in context.groups:
@@ -54,8 +54,8 @@ def rows(context: Context) -> list[Row]:
         set_ = float(schedules.build(spec.schedule).temperature)
         for lane, row in enumerate(told):
             found.append({**about, "repeat": g * spec.lanes + lane, "kind": CONFIGURATIONAL, "set": set_, **row})
-        if float(spec.sampler.settings.get("momentum", 0.0)) > 0:
-            row = _row(float("nan"), float("nan"), 0, "", NO_MOMENTA)
+        if set_ > 0 and float(spec.sampler.settings.get("momentum", 0.0)) > 0:
+            row = kinetic.row(context.store.root, chains)
             found.append({**about, "repeat": g * spec.lanes, "kind": KINETIC, "set": set_, **row})
     return found
 

@@ -137,7 +137,7 @@ class _Evaluating:
                 raise UserError(f"measures: {analysis.name} does not apply: {reason}")
 
     def _finished(self, spec: ChainSpec) -> bool:
-        from raychains.chain import expected_samples
+        from raychains.positions import expected_samples
 
         return ChainStore(self.root, spec.digest).finished(expected_samples(spec))
 

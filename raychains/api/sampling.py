@@ -128,6 +128,6 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
 
 
 def _finished(root: Root, comparison: Comparison) -> set[str]:
-    from raychains.chain import expected_samples
+    from raychains.positions import expected_samples
 
     return {d for d, spec in comparison.chains().items() if ChainStore(root, d).finished(expected_samples(spec))}

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
 from raychains.orchestration import wanted
 from raychains.orchestration.evaluators import Evaluator, Evaluators
@@ -25,6 +24,7 @@ from raychains.orchestration.pool import Pooled, SamplePool
 from raychains.orchestration.wanted import Wanted, key
 from raychains.planning.comparison import Comparison
 from raychains.planning.views import Key
+from raychains.positions import expected_samples
 from raychains.store import starts
 
 log = logging.getLogger(__name__)

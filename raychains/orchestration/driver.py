@@ -12,7 +12,6 @@ from dataclasses import replace
 import ray
 
 from raychains import execution, tasks
-from raychains.chain import expected_samples, position
 from raychains.errors import RaychainsError, StorageAway, StorageFull
 from raychains.orchestration import session, wanted
 from raychains.orchestration.dispatch import Dispatcher, recovered
@@ -30,6 +29,7 @@ from raychains.planning import listener as told
 from raychains.planning.comparison import Comparison
 from raychains.planning.speed import Speed
 from raychains.planning.views import Member, Request
+from raychains.positions import expected_samples, position
 from raychains.store import ChainStore, Root
 
 log = logging.getLogger(__name__)

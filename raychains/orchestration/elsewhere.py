@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
 from raychains.orchestration.lease import Lease
 from raychains.planning import coordinator as c
+from raychains.positions import expected_samples
 from raychains.spec import ChainSpec
 from raychains.store import ChainStore, Root
 

@@ -266,7 +266,7 @@ class Incarnation:
 
     def _superseded(self) -> bool:
         """Whether another driver's later incarnation took the chain over and is not through: its samples count."""
-        from raychains.chain import expected_samples
+        from raychains.positions import expected_samples
 
         newer = self._patiently(self._store.last_incarnation) > self.orders.number
         return newer and not self._patiently(lambda: self._store.finished(expected_samples(self.spec)))
@@ -274,7 +274,7 @@ class Incarnation:
     def _publish_sample(self, sample: Any, environment: dict[str, Any]) -> None:
         import numpy as np
 
-        from raychains.chain import position
+        from raychains.positions import position
 
         record, data = self._store.publish_sample(
             sample, self.orders.number, environment, keep_trying=self._keep_trying

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raychains.chain import position, samples_per_keep
+from raychains.positions import position, samples_per_keep
 from raychains.spec import ChainSpec
 from raychains.store import ChainStore
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raychains import schedules
-from raychains.chain import expected_samples
 from raychains.errors import RaychainsError
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.planning import Arm, Comparison
+from raychains.positions import expected_samples
 from raychains.report import results
 from raychains.report.looks import Looks
 from raychains.store import ChainStore, RunStore

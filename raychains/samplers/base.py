@@ -156,6 +156,13 @@ class Sampler(torch.optim.Optimizer):
         """Standard deviation of the noise that the next step injects into the first group's parameters."""
         return 0.0
 
+    def kinetic_temperature(self) -> float | None:
+        """⟨p·∇K⟩ over all coordinates: T where the momenta have the law that the sampler is meant to give them.
+
+        None of a sampler without momenta, before its first step, and at temperature 0.
+        """
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "sampler": {"num_data": self.num_data, **self._noise.state()}}
 
@@ -189,6 +196,13 @@ def check_group(group: dict[str, Any]) -> None:
         require(is_number(group[name]) and group[name] >= 0, name, group[name], at_least_0)
     momentum = group.get("momentum", 0.0)
     require(is_number(momentum) and 0 <= momentum < 1, "momentum", momentum, "lie in [0, 1)")
+
+
+def squares(tensors: Sequence[Tensor]) -> Tensor:
+    """Sum of the squares of all entries, in double precision."""
+    return torch.stack(
+        [torch.linalg.vector_norm(t, dtype=torch.float64).square().to(tensors[0].device) for t in tensors]
+    ).sum()
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raychains.samplers.base import Sampler
+from raychains.samplers.base import Sampler, squares
 
 
 def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
@@ -47,6 +47,21 @@ class VelocitySampler(Sampler):
             torch._foreach_add_(velocities, params, alpha=-lr * group["weight_decay"])
         self.add_noise(velocities, group_noise_std(group, self.num_data))
         torch._foreach_add_(params, velocities)
+
+    def kinetic_temperature(self) -> float | None:
+        """N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.
+
+        `raychains.evaluation.temperature.kinetic_of_velocity` derives it; a curvature λ of the mean loss adds a share of
+        lr·λ/(2(1+m)). A changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
+        """
+        total, count = torch.zeros((), dtype=torch.float64), 0
+        for group in self.param_groups:
+            velocities = [v for p in group["params"] if (v := self.state.get(p, {}).get("velocity")) is not None]
+            if velocities and group["temperature"] > 0 and group["lr"] > 0:
+                scale = self.num_data * (1 + group["momentum"]) / (2 * group["lr"])
+                total = total + scale * squares(velocities).cpu()
+                count += sum(v.numel() for v in velocities)
+        return float(total) / count if count else None
 
     def effective_noise_std(self) -> float:
         return group_noise_std(self.param_groups[0], self.num_data)

@@ -62,8 +62,6 @@ class ImageTask(Task):
     """Sets of images of the same shape that show something else."""
     has_corruptions: ClassVar[bool] = False
     """Whether CIFAR-10-C holds corruptions of the test images."""
-    evaluated_at_once: ClassVar[int] = 1000
-    """Images that the network takes at a time in evaluation: what bounds its memory."""
     cpu_format: ClassVar[torch.memory_format] = torch.contiguous_format
     """The faster layout on a CPU."""
     gpu_format: ClassVar[torch.memory_format] = torch.contiguous_format
@@ -185,10 +183,7 @@ class ImageTask(Task):
         return OutOfDistribution(inputs=sets.load(name, "test").images, **self._predicting())
 
     def _predicting(self) -> dict[str, Any]:
-        return {
-            "model": self._evaluated_model, "prepare": self.prepare, "preparation": self.preparation(),
-            "at_once": self.evaluated_at_once,
-        }  # fmt: skip
+        return {"model": self._evaluated_model, "prepare": self.prepare, "preparation": self.preparation()}
 
     @cached_property
     def _evaluated_model(self) -> nn.Module:
@@ -259,7 +254,6 @@ class Cifar10ResNet18(ImageTask):
     augmented = True
     companions = ("svhn", "cifar100")
     has_corruptions = True
-    evaluated_at_once = 250
     gpu_format = torch.channels_last
     norm: ClassVar[str] = "batch"
 

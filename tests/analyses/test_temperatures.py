@@ -79,13 +79,6 @@ def test_the_other_halfs_mean_is_independent_of_each_draw() -> None:
     assert other_half(series[:, :1]).tolist() == [[[0.0]], [[0.0]]]
 
 
-def test_kinetic_temperatures_are_said_to_lack(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    context = stored(tmp_path, TASK, [tempered(rng, 1.0, (50, 1))], sampler="sghmc", momentum=0.9)
-    kinetic = [r for r in temperatures.rows(context) if r["kind"] == "kinetic"]
-    assert len(kinetic) == 1 and np.isnan(kinetic[0]["estimate"]) and "momenta" in kinetic[0]["notice"]
-
-
 def test_a_density_that_says_no_potential_has_no_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = stored(tmp_path, TASK, [np.random.default_rng(0).normal(size=(50, 1, 3))])
     monkeypatch.setattr(Gaussian, "potential", lambda self, theta: None)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from raychains.chain import Chain, expected_samples
+from raychains.chain import Chain
 from raychains.orchestration import elsewhere, lease
 from raychains.orchestration.elsewhere import Elsewhere
 from raychains.orchestration.lease import Lease
 from raychains.planning import coordinator as c
+from raychains.positions import expected_samples
 from raychains.sample import Sample
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raychains.chain import expected_samples
 from raychains.orchestration.worker import ChainWorker
+from raychains.positions import expected_samples
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation.base import gather
-from raychains.evaluation.classification import SHARD, Classification
+from raychains.evaluation.classification import IMAGES_AT_ONCE, SHARD, Classification
 from raychains.evaluation.out_of_distribution import OutOfDistribution
 
 Array = np.ndarray[Any, Any]
@@ -42,8 +42,8 @@ def prepare(images: Tensor) -> Tensor:
     return (images.float() / 255 - 0.5) / 0.25
 
 
-def outside(images: Tensor, **more: Any) -> OutOfDistribution:
-    return OutOfDistribution(model=network(), inputs=images, prepare=prepare, preparation=STEP, **more)
+def outside(images: Tensor) -> OutOfDistribution:
+    return OutOfDistribution(model=network(), inputs=images, prepare=prepare, preparation=STEP)
 
 
 def probabilities(images: Tensor, seed: int) -> Array:
@@ -55,7 +55,7 @@ def probabilities(images: Tensor, seed: int) -> Array:
 
 def test_bytes_are_prepared_and_predicted_as_if_all_were_prepared_before() -> None:
     images = stored(2 * SHARD + 300)
-    split = outside(images, at_once=128)
+    split = outside(images)
     assert split.shards == 3
     blocks = [split.predict(sample(1), shard) for shard in range(3)]
     assert [len(b) for b in blocks] == [SHARD, SHARD, 300] and blocks[0].dtype == np.float32
@@ -71,11 +71,9 @@ def test_no_more_than_a_part_of_a_shard_is_ever_prepared_at_once() -> None:
         seen.append(len(images))
         return prepare(images)
 
-    split = OutOfDistribution(
-        model=network(), inputs=stored(SHARD + 70), prepare=counted, preparation=STEP, at_once=300
-    )
+    split = OutOfDistribution(model=network(), inputs=stored(SHARD + 70), prepare=counted, preparation=STEP)
     split.predict(sample(0), 0)
-    assert seen == [300, 300, 300, 100]
+    assert seen == [IMAGES_AT_ONCE] * 4 and sum(seen) == SHARD
     split.predict(sample(0), 1)
     assert seen[4:] == [70]
 
@@ -141,7 +139,7 @@ def test_fingerprints_tell_preparations_and_labels_apart() -> None:
         OutOfDistribution(model=network(), inputs=images.flip(0)),
     ]
     assert len({s.fingerprint for s in splits}) == len(splits)
-    assert outside(images).fingerprint == outside(images, at_once=7).fingerprint == splits[1].fingerprint
+    assert outside(images).fingerprint == splits[1].fingerprint
 
 
 def test_network_and_inputs_go_to_the_device_that_is_named() -> None:

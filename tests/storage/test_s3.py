@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from raychains.chain import Chain, expected_samples
+from raychains.chain import Chain
 from raychains.errors import UserError
+from raychains.positions import expected_samples
 from raychains.sample import Sample
 from raychains.store import ChainStore, Root, RunStore, codec, split_run_path
 from tests.chain_cases import HALF, spec

@@ -32,7 +32,7 @@ def error(test: Classification, drawn: list[Sample], images: int) -> float:
     """Of the averaged predictive on the first test images."""
     part = Classification(
         model=test._model, inputs=test.inputs[:images], labels=test._labels[:images], classes=10,
-        prepare=test._prepare, at_once=64,
+        prepare=test._prepare,
     )  # fmt: skip
     blocks = [[part.predict(s.tensors, shard) for s in drawn] for shard in range(part.shards)]
     return part.summarise([part.reduce(b, shard) for shard, b in enumerate(blocks)])[0]["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -13,6 +14,7 @@ from raychains.report.material import Material
 from raychains.report.results import read_rows
 from raychains.report.style import Drawing, Theme
 
+CONFIGURATIONAL, KINETIC = "configurational", "kinetic"
 FEW = 15
 """Repeats up to which each one's error stands out."""
 
@@ -24,18 +26,19 @@ def drawing(material: Material) -> Drawing | None:
     )
     if table is None:
         return None
-    there = table[(table["kind"] == "configurational") & np.isfinite(table["estimate"])]
+    there = table[np.isfinite(table["estimate"])]
     if not len(there):
         return None
     return Drawing(
         name="temperatures",
-        title="Configurational temperature",
+        title="Temperatures",
         caption=(
-            "⟨(θ − c)·∇U(θ)⟩/d, which is T when draws follow exp(−U/T): a dot per repeat, ± one standard error where there are "
-            "draws enough. Dashed: the temperature that the chains were set to. Above it the step size or the gradients' noise "
-            "heats; far below it chains have not spread yet. Kinetic temperatures need momenta, which samples do not hold."
+            "Configurational, ⟨(θ − c)·∇U(θ)⟩/d: T when draws follow exp(−U/T), a dot per repeat. Kinetic, ⟨p·∇K(p)⟩/d from "
+            "the momenta at progress records: T when momenta follow exp(−K/T), a dot per group of chains. Bars: ± one standard "
+            "error where there are draws enough. Dashed: the temperature that was set. Above it the step size or the gradients' "
+            "noise heats; a configurational one far below it says that chains have not spread yet."
         ),
-        alt="Configurational temperature of every arm and repeat, with the temperature that was set",
+        alt="Configurational and kinetic temperatures of every arm, with the temperature that was set",
         draw=lambda theme: _draw(material, there, theme),
         data=there.to_dict("records"),
     )
@@ -43,8 +46,23 @@ def drawing(material: Material) -> Drawing | None:
 
 def _draw(material: Material, table: pd.DataFrame, theme: Theme) -> Figure:
     arms = material.comparison.arms
-    figure, (axis,) = grid(arms, 1)
-    for line, arm in enumerate(arms):
+    kinds = [k for k in (CONFIGURATIONAL, KINETIC) if (table["kind"] == k).any()]
+    figure, axes = grid(arms, len(kinds))
+    for axis, kind in zip(axes, kinds, strict=True):
+        _panel(axis, material, table[table["kind"] == kind], theme)
+        axis.set_xlabel(f"{kind.capitalize()} temperature")
+    legend(
+        figure,
+        [
+            handle("estimate ± standard error", color=theme.muted, marker="o", markersize=4.5, linewidth=1),
+            handle("set temperature", color=theme.ink, linestyle=DASHED, linewidth=1),
+        ],
+    )
+    return figure
+
+
+def _panel(axis: Axes, material: Material, table: pd.DataFrame, theme: Theme) -> None:
+    for line, arm in enumerate(material.comparison.arms):
         mine = table[table["arm"] == arm.name].sort_values("repeat")
         if not len(mine):
             continue
@@ -60,14 +78,5 @@ def _draw(material: Material, table: pd.DataFrame, theme: Theme) -> Figure:
     if table["estimate"].min() > 0 and table["estimate"].max() > 20 * table["estimate"].min():
         axis.set_xscale("log")
     else:
-        axis.xaxis.set_major_locator(MaxNLocator(7))
+        axis.xaxis.set_major_locator(MaxNLocator(6))
     axis.margins(x=0.05)
-    axis.set_xlabel("Configurational temperature")
-    legend(
-        figure,
-        [
-            handle("a repeat ± standard error", color=theme.muted, marker="o", markersize=4.5, linewidth=1),
-            handle("set temperature", color=theme.ink, linestyle=DASHED, linewidth=1),
-        ],
-    )
-    return figure
