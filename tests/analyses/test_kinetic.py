@@ -66,7 +66,7 @@ def test_records_of_all_chains_count_from_their_ends(tmp_path: Path) -> None:
         told = [record(12 + 3 * i, float(v)) for i, v in enumerate(values[c])]
         ChainStore(context.store.root, spec.digest).publish_progress([*early, *told], step=300, incarnation=1)
     (row,) = [r for r in temperatures.rows(context) if r["kind"] == "kinetic"]
-    assert row["estimate"] == pytest.approx(values.mean(), rel=1e-12) and row["draws"] == 120 and row["set"] == 1.0
+    assert row["estimate"] == pytest.approx(values.mean(), rel=1e-6) and row["draws"] == 120 and row["set"] == 1.0
     assert row["error"] == pytest.approx(0.1 / math.sqrt(120), rel=0.3)
     assert row["gradient"] == "momenta at 120 records" and row["notice"] == ""
 
