@@ -22,7 +22,7 @@ from raychains.methods.shape import Lengths, make_schedule
 from raychains.methods.start import Start, start_of
 from raychains.options import Sampling
 from raychains.schedules import Schedule
-from raychains.schedules.base import positive, positive_int
+from raychains.schedules.base import LARGEST_LR, positive, positive_int
 from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
 from raychains.tasks.base import check_decay
@@ -138,6 +138,7 @@ def resolve(
         temperature = 0.0
     lr = options.lr if options.lr is not None else base.rate(schedule, method.kind)
     positive("lr", lr)
+    require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
     made = make_schedule(schedule, options, base, method, lengths, lr=lr, temperature=temperature)
     part = _sampler(method, options, base, task)
     parameter = torch.nn.Parameter(torch.zeros(1))

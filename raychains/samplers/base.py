@@ -12,7 +12,7 @@ from torch import Tensor
 from raychains.errors import UserError, require
 from raychains.sample import THETA
 from raychains.samplers.noise import Noise
-from raychains.schedules.base import is_number, positive_int
+from raychains.schedules.base import LARGEST_LR, is_number, positive_int
 
 
 class Sampler(torch.optim.Optimizer):
@@ -194,6 +194,7 @@ def check_group(group: dict[str, Any]) -> None:
     at_least_0 = "be a finite number of at least 0"
     for name in ("lr", "temperature", "weight_decay"):
         require(is_number(group[name]) and group[name] >= 0, name, group[name], at_least_0)
+    require(group["lr"] <= LARGEST_LR, "lr", group["lr"], f"be at most {LARGEST_LR:g}")
     momentum = group.get("momentum", 0.0)
     require(is_number(momentum) and 0 <= momentum < 1, "momentum", momentum, "lie in [0, 1)")
 

@@ -14,6 +14,8 @@ from raychains.spec import Part
 
 MOST = 2**53
 """Largest integer that settings may have: shares of it are exact as floats."""
+LARGEST_LR = 1e30
+"""Beyond it the noise's standard deviation has no single-precision number; nothing is sampled anywhere near."""
 EXPLORATION, SAMPLING, BURN_IN = "exploration", "sampling", "burn-in"
 
 

@@ -22,6 +22,7 @@ CASES = [
     (["compare", "--sampler", "sgld", "sgld"], "sampler must name each choice once"),
     (["compare", "--schedule", "cyclic"], "did you mean 'cyclical'?"),
     (["compare", "--lr", "-0.1"], "lr must be a finite number above 0, got -0.1"),
+    (["compare", "--lr", "1e300"], "lr must be at most 1e+30, got 1e+300"),
     (["compare", "--lr", "nan"], "lr must be a finite number above 0, got nan"),
     (["compare", "--momentum", "1"], "momentum must lie in [0, 1), got 1.0"),
     (["compare", "--temperature", "-1"], "temperature must be a finite number of at least 0"),
