@@ -16,6 +16,7 @@ from raychains.report.material import Material
 from raychains.report.results import write_rows
 from raychains.report.style import DARK, LIGHT, Drawing, laid_out
 from raychains.schedules import Cyclical
+from raychains.store import Root, RunStore
 from raychains.tasks.two_modes import FLAT_CENTRE, TwoModes
 from tests.analyses.densities import stored
 
@@ -116,6 +117,22 @@ def test_temperatures_have_their_errors_and_what_was_set(material: Material) -> 
     assert [float(s[1][0] - s[0][0]) / 2 for s in bars.get_segments()] == pytest.approx([r["error"] for r in rows])  # type: ignore[attr-defined]
     assert float(dashes.get_segments()[0][0][0]) == 1.0  # type: ignore[attr-defined]
     assert "Kinetic" in drawing.caption and len(drawing.data) == 2
+
+
+def test_temperatures_far_apart_are_on_a_log_axis_with_plain_numbers(context: Context, tmp_path: Path) -> None:
+    store = RunStore(Root(tmp_path), "far")
+    rows = [
+        {**r, "kind": kind, "estimate": r["estimate"] * factor}
+        for r in table(Material(context.store, context.comparison), "temperatures")
+        for kind, factor in (("configurational", 1e-3), ("configurational", 1.0), ("kinetic", 1.0))
+    ]
+    write_rows(store, "temperatures", rows)
+    _, figure = drawn(Material(store, context.comparison), "temperatures")
+    configurational, kinetic = figure.axes
+    assert configurational.get_xscale() == "log" and kinetic.get_xscale() == "linear"
+    figure.canvas.draw()
+    texts = [t.get_text() for axis in figure.axes for t in axis.get_xticklabels()]
+    assert "0.01" in texts and not any("$" in t for t in texts)
 
 
 def test_distances_say_what_they_are(material: Material) -> None:

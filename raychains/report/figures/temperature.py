@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from raychains.report.figures.dots import APART, DASHED, dots, grid, handle
-from raychains.report.figures.layout import legend
+from raychains.report.figures.layout import legend, log_axis
 from raychains.report.material import Material
 from raychains.report.results import read_rows
 from raychains.report.style import Drawing, Theme
@@ -77,6 +77,7 @@ def _panel(axis: Axes, material: Material, table: pd.DataFrame, theme: Theme) ->
         axis.vlines(mine["set"].iloc[0], line - 0.45, line + 0.45, color=theme.ink, linestyle=DASHED, linewidth=1)
     if table["estimate"].min() > 0 and table["estimate"].max() > 20 * table["estimate"].min():
         axis.set_xscale("log")
+        log_axis(axis.xaxis, subs=(1.0,))
     else:
         axis.xaxis.set_major_locator(MaxNLocator(6))
     axis.margins(x=0.05)
