@@ -15,6 +15,8 @@ from raychains import positions, samplers, schedules, tasks, warmstart
 from raychains.draws import Block, Network, beside
 from raychains.errors import RaychainsError, UserError, require
 from raychains.execution import Execution, like
+from raychains.micro import MicroBatches, compare
+from raychains.ranks import Alone, Group
 from raychains.sample import Progress, Sample, SampleMeta
 from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
@@ -46,6 +48,7 @@ class Chain:
         task: the spec's task when the caller has it already; built from the spec otherwise.
         device: where the chain lives.
         start: the tensors whose sha256 is ``spec.start``, named as in the model's ``state_dict()``.
+        group: the ranks that run it together, each with a `Chain` of its own; without one it runs alone.
 
     Raises:
         UserError: something in the spec that the task, the device or the start does not bear.
@@ -58,8 +61,10 @@ class Chain:
         *,
         device: torch.device | str = "cpu",
         start: Mapping[str, Tensor] | None = None,
+        group: Group | None = None,
     ) -> None:
         self.spec, self.device, self.start = spec, torch.device(device), start
+        self.group: Group = group if group is not None else Alone()
         self.task = task if task is not None else tasks.build(spec.task)
         if spec.lanes > 1 and not self.task.supports_lanes:
             raise UserError(f"lanes must be 1 for task {spec.task.kind}, got {spec.lanes}: its parameters do not stack")
@@ -85,6 +90,9 @@ class Chain:
             lanes=spec.lanes,
         )
         check_prior(self.task, spec)
+        self._micro = self._micro_batches()
+        self._asked = self.paused = False
+        """`paused`: of several ranks, whether rank 0 asked for a stop during the last step: true of all of them alike."""
         self.step = 0
         self.index = 0
         """Kept draws, or blocks of them, so far."""
@@ -139,14 +147,30 @@ class Chain:
         set_streams(self.device, self._dropout)
         try:
             with self._execution.stepping():
-                while not self.done and not stop():
+                together = self.group.size > 1
+                while not self.done and (together or not stop()):
+                    self._asked = together and stop()
                     setting = self._one_step()
                     if events := self._events(setting):
                         return events
+                    if self.paused:
+                        break
             return []
         finally:
             self._dropout = streams(self.device)
             set_streams(self.device, outside)
+
+    def _micro_batches(self) -> MicroBatches | None:
+        if self.spec.micro_batch is None:
+            require(self.group.size == 1, "micro_batch", None, "be given for a chain of several ranks")
+            return None
+        require(
+            self.sampler.parts == 1,
+            "micro_batch",
+            self.spec.micro_batch,
+            "be left out for samplers that divide a batch",
+        )
+        return MicroBatches(self.spec, self.task, self.model, self.sampled, self.group)
 
     def _one_step(self) -> Setting:
         setting = self.schedule.at(self.step + 1)
@@ -172,7 +196,10 @@ class Chain:
 
     def _gradient(self, batch: Any) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone."""
-        loss = self.task.backward(self.model, batch, self._augmentation)
+        if self._micro is None:
+            loss = self.task.backward(self.model, batch, self._augmentation)
+        else:
+            loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
         if self.task.prior is not None:
             log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
             if log_density.requires_grad:  # else it is that of frozen parameters alone
@@ -323,6 +350,14 @@ class Chain:
         """The model's state without what stays at the start."""
         state = self.model.state_dict()
         return {name: state[name] for name in self._network.names} if self._network is not None else state
+
+    def check_ranks(self) -> None:
+        """Compare this rank's parameters, sampler's state and noise with rank 0's; all ranks call it at the same step.
+
+        Raises:
+            RankDiffers: on every rank.
+        """
+        compare(self.group, self.sampled, self._sampler_tensors(), self.sampler)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken.

@@ -151,6 +151,8 @@ class ChainSpec:
     """sha256 of the tensors at which the chain starts; None initialises from the seed."""
     sample_only: tuple[str, ...] = ()
     """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
+    micro_batch: int | None = None
+    """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it whole."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -162,6 +164,9 @@ class ChainSpec:
         for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
             value, allowed = getattr(self, name), get_args(kinds)
             require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        m = self.micro_batch
+        ok = m is None or (_is_int(m) and 1 <= m <= self.batch_size)
+        require(ok, "micro batch", m, f"be an integer from 1 to the batch size ({self.batch_size})")
         self._check_execution()
 
     def _check_execution(self) -> None:

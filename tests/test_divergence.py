@@ -295,7 +295,7 @@ def numbers(value: Any) -> Iterator[Tensor]:
         for inner in value:
             yield from numbers(inner)
     elif isinstance(value, Tensor | float):
-        yield torch.as_tensor(value)
+        yield torch.as_tensor(value, dtype=torch.float64) if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ CHANGES: dict[str, Any] = {
     "compile": "default",
     "start": "0" * 64,
     "sample_only": ("fc.*",),
+    "micro_batch": 11,
 }
 WITH: dict[str, dict[str, Any]] = {"compile": {"exact": False}, "sample_only": {"start": "0" * 64}}
 """What else a change must bring."""
@@ -102,10 +103,11 @@ def test_digest_changes_with_each_entry_of_a_part(which: str, change: dict[str, 
 def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
     assert optional == {
-        "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only"
+        "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only",
+        "micro_batch",
     }  # fmt: skip
     assert not optional & SPEC.to_json().keys()
-    every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse")))
+    every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse", micro_batch=2)))
     assert optional <= every.to_json().keys() and through_text(every) == every
     written_out = {
         **SPEC.to_json(),
@@ -118,6 +120,7 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
         "compile": "none",
         "start": None,
         "sample_only": [],
+        "micro_batch": None,
     }
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 

@@ -99,6 +99,12 @@ class Task(ABC):
             return [None] * parts
         return batch.tensor_split(min(parts, len(batch)))
 
+    def share(self, first: int, last: int, parts: int) -> None:
+        """Of each batch only the sub-batches [first, last) of ``parts``, as `divide` gives them, will be read here.
+
+        The others are other processes'. A task whose data are in memory anyway need not listen.
+        """
+
     def inputs(self, batch: Any) -> Tensor:
         """What the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
 
@@ -139,6 +145,23 @@ class Task(ABC):
 
         Names are known without their data: a mapping that reads a split when it is asked for is welcome.
         """
+
+    def holding_out(self, val_split: float, split_seed: int = 0) -> Task:
+        """This task with some of its training examples held out as the split ``val``; with 0 the task itself.
+
+        Args:
+            val_split: below 1 the share, from 1 on the number of examples.
+            split_seed: of the choice.
+
+        Raises:
+            UserError: a task that cannot be divided from outside, or a value out of range.
+        """
+        if not val_split:
+            return self
+        raise UserError(
+            f"val_split must be left out for task {type(self).__name__}, got {val_split}: only tasks of Task.from_module are "
+            "divided from outside, others where they are made"
+        )
 
     def potential(self, theta: Array) -> tuple[Array, Array] | None:
         """U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.

@@ -1,0 +1,206 @@
+"""The processes that run one chain together: what they exchange, in an order that fixes the bits of every sum.
+
+A global batch is cut into M micro-batches, which are dealt out to the ranks in contiguous runs. Their gradients are the
+leaves of one binary tree over 0 … M−1, halved at the middle, whatever the number of ranks: a rank adds up the subtrees
+that lie wholly in its run, and who owns a stretch of the parameters adds the rest. So the sum has the same bits for 1, 2
+or 64 ranks, and after any resume; all-reduce, whose order follows buckets and ranks, has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from raychains.errors import RaychainsError, require
+
+TIMEOUT = 120.0
+"""Seconds that a rank waits for the others."""
+Node = tuple[int, int]
+"""Micro-batches [first, last) below one node of the tree."""
+
+
+class RankDiffers(RaychainsError):
+    """A rank's state is not rank 0's."""
+
+
+class RankMissing(RaychainsError):
+    """A rank did not come to an exchange in time."""
+
+
+class Group(Protocol):
+    """The ranks of one chain, seen from one of them."""
+
+    rank: int
+    size: int
+
+    def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
+        """Sum of ``leaf(m)`` over all micro-batches, the same bits on every rank; each leaf is made by one rank."""
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Give all ranks rank 0's values, in place."""
+
+    def agree(self, digests: Mapping[str, bytes]) -> None:
+        """Compare digests [32 bytes] with rank 0's.
+
+        Raises:
+            RankDiffers: on every rank, naming those that differ and in what.
+        """
+
+    def decide(self, go_on: bool) -> bool:
+        """Rank 0's decision, on every rank."""
+
+
+def run_of(rank: int, size: int, leaves: int) -> Node:
+    """The micro-batches [first, last) of a rank."""
+    return leaves * rank // size, leaves * (rank + 1) // size
+
+
+def middle(node: Node) -> int:
+    return (node[0] + node[1]) // 2
+
+
+def cover(run: Node, node: Node) -> list[Node]:
+    """The largest nodes of the tree below ``node`` that lie wholly in ``run``, in order."""
+    if node[0] >= run[1] or node[1] <= run[0]:
+        return []
+    if run[0] <= node[0] and node[1] <= run[1]:
+        return [node]
+    m = middle(node)
+    return cover(run, (node[0], m)) + cover(run, (m, node[1]))
+
+
+def add_up(leaf: Callable[[int], Tensor], node: Node) -> Tensor:
+    """The sum of a node's leaves in the tree's order; at most one partial sum per level is in memory."""
+    if node[1] - node[0] == 1:
+        return leaf(node[0])
+    m = middle(node)
+    return add_up(leaf, (node[0], m)).add_(add_up(leaf, (m, node[1])))
+
+
+def join(parts: Mapping[Node, Tensor], node: Node) -> Tensor:
+    """The sum of a node from those of nodes below it."""
+    if node in parts:
+        return parts[node]
+    m = middle(node)
+    return join(parts, (node[0], m)) + join(parts, (m, node[1]))
+
+
+class Alone:
+    """One process runs the whole chain."""
+
+    rank, size = 0, 1
+
+    def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
+        """All leaves, one after another."""
+        return add_up(leaf, (0, leaves))
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Nobody else is there."""
+
+    def agree(self, digests: Mapping[str, bytes]) -> None:
+        """Nobody else is there."""
+
+    def decide(self, go_on: bool) -> bool:
+        """Its own."""
+        return go_on
+
+
+class Ranks:
+    """Ranks in processes of their own, joined by torch.distributed: gloo on CPUs, nccl on GPUs.
+
+    Args:
+        rank: this process's.
+        size: how many there are.
+        address: HOST:PORT at which rank 0 waits for the others.
+        device: of the chain.
+        timeout: seconds that an exchange may take.
+
+    Raises:
+        RankMissing: the others do not come.
+    """
+
+    def __init__(
+        self, rank: int, size: int, address: str, device: torch.device | None = None, *, timeout: float = TIMEOUT
+    ) -> None:
+        import torch.distributed as dist
+
+        require(0 <= rank < size, "rank", rank, f"lie in [0, {size})")
+        self.rank, self.size = rank, size
+        self._device = device if device is not None else torch.device("cpu")
+        self._dist = dist
+        limit = timedelta(seconds=timeout)
+        try:
+            dist.init_process_group(
+                "nccl" if self._device.type == "cuda" else "gloo", init_method=f"tcp://{address}", rank=rank,
+                world_size=size, timeout=limit,
+            )  # fmt: skip
+        except (RuntimeError, ValueError) as error:
+            raise RankMissing(f"rank {rank} of {size} did not meet the others at {address}: {_line(error)}") from None
+
+    def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
+        """The tree's sum: every rank adds up its subtrees, owners of stretches join them, and all gather the stretches."""
+        whole = (0, leaves)
+        runs = [cover(run_of(r, self.size, leaves), whole) for r in range(self.size)]
+        mine = [add_up(leaf, node) for node in runs[self.rank]]
+        length = len(mine[0])
+        stretch = -(-length // self.size)
+        parts: dict[Node, Tensor] = {}
+        for k in range(max(map(len, runs))):
+            sent = mine[0].new_zeros(self.size * stretch)
+            if k < len(mine):
+                sent[:length] = mine[k]
+            got = torch.empty_like(sent)
+            self._exchange(partial(self._dist.all_to_all_single, got, sent))
+            for r, nodes in enumerate(runs):
+                if k < len(nodes):
+                    parts[nodes[k]] = got[r * stretch : (r + 1) * stretch]
+        own = join(parts, whole).contiguous()
+        joined = own.new_empty(self.size * stretch)
+        self._exchange(partial(self._dist.all_gather_into_tensor, joined, own))
+        return joined[:length]
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Give all ranks rank 0's values, in place."""
+        for t in tensors:
+            self._exchange(partial(self._dist.broadcast, t, src=0))
+
+    def agree(self, digests: Mapping[str, bytes]) -> None:
+        """Compare with rank 0, on every rank alike."""
+        mine = torch.tensor(list(b"".join(digests.values())), dtype=torch.uint8, device=self._device)
+        all_of_them = [torch.empty_like(mine) for _ in range(self.size)]
+        self._exchange(partial(self._dist.all_gather, all_of_them, mine))
+        table = torch.stack(all_of_them).view(self.size, len(digests), 32).cpu()
+        wrong = [
+            f"rank {r} in its {name}"
+            for r in range(1, self.size)
+            for i, name in enumerate(digests)
+            if not torch.equal(table[r, i], table[0, i])
+        ]
+        if wrong:
+            raise RankDiffers(f"the ranks of a chain must be equal, but other than rank 0 is {'; '.join(wrong)}")
+
+    def decide(self, go_on: bool) -> bool:
+        """Rank 0's, on every rank."""
+        flag = torch.tensor([int(go_on)], device=self._device)
+        self.broadcast([flag])
+        return bool(flag)
+
+    def _exchange(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except RuntimeError as error:
+            raise RankMissing(f"rank {self.rank} of {self.size} waited for another in vain: {_line(error)}") from None
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._dist.is_initialized():
+            self._dist.destroy_process_group()
+
+
+def _line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
