@@ -1,4 +1,7 @@
-"""Where data sets lie: `--data-root`, else RAYCHAINS_DATA, else a folder of the user's cache."""
+"""Where data sets lie: `--data-root`, else RAYCHAINS_DATA, else a folder of the user's cache.
+
+A folder; or, for prepared sets alone (`raychains prepare`), any URI that pyarrow knows.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ def data_root(given: str | None = None) -> Path:
     value, source = (given, "data-root") if given is not None else (os.environ.get(VARIABLE), VARIABLE)
     if not value:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raychains"
+    if "://" in value:
+        raise UserError(f"{source} must be a folder for sets that are not prepared ones, got {value!r}")
     try:
         path = Path(value).expanduser().absolute()
         found = path.is_dir()
@@ -29,6 +34,16 @@ def data_root(given: str | None = None) -> Path:
     if not found:
         raise UserError(f"{source} must be an existing folder, got {str(path)!r}")
     return path
+
+
+def root_of(given: str | None = None) -> str:
+    """The data root as workers are told it: an absolute path, or the URI that was given.
+
+    Raises:
+        UserError: as `data_root`.
+    """
+    value = given if given is not None else os.environ.get(VARIABLE, "")
+    return value.rstrip("/") if "://" in value else str(data_root(given))
 
 
 @contextmanager
@@ -42,7 +57,7 @@ def rooted(given: str | None) -> Iterator[None]:
         yield
         return
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(data_root(given))
+    os.environ[VARIABLE] = root_of(given)
     try:
         yield
     finally:

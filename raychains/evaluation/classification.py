@@ -82,7 +82,7 @@ class Classification(Predicting):
     """A labelled split under a model whose parameters are one sample at a time.
 
     Args:
-        labels: [examples], integers.
+        labels: [examples], integers; or a function that reads them when they are needed.
         classes: number of classes.
         others: as for `Predicting`: ``model`` and ``inputs`` at least.
     """
@@ -100,9 +100,13 @@ class Classification(Predicting):
     )
     """Of five classes or fewer there is no top-5 error."""
 
-    def __init__(self, *, labels: Array, classes: int, **others: Any) -> None:
+    def __init__(self, *, labels: Array | Callable[[], Array], classes: int, **others: Any) -> None:
         super().__init__(**others)
-        self._labels, self._classes = labels, classes
+        self._given, self.classes = labels, classes
+
+    @cached_property
+    def _labels(self) -> Array:
+        return self._given() if callable(self._given) else self._given
 
     def _also_identified_by(self) -> bytes:
         return self._labels.tobytes()
@@ -111,10 +115,14 @@ class Classification(Predicting):
         labels = self._labels[self._range(shard)]
         return reduce_classification(blocks, labels, bins=self.bins, weights=weights)
 
+    def reduce_average(self, average: Average, shard: int) -> Reduced:
+        """Rows of a predictive whose samples came one after another and were not kept; no curves."""
+        return reduce_average(average, self._labels[self._range(shard)], bins=self.bins)
+
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
         found = {name: metrics.of_points(name, rows) for name in ("error", "nll", "brier")}
-        if self._classes > metrics.TOP:
+        if self.classes > metrics.TOP:
             found["top5_error"] = metrics.of_points("top5_error", rows)
         # A network whose outputs overflow predicts nan: then so are its metrics.
         known = bool(np.isfinite(rows["entropy"]).all())
@@ -227,8 +235,15 @@ def reduce_classification(
             continue
         errors[s] = np.count_nonzero(average.total.argmax(axis=1) != labels)
         nlls[s] = -np.log(np.maximum(average.total[at, labels] / average.weight, TINY)).sum()
+    return reduce_average(average, labels, bins=bins, curves={"error": errors, "nll": nlls})
+
+
+def reduce_average(
+    average: Average, labels: Array, *, bins: int = BINS, curves: Mapping[str, Array] | None = None
+) -> Reduced:
+    """Rows and sums as of `reduce_classification`, of an average that is there already; its curves are nobody's."""
     mean = average.mean
-    p_label = mean[at, labels]
+    p_label = mean[np.arange(len(labels)), labels]
     rows = {
         "label": labels,
         "prediction": mean.argmax(axis=1),
@@ -242,4 +257,4 @@ def reduce_classification(
     known = bool(np.isfinite(mean).all())
     shape = (3, mean.shape[1], bins)
     sums = calibration.classwise_sums(mean, labels, bins) if known else np.full(shape, np.nan)
-    return Reduced(rows=rows, curves={"error": errors, "nll": nlls}, sums={"classwise": sums})
+    return Reduced(rows=rows, curves=curves or {}, sums={"classwise": sums})

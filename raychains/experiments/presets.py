@@ -61,9 +61,10 @@ def named(name: str) -> Preset:
     Raises:
         UserError: there is none; the line tells those that there are.
     """
-    from raychains.experiments import ablations, one_versus_seven, uncertainty
+    from raychains.experiments import ablations, imagenet, one_versus_seven, uncertainty
 
-    known = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS, *uncertainty.PRESETS)}
+    modules = (ablations, one_versus_seven, uncertainty, imagenet)
+    known = {p.name: p for module in modules for p in module.PRESETS}
     if name not in known:
         raise unknown_name("preset", name, known)
     return known[name]

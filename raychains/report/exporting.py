@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Samples written; drawn on a terminal only, and taken away at the end."""
+    """How many of something are written; drawn on a terminal only, and taken away at the end."""
 
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("samples"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    def __init__(self, console: Console, what: str = "samples") -> None:
+        columns = (TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._bar = self._progress.add_task("samples", total=None)
+        self._bar = self._progress.add_task(what, total=None)
 
     def __enter__(self) -> Bar:
         self._progress.start()

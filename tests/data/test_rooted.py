@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raychains.data import fetch, sets
-from raychains.data.root import data_root, rooted
+from raychains.data.root import data_root, root_of, rooted
 from tests.checks import refused
 
 
@@ -48,3 +48,14 @@ def test_a_missing_set_is_refused_at_once_where_downloads_are_forbidden(
     with refused("cifar10", "data_batch_1", "no network"):
         sets.load("cifar10", "train", tmp_path)
     assert tried == ["CIFAR10"]
+
+
+def test_a_uri_is_for_prepared_sets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYCHAINS_DATA", raising=False)
+    with rooted("s3://bucket/data/"):
+        assert os.environ["RAYCHAINS_DATA"] == "s3://bucket/data" == root_of()
+        with refused("RAYCHAINS_DATA", "s3://bucket/data", "prepared"):
+            data_root()
+    with refused("data-root", "gs://x", "prepared"):
+        data_root("gs://x")
+    assert "RAYCHAINS_DATA" not in os.environ

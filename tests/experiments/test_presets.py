@@ -13,7 +13,7 @@ import torch
 
 from raychains import schedules
 from raychains.chain import Chain
-from raychains.experiments import ablations, comparisons, one_versus_seven, presets, uncertainty
+from raychains.experiments import ablations, comparisons, imagenet, one_versus_seven, presets, uncertainty
 from raychains.experiments.presets import Preset
 from raychains.options import Compare, Run
 from raychains.planning import Arm, Comparison
@@ -21,7 +21,8 @@ from raychains.sample import Sample
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 
-ALL: Mapping[str, Preset] = {p.name: p for p in (*ablations.PRESETS, *one_versus_seven.PRESETS, *uncertainty.PRESETS)}
+MODULES = (ablations, one_versus_seven, uncertainty, imagenet)
+ALL: Mapping[str, Preset] = {p.name: p for module in MODULES for p in module.PRESETS}
 DIGITS = [name for name, preset in ALL.items() if preset.task == "digits"]
 DIFFERS: Mapping[str, set[str]] = {
     "emcmc-eta": {"sampler.eta"},

@@ -49,7 +49,10 @@ def test_the_names_are_those_that_people_expect() -> None:
 
 
 # Tasks that read images or tables have tests of their own.
-@pytest.mark.parametrize("task", [t for t in tasks.NAMES if t not in NETWORKS and not t.startswith(("mnist-", "blr-"))])
+WITH_DATA = (*NETWORKS, "mnist-", "blr-", "image")
+
+
+@pytest.mark.parametrize("task", [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_samples_every_task(name: str, task: str) -> None:
     method = resolved(name, task, **SHORT.get(task, {"steps": 300}))

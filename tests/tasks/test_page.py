@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raychains import methods, tasks
+from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.tasks.images import ImageTask
 from tests.tasks import made_images
 from tests.tasks.made_images import NETWORKS
@@ -23,7 +24,8 @@ def rows(first: str) -> dict[str, list[str]]:
 
 def test_every_task_is_on_the_page() -> None:
     assert set(rows("network")) == set(NETWORKS)
-    assert set(rows("network")) | set(rows("target")) | {"digits", "mnist-1v7"} == set(tasks.NAMES)
+    others = {"digits", "mnist-1v7", *rows("prepared network")}
+    assert set(rows("network")) | set(rows("target")) | others == set(tasks.NAMES)
     assert "`digits`" in PAGE
 
 
@@ -42,6 +44,30 @@ def test_an_image_tasks_row_is_true(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert others == [d.run, *(f"{v:g}" for v in wanted if v is not None)]
     for companion in task.companions:
         assert f"`ood:{companion}`" in PAGE
+
+
+def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a manifest alone: pictures are read when they are learned from."""
+    shard = Shard(file="a.parquet", rows=(64,) * 32, bytes=1, sha256="")
+    split = Split(shards=(shard,), fingerprint="f")
+    manifest = Manifest(
+        name="imagenet", classes=tuple(f"n{i:08d}" for i in range(1000)), words=(), seed=0,
+        splits={"train": split, "val": split}, converted=0, skipped=(),
+    )  # fmt: skip
+    (tmp_path / "imagenet").mkdir()
+    (tmp_path / "imagenet" / "manifest.json").write_bytes(manifest.dumps())
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    found = {}
+    for name in rows("prepared network"):
+        task = tasks.make(name, size=32)
+        size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
+        d = methods.defaults(name, task)
+        kind = methods.named(d.run).kind
+        d = d.of(kind)
+        numbers = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles]
+        found[name] = [f"{size:,}", d.run, *(f"{v:g}" for v in numbers if v is not None)]
+    told = {name: [cells[1].removeprefix("size=32: "), *cells[2:]] for name, cells in rows("prepared network").items()}
+    assert told == found
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from raychains.data.prepared.order import ShardedOrder
+from raychains.data.prepared.order import Part, ShardedOrder
 from raychains.data.prepared.rows import Rows
 from raychains.errors import RaychainsError, require
 
@@ -30,7 +30,7 @@ class DecodingFailed(RaychainsError):
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting:
-    """What is cut, and for whom."""
+    """What is cut: whole batches, or one rank's share of each."""
 
     uri: str
     split: str
@@ -40,12 +40,18 @@ class Cutting:
     """Of the global batch."""
     window: int
     """W: row groups that are mixed."""
-    rank: int = 0
-    ranks: int = 1
+    first: int = 0
+    last: int = 1
+    parts: int = 1
+    """Of each batch the pieces [first, last) of so many: see `Part.slice`."""
+
+    def of(self, part: Part) -> Part:
+        """What is cut of a batch."""
+        return part.slice(self.first, self.parts, self.last)
 
 
 class Feed:
-    """Gives one rank its parts of an epoch's batches, in order; use it as a context, or `close` it.
+    """Gives an epoch's batches, or a share of each, in order; use it as a context, or `close` it.
 
     Args:
         cutting: what is cut.
@@ -60,10 +66,11 @@ class Feed:
     def __init__(self, cutting: Cutting, rows: Rows, *, decoders: int = 1, ahead: int = 4) -> None:
         require(decoders >= 1, "decoders", decoders, "be at least 1")
         require(ahead >= 1, "ahead", ahead, "be at least 1")
-        require(0 <= cutting.rank < cutting.ranks, "rank", cutting.rank, f"lie in [0, {cutting.ranks})")
+        ok = 0 <= cutting.first < cutting.last <= cutting.parts
+        require(ok, "first", cutting.first, f"lie below last ({cutting.last}), which lies in [1, {cutting.parts}]")
         self._cutting, self._rows = cutting, rows
         self._slots = ahead + 1  # one is being learned from
-        part = -(-cutting.batch_size // cutting.ranks)
+        part = -(-cutting.batch_size * (cutting.last - cutting.first) // cutting.parts)
         shape = (self._slots, part, cutting.size, cutting.size, 3)
         size = int(np.prod(shape))
         self._file = _shared_file(size)
@@ -99,7 +106,7 @@ class Feed:
                 step = asked.popleft()
                 for decoder in self._decoders:
                     decoder.expect(f"done {step}")
-                part = order[step].slice(self._cutting.rank, self._cutting.ranks)
+                part = self._cutting.of(order[step])
                 taken = slot_of.pop(step)
                 yield self._pixels[taken, : len(part)], self._rows.labels[part.indices]
                 free.append(taken)

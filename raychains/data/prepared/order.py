@@ -73,13 +73,16 @@ class Part:
     """int64 [images]."""
     step: int
     """The batch's place in its epoch, from 0."""
+    start: int = 0
+    """Where in the batch the part begins."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def slice(self, rank: int, ranks: int) -> Part:
-        """The ``rank``-th of ``ranks`` contiguous parts, whose lengths differ by one at most."""
-        return Part(self.seed, np.array_split(self.indices, ranks)[rank], self.step)
+    def slice(self, first: int, parts: int, last: int | None = None) -> Part:
+        """The ``first``-th of ``parts`` contiguous pieces, whose lengths differ by one at most; or those before ``last``."""
+        low, high = (len(self) * n // parts for n in (first, first + 1 if last is None else last))
+        return Part(self.seed, self.indices[low:high], self.step, self.start + low)
 
 
 class ShardedOrder(Sequence[Part]):

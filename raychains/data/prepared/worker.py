@@ -37,7 +37,7 @@ def serve(lines: Iterable[str], out: TextIO) -> None:
             continue
         assert order is not None
         step, slot = int(numbers[0]), int(numbers[1])
-        part = order[step].slice(about["rank"], about["ranks"])
+        part = order[step].slice(about["first"], about["parts"], about["last"])
         try:
             decoder.fill(order, part, pixels[slot, : len(part)])
             print(f"done {step}", file=out, flush=True)

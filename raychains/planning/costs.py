@@ -1,0 +1,119 @@
+"""What a comparison will cost before anything is spent: gradient evaluations, device hours, money and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from raychains import samplers, schedules
+from raychains.errors import require
+from raychains.evaluation.classification import MANY_CLASSES
+from raychains.execution import DTYPES
+from raychains.planning.budget import gradient_evaluations
+from raychains.planning.comparison import Comparison
+from raychains.positions import expected_samples
+from raychains.schedules.base import is_number
+from raychains.spec import ChainSpec
+from raychains.store.checkpoints import KEPT
+from raychains.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Bytes of one chain's files, without headers of a few kB."""
+
+    sample: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Of the chains that are still to be run."""
+
+    chains: int
+    gradients: int
+    """Gradient evaluations: per-example gradients."""
+    samples: int
+    sample_bytes: int
+    checkpoint_bytes: int
+    """Of those that lie in the store at a time: the last `KEPT` of each chain and one at a cycle's end."""
+    prediction_bytes: int
+    """Of all samples on the comparison's split, as `--keep-predictions all` keeps them."""
+
+    def device_hours(self, gradients_per_second: float) -> float:
+        """Hours of one device at so many gradient evaluations a second, evaluation not counted.
+
+        Raises:
+            UserError: no positive number.
+        """
+        ok = is_number(gradients_per_second) and gradients_per_second > 0
+        require(ok, "gradients_per_second", gradients_per_second, "be a finite number above 0")
+        return self.gradients / gradients_per_second / 3600
+
+
+def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) -> Costs:
+    """The costs of a comparison, whose chains in ``finished`` are not run again.
+
+    Args:
+        comparison: what is planned.
+        task: its task.
+        finished: digests of finished chains.
+    """
+    specs = [spec for digest, spec in comparison.chains().items() if digest not in finished]
+    known: dict[Any, Sizes] = {}
+    totals = dict.fromkeys(("gradients", "samples", "sample_bytes", "checkpoint_bytes"), 0)
+    for spec in specs:
+        key = (spec.sampler, spec.precision, spec.lanes, spec.block_draws)
+        if key not in known:
+            known[key] = sizes(spec, task)
+        kept = expected_samples(spec)
+        totals["gradients"] += gradient_evaluations(spec)
+        totals["samples"] += kept
+        totals["sample_bytes"] += draws(spec) * known[key].sample
+        totals["checkpoint_bytes"] += (KEPT + 1) * known[key].checkpoint
+    examples, outputs = predicted(task, comparison.split)
+    each = 2 if outputs > MANY_CLASSES else 4
+    return Costs(chains=len(specs), prediction_bytes=totals["samples"] * examples * outputs * each, **totals)
+
+
+def draws(spec: ChainSpec) -> int:
+    """Draws of all variables that a chain stores: blocks hold several."""
+    per_keep = sum(dict(samplers.variables(spec.sampler)).values())
+    return schedules.build(spec.schedule).kept * per_keep
+
+
+def sizes(spec: ChainSpec, task: Task) -> Sizes:
+    """Of a chain's files: its network and the states that its sampler has after a step."""
+    model = task.build_model(seed=0, lanes=spec.lanes).to(DTYPES[spec.precision])
+    parameters = list(model.parameters())
+    sampler = samplers.build(spec.sampler, parameters, lr=1e-6, temperature=0.0, seed=0, lanes=spec.lanes)
+
+    def no_gradient() -> torch.Tensor:
+        for p in parameters:
+            p.grad = torch.zeros_like(p)
+        return torch.zeros(())
+
+    no_gradient()
+    step: Any = sampler.step
+    if sampler.gradients_per_step == 1:
+        step()
+    else:
+        step([no_gradient] * sampler.parts)
+    stored = model.state_dict() if not spec.block_draws else {str(i): p for i, p in enumerate(parameters)}
+    network = _bytes(stored)
+    return Sizes(sample=network, checkpoint=network + sum(_bytes(s) for s in sampler.state.values()))
+
+
+def predicted(task: Task, split: str) -> tuple[int, int]:
+    """Examples of a split and numbers that are predicted of each; (0, 0) of densities, of which nothing is kept."""
+    if task.low_dimensional:
+        return 0, 0
+    evaluation: Any = task.splits()[split]
+    return len(evaluation.inputs), getattr(evaluation, "classes", 1)
+
+
+def _bytes(tensors: Mapping[str, Any]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors.values() if isinstance(t, torch.Tensor))

@@ -1,0 +1,104 @@
+"""What a comparison will cost against sums by hand, and a chain's files against what a real chain writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raychains import methods
+from raychains.api.planning import plan
+from raychains.chain import Chain
+from raychains.cli import main
+from raychains.data.prepared.manifest import Manifest, Shard, Split
+from raychains.options import Plan, Run
+from raychains.planning.costs import draws, sizes
+from raychains.report.costs import lines
+from raychains.sample import Sample
+from raychains.store import codec
+from tests.checks import refused
+
+N, TEST, PER_GROUP = 1_281_167, 50_000, 64
+
+
+@pytest.fixture
+def imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """ImageNet's manifest, without its pictures."""
+
+    def split(images: int) -> Split:
+        rows = (PER_GROUP,) * (images // PER_GROUP) + ((images % PER_GROUP,) if images % PER_GROUP else ())
+        return Split(shards=(Shard(file="a.parquet", rows=rows, bytes=1, sha256=""),), fingerprint=str(images))
+
+    manifest = Manifest(
+        name="imagenet", classes=tuple(f"n{i:08d}" for i in range(1000)), words=(), seed=0,
+        splits={"train": split(N), "val": split(TEST)}, converted=0, skipped=(),
+    )  # fmt: skip
+    (tmp_path / "data" / "imagenet").mkdir(parents=True)
+    (tmp_path / "data" / "imagenet" / "manifest.json").write_bytes(manifest.dumps())
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+def test_table_3_costs_what_a_sum_by_hand_says(imagenet: Path) -> None:
+    """Four chains of 120 epochs; 1 + 9 + 9 + 9 samples of a ResNet-50; velocities beside it in checkpoints; float16 of
+    1,000 classes."""
+    options = Plan(preset="imagenet-table3", store=str(imagenet / "runs"), images_per_second=2500, price=3, devices=8)
+    comparison, budget, costs = plan(options)
+    assert [arm.label for arm in comparison.arms] == ["SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC"]
+    assert costs.chains == budget.chains_to_run == 4
+    gradients = 4 * 120 * N
+    assert costs.gradients == budget.to_run == gradients == 614_960_160
+    samples = 1 + 9 + 9 + 9
+    assert costs.samples == samples
+    parameters, statistics, layers = (
+        25_557_032,
+        2 * 26_560,
+        53,
+    )  # BatchNorm: mean and variance per channel, and a counter
+    network = 4 * (parameters + statistics) + 8 * layers
+    assert costs.sample_bytes == samples * network
+    assert costs.checkpoint_bytes == 4 * 3 * (network + 4 * parameters)
+    assert costs.prediction_bytes == samples * TEST * 1000 * 2
+    hours = gradients / 2500 / 3600
+    assert costs.device_hours(2500) == pytest.approx(hours) and round(hours, 1) == 68.3
+    told = lines(options, budget, costs)
+    assert told[1] == "device hours: 68.3 at 2,500 images/s each, 0.36 days on 8 devices, evaluation not counted"
+    assert told[2] == "price: 204.99 at 3 an hour"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "schedule"), [("sgld", None), ("csghmc", None), ("emcmc", None), ("atmc", None), ("bsam", "constant")]
+)
+def test_a_chains_files_are_as_large_as_is_said(sampler: str, schedule: str | None) -> None:
+    """Up to the header, and a checkpoint's generators and counters, of a few kB."""
+    given = Run(task="digits", sampler=sampler, schedule=schedule, epochs=4, cycles=1 if schedule is None else None)
+    task = methods.make_task(given, "digits")
+    spec = methods.resolve(given, task=task, name="digits", sampler=sampler, schedule=schedule).spec
+    chain = Chain(spec, task)
+    samples = [e for e in chain if isinstance(e, Sample)]
+    said = sizes(spec, task)
+    assert len(samples) == draws(spec)
+    assert 0 <= len(codec.encode(samples[0].tensors, {})) - said.sample < 2_000
+    state, tree = codec.flatten(chain.state_dict())
+    assert 0 <= len(codec.encode(state, {"state": tree})) - said.checkpoint < 30_000
+
+
+def test_densities_keep_blocks_of_draws_and_no_predictions(tmp_path: Path) -> None:
+    options = Plan(task="gaussian", sampler=("sgld",), steps=1000, chains=2, repeats=3, store=str(tmp_path))
+    comparison, _, costs = plan(options)
+    specs = comparison.chains().values()
+    dim = 2
+    assert costs.sample_bytes == sum(draws(s) * s.lanes * dim * 4 for s in specs) and costs.prediction_bytes == 0
+    assert costs.gradients == sum(1000 * s.lanes for s in specs)
+
+
+def test_the_command_prints_it_and_refuses_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ["--store", str(tmp_path / "runs")]
+    assert main(["plan", "--task", "digits", "--epochs", "40", *store]) == 0
+    said = capsys.readouterr().out
+    assert "to run: " in said and "give --images-per-second" in said and "bytes: " in said
+    assert main(["plan", "--task", "digits", "--epochs", "40", "--images-per-second", "0", *store]) == 2
+    assert "images_per_second must be a finite number above 0, got 0.0" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "runs").exists()
+    with refused("devices", "0"):
+        plan(Plan(task="digits", devices=0, store=str(tmp_path)))
