@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from raychains import samplers, schedules, tasks
-from raychains.data.root import data_root
+from raychains.data.root import root_of
 from raychains.errors import UserError, require, unknown_name
 from raychains.execution import check_task, not_exact
 from raychains.methods import settings
@@ -80,19 +80,22 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
         UserError: an unknown task or setting, or a value that it refuses.
     """
     if given_task is not None:
-        for field in ("task_settings", "train_subset", "val_split"):
+        for field in ("task_settings", "train_subset"):
             value = getattr(options, field)
             require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
-        return given_task
+        made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
+        return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
     kind = tasks.kind_of(task)
     if options.data_root is not None:
-        data_root(options.data_root)
+        root_of(options.data_root)
     given = settings.read("task_settings", options.task_settings)
-    given |= settings.own_options(
-        "task", task, kind, given, train_subset=options.train_subset, val_split=options.val_split
-    )
+    # What makes a person's own task need not know of it: the task that it makes is divided.
+    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
+    own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
+    given |= settings.own_options("task", task, kind, given, **own)
     settings.check_known("task_settings", given, [kind])
-    return tasks.make(task, **settings.pick(given, kind))
+    held = {"val_split": options.val_split} if divided and options.val_split else {}
+    return tasks.make(task, **settings.pick(given, kind), **held)
 
 
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:

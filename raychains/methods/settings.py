@@ -29,11 +29,12 @@ def read(field: str, given: Iterable[str]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals or not name or name in found:
             raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
-        found[name] = _value(text)
+        found[name] = value(text)
     return found
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
+    """A text as the JSON or Python literal that it is, else itself."""
     for reader in (json.loads, ast.literal_eval):  # Python knows .5 and None, which JSON does not
         try:
             return _as_json(reader(text))

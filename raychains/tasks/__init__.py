@@ -26,11 +26,17 @@ NAMES: dict[str, str] = {
     "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
     "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
     "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
+    "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
+    "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
+    "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
+    "imagefolder-resnet18": "raychains.tasks.prepared:FolderResNet18",
+    "imagefolder-resnet50": "raychains.tasks.prepared:FolderResNet50",
 }
 
-__all__ = ["NAMES", "Task", "build", "give", "give_again", "kind_of", "make", "name_of", "travels"]
+__all__ = ["NAMES", "Task", "build", "give", "give_again", "kind_of", "make", "name_of", "takes", "travels"]
 
 give, give_again, travels = given.give, given.give_again, given.travels
+takes = paths.takes
 
 
 def make(name: str, **settings: object) -> Task:

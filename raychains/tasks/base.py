@@ -99,7 +99,7 @@ class Task(ABC):
             return [None] * parts
         return batch.tensor_split(min(parts, len(batch)))
 
-    def share(self, first: int, last: int, parts: int) -> None:
+    def share(self, first: int, last: int, parts: int) -> None:  # noqa: B027  # most have nothing to do
         """Of each batch only the sub-batches [first, last) of ``parts``, as `divide` gives them, will be read here.
 
         The others are other processes'. A task whose data are in memory anyway need not listen.

@@ -31,6 +31,7 @@ def give_again(task: Task, spec: TaskSpec) -> Task:
     Raises:
         UserError: it is another; the line tells what differs.
     """
+    task = _divided_as(task, spec)
     mine = task.spec()
     if mine != spec:
         what = (
@@ -47,6 +48,8 @@ def find(spec: TaskSpec) -> Task | None:
         UserError: only an object can be this task, and none was given, or another one.
     """
     task = _GIVEN.get(_key(spec))
+    if task is None and "val_split" in spec.settings and (whole := _GIVEN.get((spec.kind, _name(spec)))) is not None:
+        task = _divided_as(whole, spec)
     if task is not None and task.spec() == spec:
         return task
     if spec.kind != MADE_BY_HAND:
@@ -67,5 +70,24 @@ def travels(task: Task) -> bool:
     return kind == MADE_BY_HAND or module == "__main__" or "<" in name
 
 
+def _divided_as(task: Task, spec: TaskSpec) -> Task:
+    """The task with the part held out that ``spec``'s run held out of the same object."""
+    wanted, mine = spec.settings, task.spec().settings
+    if "val_split" not in wanted or "val_split" in mine:
+        return task
+    seed = wanted.get("split_seed", 0) if spec.kind == MADE_BY_HAND else 0
+    try:
+        return task.holding_out(wanted["val_split"], seed)
+    except UserError:  # other data, or none that can be divided: what differs is told of the task itself
+        return task
+
+
 def _key(spec: TaskSpec) -> tuple[str, str]:
-    return spec.kind, str(spec.settings.get("name")) if spec.kind == MADE_BY_HAND else ""
+    if spec.kind != MADE_BY_HAND:
+        return spec.kind, ""
+    held = f"/{spec.settings['val_split']}" if "val_split" in spec.settings else ""
+    return spec.kind, f"{_name(spec)}{held}"
+
+
+def _name(spec: TaskSpec) -> str:
+    return str(spec.settings.get("name")) if spec.kind == MADE_BY_HAND else ""

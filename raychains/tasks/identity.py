@@ -17,11 +17,13 @@ PARTS = {
     "likelihood": "likelihood",
     "train": "training data",
     "test": "test data",
+    "val": "validation data",
+    "split": "held-out part",
     "layout": "layout of the model",
     "parameters": "initial parameters",
 }
 """Parts of a fingerprint and how they are called for people."""
-SHOWN = ("version", "likelihood")
+SHOWN = ("version", "likelihood", "split")
 """Parts that are no hashes."""
 
 
@@ -46,9 +48,11 @@ def differences(here: TaskSpec, there: TaskSpec) -> str:
     found = []
     for part, name in PARTS.items():
         if mine.get(part) != theirs.get(part):
-            shown = f" ({mine.get(part)!r} here, {theirs.get(part)!r} in the run)" if part in SHOWN else ""
+            shown = (
+                f" ({mine.get(part, 'none')!r} here, {theirs.get(part, 'none')!r} in the run)" if part in SHOWN else ""
+            )
             found.append(name + shown)
-    names = sorted({*here.settings, *there.settings} - {"name", "version", "loss", "noise"})
+    names = sorted({*here.settings, *there.settings} - {"name", "version", "loss", "noise", "val_split", "split_seed"})
     found += [name for name in names if here.settings.get(name) != there.settings.get(name)]
     if here.revision != there.revision:
         found.append(f"revision ({here.revision} here, {there.revision} in the run)")

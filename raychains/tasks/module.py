@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ from raychains.tasks import identity
 from raychains.tasks.base import Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.own_data import OwnSet
-from raychains.tasks.splits import LazySplits
+from raychains.tasks.splits import LazySplits, divide, is_int, sizes
 
 LOOKED_AT = 4
 """Training examples on which a model is tried before anything starts."""
@@ -43,6 +45,10 @@ class FromModule(Task):
         train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
             such pairs whose examples are functions of their index.
         test_set: the same for the split ``test``.
+        val: the same for a split ``val``, on which sweeps choose and samples are weighted; default none.
+        val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
+            each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
+        split_seed: of that choice.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), or a function of (outputs, targets) that returns the mean over the batch of −log p(y | x, θ).
             Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
@@ -70,6 +76,9 @@ class FromModule(Task):
         loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         *,
         noise: float | str | None = None,
+        val: Any = None,
+        val_split: float = 0.0,
+        split_seed: int = 0,
         name: str = "own",
         version: str | int = "1",
         resident: bool | None = None,
@@ -90,23 +99,60 @@ class FromModule(Task):
         self.predicts, self.noise = self._likelihood.predicts, self._likelihood.noise
         self._train = OwnSet(train_set, "train_set", resident)
         self._test = OwnSet(test_set, "test_set", resident)
+        self._val = None if val is None else OwnSet(val, "val", resident)
         self.num_data = len(self._train)
         self.defaults = {} if defaults is None else dict(defaults)
         model = self._checked_model()
         self._classes = self._try(model)
-        self.fingerprint = identity.fingerprint(
-            {
-                "version": self.version,
-                "likelihood": self._likelihood.name,
-                "train": self._train.fingerprint,
-                "test": self._test.fingerprint,
-                **identity.model_parts(model),
-            }
-        )
+        self._parts = {
+            "version": self.version,
+            "likelihood": self._likelihood.name,
+            "train": self._train.fingerprint,
+            "test": self._test.fingerprint,
+            **({} if self._val is None else {"val": self._val.fingerprint}),
+            **identity.model_parts(model),
+        }
+        self.fingerprint = identity.fingerprint(self._parts)
+        self._held_out: dict[str, Any] = {}
+        self._hold_out(val_split, split_seed)
 
     def settings(self) -> dict[str, Any]:
         """What people should see of it; nobody can rebuild it from this."""
-        return {"name": self.name, "version": self.version, "loss": self._likelihood.name}
+        return {"name": self.name, "version": self.version, "loss": self._likelihood.name, **self._held_out}
+
+    def holding_out(self, val_split: float, split_seed: int = 0) -> Task:
+        made = copy.copy(self)
+        made._hold_out(val_split, split_seed)
+        if not made._held_out or made._held_out == self._held_out:
+            return self
+        if self.origin is not None:
+            path, settings = self.origin
+            made.origin = (path, {**settings, "val_split": made._held_out["val_split"]})
+        return made
+
+    def _hold_out(self, val_split: float, split_seed: int) -> None:
+        require(is_int(split_seed) and split_seed >= 0, "split_seed", split_seed, "be an integer of at least 0")
+        wanted = sizes(len(self._train), None, val_split)
+        if not wanted.val:
+            return
+        has = "holds out a part already" if self._held_out else "has validation data of its own"
+        require(self._val is None, "val_split", val_split, f"be left out: task {self.name!r} {has}")
+        classes = self.predicts == "classes"
+        if classes and not self._train.read:
+            raise UserError(
+                f"val_split must be left out for a streamed train_set that states its fingerprint, got {val_split}: its labels "
+                "are not known without reading it; give Task.from_module(…, val=…)"
+            )
+        n = len(self._train)
+        labels = self._train.targets.long().numpy() if classes else np.zeros(n, dtype=np.int64)
+        parts = divide(np.arange(n), labels, wanted, split_seed)
+        name = f"{wanted.val} of {n}, seed {split_seed}"
+        whole = self._train
+        self._train, self._val = whole.part(parts.train, f"train/{name}"), whole.part(parts.val, f"val/{name}")
+        self.num_data = len(self._train)
+        self._held_out = {"val_split": wanted.val, "split_seed": split_seed}
+        self._parts = {**self._parts, "split": name}
+        self.fingerprint = identity.fingerprint(self._parts)
 
     @property
     def likelihood(self) -> Likelihood:
@@ -139,7 +185,8 @@ class FromModule(Task):
         self._train.source.to(device)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        return LazySplits({"test": partial(self._split, self._test), "train": partial(self._split, self._train)})
+        there = {"test": self._test, "train": self._train, "val": self._val}
+        return LazySplits({name: partial(self._split, data) for name, data in there.items() if data is not None})
 
     def _split(self, data: OwnSet) -> Evaluation:
         return self._likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
@@ -169,9 +216,12 @@ class FromModule(Task):
         return first
 
     def _try(self, model: nn.Module) -> int:
-        """Run the model on the first examples of both sets; the number of its outputs."""
+        """Run the model on the first examples of all sets; the number of its outputs."""
         outputs = 0
-        for data, name in ((self._train, "train_set"), (self._test, "test_set")):
+        sets = {"train_set": self._train, "test_set": self._test, "val": self._val}
+        for name, data in sets.items():
+            if data is None:
+                continue
             inputs, targets = data.first(LOOKED_AT)
             try:
                 with torch.no_grad(), seeded(0):

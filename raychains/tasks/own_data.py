@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from raychains.data.source import Resident, Source
 from raychains.data.streamed import Pair, Streamed, examples
 from raychains.errors import UserError, require
+from raychains.evaluation.base import Array
 
 RESIDENT_SHARE = 0.25
 """Of the machine's memory: a data set that would take more is streamed."""
@@ -102,6 +104,23 @@ class OwnSet:
             return self._resident[0][:n].clone(), self._resident[1][:n].clone()
         with _named(self._name):
             return examples(self._dataset, range(min(n, len(self))))  # type: ignore[arg-type]
+
+    def part(self, at: Array, name: str) -> OwnSet:
+        """The examples at positions ``at`` alone, in that order, kept as the whole is.
+
+        Args:
+            name: what they are of the whole, as text: with its fingerprint it makes theirs.
+        """
+        made = copy.copy(self)
+        made._source = None
+        if self._resident is not None:
+            inputs, targets = (t[torch.from_numpy(at)] for t in self._resident)
+            made._resident, made._targets = (inputs, targets), targets
+        else:
+            made._dataset = Subset(self._dataset, at.tolist())  # type: ignore[arg-type]
+            made._targets = None if self._targets is None else self._targets[torch.from_numpy(at)]
+        made.fingerprint = hashlib.sha256(f"{self.fingerprint}/{name}".encode()).hexdigest()
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what lives on a device; tensors as arrays, which travel beside the pickle without copies."""

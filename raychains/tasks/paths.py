@@ -51,7 +51,8 @@ def find(path: str) -> Callable[..., Task]:
 def construct(path: str, settings: Mapping[str, Any]) -> Task:
     """The task at ``path`` with its JSON arguments.
 
-    A class that states its `Task.settings` is rebuilt by them; any other path by the arguments given here.
+    A class that states its `Task.settings` is rebuilt by them; any other path by the arguments given here. A
+    ``val_split`` that it does not take itself is held out of the task that it makes (`Task.holding_out`).
 
     Raises:
         UserError: as `find`; arguments that do not fit; a function that raises, or returns no task.
@@ -60,6 +61,8 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
     for name in ("kind", "revision", "fingerprint"):
         if name in settings:
             raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
+    held = 0.0 if takes(make, "val_split") else settings.get("val_split", 0.0)
+    settings = {name: value for name, value in settings.items() if name != "val_split" or takes(make, "val_split")}
     try:
         task = make(**settings)
     except UserError:
@@ -76,7 +79,13 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
         raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
     if not isinstance(make, type) or type(task).settings is Task.settings:
         task.origin = (path, dict(settings))
-    return task
+    return task.holding_out(held)
+
+
+def takes(make: Callable[..., Any], name: str) -> bool:
+    """Whether what makes a task has an argument of this name, or any."""
+    parameters = inspect.signature(make).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 @contextlib.contextmanager

@@ -314,7 +314,7 @@ def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any],
 
 
 def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() -> None:
-    for field, value in (("task_settings", ("a=1",)), ("train_subset", 10), ("val_split", 0.1)):
+    for field, value in (("task_settings", ("a=1",)), ("train_subset", 10)):
         with refused(f"{field} must be left out beside a task that is given as an object"):
             comparisons.run(Run(task="own", **{field: value}), classify())
     with refused("task must be a name, an import path 'module:name' or a raychains.Task, got a Linear"):
