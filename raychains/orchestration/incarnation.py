@@ -51,6 +51,8 @@ class Orders:
     """Whether every cycle's end must be in the store."""
     attempt: int = 0
     """The noise streams asked for: above the newest checkpoint's they restart the chain at its cycle's start."""
+    holds: frozenset[int] = frozenset()
+    """Steps behind which the chain waits, its checkpoint written, until `Incarnation.allow` lets it go on."""
 
 
 class Incarnation:
@@ -75,6 +77,8 @@ class Incarnation:
         self._records: list[dict[str, Any]] = []
         """Progress since the last checkpoint: handing each over would wake the writer a hundred times a second."""
         self._ending = threading.Lock()
+        self._allowed = threading.Condition()
+        self._allowed_to = 0
         self._over = threading.Event()
         """Nothing comes after this: the chain ended, or one of the threads failed."""
         self._checkpoint_written = threading.Event()
@@ -82,7 +86,8 @@ class Incarnation:
         self._last: dict[str, Any] | None = None
         self._waiting: str | None = None
         self._status: dict[str, Any] = {
-            "digest": spec.digest, "step": 0, "seconds": 0.0, "cycle": 0, "stage": "", "loss": None,
+            "digest": spec.digest, "step": 0, "seconds": 0.0, "cycle": 0, "stage": "", "loss": None, "lr": None,
+            "temperature": None, "kinetic_temperature": None,
         }  # fmt: skip
 
     # What the worker calls
@@ -100,10 +105,20 @@ class Incarnation:
         """Where the chain is, and what it waits for."""
         return {**self._status, "waiting": self._waiting}
 
-    def take(self) -> tuple[dict[str, Any], Any]:
-        """The next event; ``ended`` again and again once it came, since the caller may have asked ahead."""
+    def allow(self, step: int) -> None:
+        """Let the chain pass its holds up to ``step``."""
+        with self._allowed:
+            self._allowed_to = max(self._allowed_to, step)
+            self._allowed.notify_all()
+
+    def take(self, timeout: float | None = None) -> tuple[dict[str, Any], Any]:
+        """The next event; ``ended`` again and again once it came, since the caller may have asked ahead.
+
+        Raises:
+            queue.Empty: none came within ``timeout`` seconds.
+        """
         if self._last is None:
-            event, payload = self._ready.get()
+            event, payload = self._ready.get(timeout=timeout)
             if event["kind"] == "ended":
                 self._last = event
             elif event["kind"] == "sample":
@@ -183,7 +198,7 @@ class Incarnation:
         cadence = Cadence(chain.schedule, self.orders.every, self.orders.every_cycle)
 
         def pause() -> bool:
-            if self._stop.is_set() or self._over.is_set():
+            if self._stop.is_set() or self._over.is_set() or self._held(chain.step):
                 return True
             step = chain.step
             return cadence.due(step) and (self._checkpoint_written.is_set() or cadence.must(step))
@@ -197,11 +212,9 @@ class Incarnation:
                     self._wait_for_room()
                     self._to_write.put(("sample", event))
                 else:
-                    self._status = {
-                        "digest": self.spec.digest, "step": event.step, "seconds": self._seconds,
-                        "cycle": event.cycle, "stage": event.stage, "loss": event.loss,
-                    }  # fmt: skip
-                    self._records.append({**event.to_json(), "seconds": self._seconds})
+                    record = {**event.to_json(), "seconds": self._seconds}
+                    self._status = {"digest": self.spec.digest, **record}
+                    self._records.append(record)
             if self._over.is_set():
                 return "failed"
             if pause() and not chain.done:
@@ -210,9 +223,18 @@ class Incarnation:
                 self._checkpoint_written.clear()
                 self._to_write.put(("checkpoint", (item, self._taken_records())))
                 cadence.written(chain.step)
+                self._wait_for_leave(chain.step)
                 if self._stop.is_set():
                     return "stopped"
         return "finished"
+
+    def _held(self, step: int) -> bool:
+        return step in self.orders.holds and step > self._allowed_to
+
+    def _wait_for_leave(self, step: int) -> None:
+        with self._allowed:
+            while self._held(step) and not (self._stop.is_set() or self._over.is_set()):
+                self._allowed.wait(timeout=0.1)
 
     def _copy_of(self, chain: Chain) -> dict[str, Any]:
         """The chain's state as the writer will find it, whatever the chain does meanwhile."""

@@ -148,20 +148,25 @@ def metrics_of(comparison: Comparison, measured: Collection[str] = ()) -> tuple[
         with without_downloads():
             return tasks.build(comparison.task_spec).splits()[comparison.split].metrics
     except (RaychainsError, OSError, KeyError):
-        from raychains.evaluation.classification import Classification
-        from raychains.evaluation.mode_share import ModeShare
-        from raychains.evaluation.modes import ModeCoverage
-        from raychains.evaluation.moments import GaussianMoments
-        from raychains.evaluation.out_of_distribution import OutOfDistribution
-        from raychains.evaluation.pointwise import Pointwise
-        from raychains.evaluation.regression import Regression
-        from raychains.evaluation.sampled import SampledMoments
+        return built_in_metrics(measured)
 
-        kinds: tuple[type[Evaluation], ...] = (
-            Classification, Regression, Pointwise, OutOfDistribution, ModeCoverage, ModeShare, GaussianMoments,
-            SampledMoments,
-        )  # fmt: skip
-        return max(kinds, key=lambda kind: len({m.name for m in kind.metrics} & set(measured))).metrics
+
+def built_in_metrics(measured: Collection[str]) -> tuple[Metric, ...]:
+    """The metrics of the built-in evaluation that has most of ``measured``."""
+    from raychains.evaluation.classification import Classification
+    from raychains.evaluation.mode_share import ModeShare
+    from raychains.evaluation.modes import ModeCoverage
+    from raychains.evaluation.moments import GaussianMoments
+    from raychains.evaluation.out_of_distribution import OutOfDistribution
+    from raychains.evaluation.pointwise import Pointwise
+    from raychains.evaluation.regression import Regression
+    from raychains.evaluation.sampled import SampledMoments
+
+    kinds: tuple[type[Evaluation], ...] = (
+        Classification, Regression, Pointwise, OutOfDistribution, ModeCoverage, ModeShare, GaussianMoments,
+        SampledMoments,
+    )  # fmt: skip
+    return max(kinds, key=lambda kind: len({m.name for m in kind.metrics} & set(measured))).metrics
 
 
 def _describe(record: Mapping[str, Any]) -> str:

@@ -22,11 +22,7 @@ from raychains.evaluation.base import Metric
 from raychains.planning import gradient_evaluations
 from raychains.planning import listener as told
 from raychains.planning.comparison import Arm, Comparison
-
-LINE_EVERY = 10.0
-"""Seconds between lines where there is no terminal."""
-PLAIN_WIDTH = 140
-"""Columns of output that goes to a file or a pipe."""
+from raychains.report.lines import Occasion, duration, progress, standard_output
 
 
 class Terminal:
@@ -37,7 +33,7 @@ class Terminal:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or _console()
+        self._console = console or standard_output()
         self._live: Live | None = None
         self._chains = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
@@ -55,7 +51,7 @@ class Terminal:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._estimated = False
         self._saved = 0
-        self._said = time.monotonic()
+        self._occasion = Occasion()
 
     def __enter__(self) -> Terminal:
         return self
@@ -106,7 +102,8 @@ class Terminal:
                 self._say(text, style="yellow")
             case told.Stopping():
                 why = f" because {happening.reason}" if happening.reason else ""
-                self._say(f"stopping{why}: chains write checkpoints (Ctrl-C again interrupts at once)", style="yellow")
+                again = " (Ctrl-C again interrupts at once)" if self._console.is_terminal else ""
+                self._say(f"stopping{why}: chains write checkpoints{again}", style="yellow")
 
     def _say(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style=style), soft_wrap=True)
@@ -148,9 +145,8 @@ class Terminal:
 
     def _measuring(self, done: told.Measuring) -> None:
         if self._live is None:
-            if time.monotonic() - self._said > LINE_EVERY:
-                self._said = time.monotonic()
-                self._say(f"{done.what}: {done.done}/{done.total}")
+            if self._occasion.due():
+                self._say(f"{time.strftime('%H:%M:%S')} {done.what}: {done.done}/{done.total}")
             return
         if done.what not in self._measures:
             self._measures[done.what] = self._whole.add_task(done.what, note="")
@@ -168,17 +164,11 @@ class Terminal:
     def _tick(self, tick: told.Tick) -> None:
         if tick.remaining_seconds is not None and not self._estimated:
             self._estimated = True
-            self._say(f"estimated from the first {self._unit}: {_duration(tick.remaining_seconds)} of sampling")
-        left = f"about {_duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
+            self._say(f"estimated from the first {self._unit}: {duration(tick.remaining_seconds)} of sampling")
+        left = f"about {duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
         if self._live is None:
-            if time.monotonic() - self._said > LINE_EVERY:
-                self._said = time.monotonic()
-                parts = [
-                    f"{tick.finished}/{tick.chains} chains",
-                    f"{tick.evaluated}/{tick.to_evaluate} samples evaluated",
-                    left,
-                ]
-                self._say(", ".join(p for p in parts if p))
+            if self._occasion.due():
+                self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), left) if p))
             return
         self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=left)
         self._whole.update(self._evaluation, completed=tick.evaluated, total=tick.to_evaluate)
@@ -246,12 +236,6 @@ class Terminal:
                 self._say(f"sharing chains between arms saved {self._saved:,} {self._unit}")
 
 
-def _console() -> Console:
-    """Standard output; a file or pipe has no width of its own, and 80 columns would fold the table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
-
-
 def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
     """Mean ± s.e. over the repeats so far."""
     values = np.array([f[metric.name] for f in found]) * metric.scale
@@ -264,11 +248,3 @@ def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
 def _last_line(reason: str) -> str:
     """Of a traceback, what it was about."""
     return (reason.splitlines() or ["no reason given"])[-1]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -27,6 +27,9 @@ def check(name: str) -> str:
 
 
 def _allowed(part: str) -> bool:
-    if part in ("", ".", "..") or "\\" in part or any(unicodedata.category(c) in ("Cc", "Cs") for c in part):
+    if part in ("", ".", "..") or "\\" in part:
+        return False
+    plain = part.isascii() and part.isprintable()  # most are, and thousands are checked
+    if not plain and any(unicodedata.category(c) in ("Cc", "Cs") for c in part):
         return False
     return len(part.encode()) <= LONGEST_PART

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,11 +31,14 @@ def check_name(name: str) -> str:
 class RunStore:
     """Reads and writes ``runs/<name>/``: plan.json, *.parquet, report.html, figures/."""
 
+    kind: ClassVar[str] = "run"
+    """What lies here; its plural is the folder's name in the store."""
+
     def __init__(self, root: Root, name: str) -> None:
         self.root, self.name = root, check_name(name)
 
     def _name(self, name: str) -> str:
-        return f"runs/{self.name}/{name}"
+        return f"{self.kind}s/{self.name}/{name}"
 
     def location(self, name: str = "") -> str:
         """Where a file of the run lies, for people."""
@@ -57,17 +60,20 @@ class RunStore:
             UserError: no run of this name (the nearest is suggested), or a newer format.
         """
         if not self.exists():
-            known = self.root.names("runs")
+            known = self.root.names(f"{self.kind}s")
             if not known:
                 raise UserError(
-                    f"run must be the name of a run in {self.root.location()}, got {self.name!r}: there are none yet"
+                    f"{self.kind} must be the name of a {self.kind} in {self.root.location()}, got {self.name!r}: "
+                    "there are none yet"
                 )
-            raise unknown_name("run", self.name, known)
+            raise unknown_name(self.kind, self.name, known)
         try:
             data = json.loads(self.root.read(self._name("plan.json")))
         except (ValueError, RecursionError):
-            raise UserError(f"run {self.name}: plan.json is damaged; repeat its command under another --name") from None
-        return check_format(data, f"run {self.name}")
+            raise UserError(
+                f"{self.kind} {self.name}: plan.json is damaged; repeat its command under another --name"
+            ) from None
+        return check_format(data, f"{self.kind} {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Publish rows as ``<name>.parquet``."""
@@ -103,17 +109,17 @@ class RunStore:
         return self.location(name)
 
 
-def split_run_path(path: str) -> tuple[str, str]:
-    """STORE and NAME of ``STORE/runs/NAME``; what follows a URI's ``?`` belongs to STORE.
+def split_run_path(path: str, kind: str = "run") -> tuple[str, str]:
+    """STORE and NAME of ``STORE/runs/NAME``, or of another ``kind``'s; what follows a URI's ``?`` belongs to STORE.
 
     Raises:
         UserError: the path has another form.
     """
     plain, question, query = path.partition("?") if "://" in path else (path, "", "")
     trimmed = plain.rstrip("/")
-    store, _, name = trimmed.rpartition("/runs/")
-    if not store and trimmed.startswith("runs/"):
-        store, name = ".", trimmed.removeprefix("runs/")
+    store, _, name = trimmed.rpartition(f"/{kind}s/")
+    if not store and trimmed.startswith(f"{kind}s/"):
+        store, name = ".", trimmed.removeprefix(f"{kind}s/")
     if not store or not name or "/" in name:
-        raise UserError(f"run must be a path of the form STORE/runs/NAME, got {path!r}")
+        raise UserError(f"{kind} must be a path of the form STORE/{kind}s/NAME, got {path!r}")
     return f"{store}{question}{query}", name

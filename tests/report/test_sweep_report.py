@@ -1,0 +1,139 @@
+"""A sweep's page and its table: complete, escaped, the ranking of the tables, the command that runs the best point."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from raychains.cli import parse
+from raychains.report import sweeps
+from raychains.store import Root, SweepStore
+from tests.checks import refused
+from tests.report.swept import BEST, FAILED, GRADIENTS, PLAN, STOPPED, WAITING, tables
+from tests.report.test_page import EVIL, Page
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepStore, Page]:
+    store = SweepStore(Root(tmp_path_factory.mktemp("a store")), "small")
+    store.write_plan(PLAN)
+    for name, rows in zip(("results", "reports"), tables(), strict=True):
+        store.write_table(name, rows)
+    store.write_best(BEST)
+    location = sweeps.write(store)
+    assert location == store.location("report.html")
+    return store, Page(Path(location).read_text(encoding="utf-8"))
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_people_wrote(page: tuple[SweepStore, Page]) -> None:
+    _, found = page
+    assert not re.search(r"https?://", found.html) and "<script" not in found.html.lower()
+    assert "@import" not in found.html and "url(" not in found.html
+    for tag in ("script", "link", "iframe", "object"):
+        assert not found.attributes(tag)
+    assert found.text.count(EVIL) == 5  # the task, a setting, a warning, a note, a reason
+    policy = next(a["content"] for a in found.attributes("meta") if a.get("http-equiv"))
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def test_its_figures_are_there_in_both_themes_and_as_files(page: tuple[SweepStore, Page]) -> None:
+    store, found = page
+    assert found.figures() == {"map", "cycles", "progress"} and "could not be drawn" not in found.text
+    for source, image in zip(found.attributes("source"), found.attributes("img"), strict=True):
+        both = [base64.b64decode((uri or "").partition(",")[2]) for uri in (image["src"], source["srcset"])]
+        assert both[0] != both[1] and all(len(list(ElementTree.fromstring(svg).iter())) > 100 for svg in both)
+        assert image["alt"]
+    for name in ("map", "cycles", "progress"):
+        assert Path(store.location(f"figures/{name}.svg")).read_bytes().startswith(b"<?xml")
+        assert Path(store.location(f"figures/{name}.png")).read_bytes().startswith(b"\x89PNG")
+        assert store.table(f"figures/{name}").num_rows > 0  # type: ignore[union-attr]
+
+
+def test_its_table_is_the_ranking_and_says_how_points_ended(page: tuple[SweepStore, Page]) -> None:
+    _, found = page
+    rows = [[text for text, _ in r] for r in found.rows]
+    assert rows[0] == ["Rank", "β", "M", "NLL (nats) ↓", "Error (%) ↓", "Status", "Gradients", "Chain seconds"]
+    assert rows[1][:6] == ["1", "0.25", "4", "0.2000 ± 0.0020", "4.00 ± 0.04", "finished"]
+    assert found.rows[1][3][1] and not found.rows[2][3][1]  # the best alone is bold
+    finished = [float(r[3].split()[0]) for r in rows[1:] if r[5] == "finished"]
+    assert finished == sorted(finished) and len(finished) == 6
+    last = {(float(r[1]), int(r[2])): r for r in rows[1:] if r[5] != "finished"}
+    assert last[STOPPED][5] == "stopped after 10 of 40 epochs" and last[STOPPED][0] == "–"
+    assert last[FAILED][5] == "failed" and last[FAILED][3] == "–"
+    assert last[WAITING][5] == "waiting (1 of 2 repeats)" and last[WAITING][0] == "7"
+    assert last[STOPPED][6] == f"{2 * GRADIENTS // 4:,}"
+    text = " ".join(found.text.split())
+    spent = 2 * GRADIENTS * 6 + GRADIENTS + GRADIENTS // 2 + 2 * GRADIENTS // 4
+    assert (
+        f"{spent:,} of {18 * GRADIENTS:,} gradient evaluations, {100 * (1 - spent / (18 * GRADIENTS)):.0f} % not spent"
+        in text
+    )
+    assert "6 finished, 1 stopped, 1 failed, 1 waiting" in text
+    assert "not among the best third at 10 epochs" in text and "the loss is nan at step 7" in text
+    assert "Traceback" not in text
+
+
+def test_the_command_runs_the_best_point(page: tuple[SweepStore, Page]) -> None:
+    store, found = page
+    line = re.search(r"<pre>(.*?)</pre>", found.html).group(1).replace("&#39;", "'")  # type: ignore[union-attr]
+    words = shlex.split(line)
+    assert words[:3] == ["raychains", "run", "--options"] and json.loads(Path(words[3]).read_text()) == BEST
+    assert words[3] == store.location("best.json") and " " in words[3]
+
+
+def test_a_sweep_without_any_result_has_a_page_that_says_so(tmp_path: Path) -> None:
+    store = SweepStore(Root(tmp_path), "empty")
+    store.write_plan(PLAN)
+    found = Page(Path(sweeps.write(store)).read_text())
+    assert "No point has a result yet" in found.text and not found.figures() and "raychains run" not in found.text
+    store.write_file("results.parquet", b"PAR1 torn")
+    with refused("sweep empty: results.parquet is damaged"):
+        sweeps.write(store)
+    store.write_table("results", [{"point": 0, "nll": 1.0}])
+    with refused("sweep empty: results.parquet is damaged"):
+        sweeps.write(store)
+
+
+def test_the_terminal_s_table_is_the_page_s(page: tuple[SweepStore, Page]) -> None:
+    store, found = page
+    results = store.table("results")
+    assert results is not None
+    told = []
+    for given in (store, results, results.to_pylist()):
+        out = io.StringIO()
+        Console(file=out, width=160).print(sweeps.table(given))
+        told.append(out.getvalue())
+    assert told[0] == told[1] == told[2]  # without a plan the options are told from the columns
+    lines = [
+        re.split(r"\s{2,}", line.strip())
+        for line in told[0].splitlines()
+        if re.search("finished|stopped|failed|waiting", line)
+    ]
+    assert lines[0][:6] == [text for text, _ in found.rows[1]][:6] and len(lines) == 9
+    out = io.StringIO()
+    Console(file=out, width=160).print(sweeps.table(store, most=2))
+    assert "and 7 more" in out.getvalue() and out.getvalue().count("±") == 4
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\$ raychains (.+)$", DOCS, flags=re.M))
+def test_the_docs_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "runs" / "sweeps" / "NAME" / "best.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(BEST))
+    monkeypatch.chdir(tmp_path)
+    command, *words = shlex.split(line)
+    options = parse(command, words)
+    assert options.task == "digits"
+    if "--options" in words:
+        assert (options.exploration, options.cycles) == (0.25, 4)

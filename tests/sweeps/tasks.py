@@ -1,0 +1,64 @@
+"""Tasks for tests of sweeps. Trials import them by path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from raychains.evaluation.base import Evaluation
+from raychains.tasks.digits import Digits
+
+
+class Poisoned(AssertionError):
+    """A split was read that decides nothing."""
+
+
+class OnlyVal(Mapping[str, Evaluation]):
+    """Splits of which ``val`` can be read; whoever reads another one fails."""
+
+    def __init__(self, inner: Mapping[str, Evaluation]) -> None:
+        self._inner = inner
+
+    def __getitem__(self, name: str) -> Evaluation:
+        if name == "test":
+            raise Poisoned("the test split was read")
+        return self._inner[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+class Guarded(Digits):
+    """200 digits under a small network; its test split cannot be read, every step takes ``pause`` seconds longer."""
+
+    defaults: Mapping[str, Any] = {"epochs": 12, "batch_size": 45, "lr": 0.05}
+
+    def __init__(self, pause: float = 0.0, val_split: float = 0.0) -> None:
+        super().__init__(train=200, hidden=(10,), val_split=val_split)
+        self.pause = pause
+
+    def settings(self) -> dict[str, Any]:
+        return {"pause": self.pause, **({"val_split": self.val_split} if self.val_split else {})}
+
+    def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
+        time.sleep(self.pause)
+        return super().backward(model, batch, generator)
+
+    def splits(self) -> Mapping[str, Evaluation]:
+        return OnlyVal(super().splits())
+
+
+class Undivided(Digits):
+    """Takes no val_split and cannot be divided from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def settings(self) -> dict[str, Any]:
+        return {}

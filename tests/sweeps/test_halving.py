@@ -1,0 +1,106 @@
+"""A sweep over β and M with ASHA: complete, cheaper where it was stopped, and its best point runs from best.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import raychains as rc
+from raychains.api import SweepResult
+from raychains.cli import main
+from raychains.planning import sweeping as told
+from raychains.spec import ChainSpec
+from raychains.store import ChainStore, Root
+from tests.sweeps.worlds import Diary, incarnations
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+GRID = {"exploration": [0.0, 0.25, 0.5], "cycles": [2, 4, 8]}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[SweepResult, Diary]:
+    """3 × 3 points of 64 epochs on digits."""
+    diary = Diary()
+    store = str(tmp_path_factory.mktemp("halving"))
+    result = rc.sweep(
+        task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, listener=diary
+    )
+    return result, diary
+
+
+def chain_of(result: SweepResult, digest: str) -> tuple[ChainStore, ChainSpec]:
+    chain = ChainStore(result.store.root, digest)
+    return chain, chain.spec()
+
+
+def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary]) -> None:
+    result, diary = swept
+    table, reports = result.table(), result.reports()
+    assert {(row.exploration, row.cycles) for row in table.itertuples()} == {
+        (b, m) for b in (0, 0.25, 0.5) for m in (2, 4, 8)
+    }
+    assert set(table["status"]) == {"finished", "stopped"} and len(table) == 9
+    for row in table.itertuples():
+        mine = reports[reports["digest"] == row.digest]
+        assert list(mine["cycle"]) == list(range(row.cycle + 1)) and mine["nll"].iloc[-1] == row.nll
+        assert list(mine["samples"]) == [2 * (c + 1) for c in mine["cycle"]]
+    assert {h.status for h in diary.of(told.TrialEnded)} == {"finished", "stopped"} and len(
+        diary.of(told.TrialEnded)
+    ) == 9
+    [done] = diary.of(told.SweepDone)
+    assert done.folder.best() == result.best
+
+
+def test_finished_points_cost_the_same_and_stopped_ones_really_less(swept: tuple[SweepResult, Diary]) -> None:
+    result, _ = swept
+    plan = result.store.plan()
+    for row in result.table().itertuples():
+        chain, spec = chain_of(result, row.digest)
+        made = max(p["step"] for p in chain.progress())
+        if row.status == "finished":
+            assert row.gradients == plan["gradients"] and row.epoch == 64 and made == spec.steps
+            continue
+        # The chain waited at the cycle's end for the decision: no step was made in vain.
+        assert row.gradients < plan["gradients"] and row.gradients == plan["gradients"] * (row.cycle + 1) // row.cycles
+        assert chain.newest_checkpoint()["chain"]["step"] == spec.steps * (row.cycle + 1) // row.cycles
+        assert made <= spec.steps * (row.cycle + 1) // row.cycles and len(chain.records()) == row.samples
+        assert row.reason == f"stopped by ASHA after {row.epoch:g} of 64 epochs"
+
+
+def test_the_page_has_the_heat_map_of_all_points(swept: tuple[SweepResult, Diary]) -> None:
+    result, _ = swept
+    figures = {Path(p).name for p in Path(result.path, "figures").iterdir()}
+    assert {"map.svg", "map.parquet"} <= figures
+    assert Path(result.report).stat().st_size > 10_000
+
+
+def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
+    swept: tuple[SweepResult, Diary], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, _ = swept
+    finished = result.table().query("status == 'finished'")
+    best = finished.loc[finished["nll"].idxmin()]
+    assert result.best["exploration"] == best["exploration"] and result.best["cycles"] == best["cycles"]
+    store = str(result.store.root.uri)
+    before = incarnations(store, best["digest"])
+    more = ["--chains", "1", "--repeats", "1", "--store", store, "--name", "best"]
+    assert main(["run", "--options", result.store.location("best.json"), *more]) == 0
+    assert "to run: 0 chains" in capsys.readouterr().out
+    assert incarnations(store, best["digest"]) == before
+    [arm] = rc.load(f"{store}/runs/best").comparison.arms
+    assert [[spec.digest for spec in group] for group in arm.chains] == [[best["digest"]]]
+
+
+def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Diary]) -> None:
+    result, _ = swept
+    diary = Diary()
+    before = {d: incarnations(str(Root(result.store.root.uri).uri), d) for d in result.table()["digest"]}
+    again = rc.sweep(
+        task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
+        resume=True, listener=diary,
+    )  # fmt: skip
+    assert not diary.of(told.TrialEnded) and diary.of(told.SweepPlanned)[0].done == 9
+    assert {d: incarnations(str(Root(result.store.root.uri).uri), d) for d in before} == before
+    assert again.table().equals(result.table())

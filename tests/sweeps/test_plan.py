@@ -1,0 +1,168 @@
+"""Points of a sweep: the same cost, the same chains as `raychains run` has, refused before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from raychains import schedules
+from raychains.errors import UserError
+from raychains.experiments import comparisons, sweeps
+from raychains.options import Run, Sweep
+from raychains.planning.budget import gradient_evaluations
+from raychains.planning.sweeping import check_equal_cost, stops_of
+from raychains.spec import ChainSpec, Part
+
+
+def plan(**settings: object) -> sweeps.Planned:
+    return sweeps.plan(Sweep(**settings))  # type: ignore[arg-type]
+
+
+def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
+    planned = plan(epochs=40, lr=0.1, grid=("exploration=0,.5", "cycles=2,4"), repeats=2)
+    assert planned.plan.count == 4 and planned.plan.repeats == 2
+    for point in planned.plan.points:
+        options = Run(**sweeps.best_options(planned.plan, planned.points, point.values), chains=1, repeats=2)
+        [arm] = comparisons.run(options).comparison.arms
+        assert [spec.digest for [spec] in arm.chains] == [spec.digest for spec in point.specs]
+
+
+def test_points_of_methods_with_two_gradients_per_step_make_half_the_steps() -> None:
+    planned = plan(epochs=40, grid=("sampler=csghmc,sam,snapshot-sgdm", "cycles=2,4"))
+    steps = {p.sampler: p.specs[0].steps for p in planned.plan.points}
+    assert steps["csghmc"] == steps["snapshot-sgdm"] == 2 * steps["sam"]
+    assert {gradient_evaluations(p.specs[0]) for p in planned.plan.points} == {planned.plan.gradients} == {40 * 450}
+
+
+def test_points_that_cost_differently_are_named() -> None:
+    points = plan(epochs=40, grid=("cycles=2,4",)).plan.points
+    longer = dataclasses.replace(points[1].specs[0], steps=points[1].specs[0].steps + 1)
+    with pytest.raises(UserError, match=r"the same gradient evaluations: cycles=2 costs 18,000 and cycles=4 18,050"):
+        check_equal_cost([points[0], dataclasses.replace(points[1], specs=(longer,))])
+
+
+def test_the_default_grid_is_beta_and_m_as_far_as_they_fit() -> None:
+    planned = plan(epochs=40).plan
+    assert {p.specs[0].schedule.settings["cycles"] for p in planned.points} == {2, 4, 8} and planned.count == 12
+    short = plan(epochs=2, batch_size=150).plan  # six steps
+    assert short.count < 12 and any("is left out" in note for note in short.notes)
+    assert list(plan(epochs=40, cycles=4).plan.swept) == ["exploration"]
+
+
+def test_validation_data_are_held_out_unless_somebody_says_how_many() -> None:
+    assert plan(epochs=40).plan.options["val_split"] == 0.1
+    assert plan(epochs=40, val_split=100).plan.options["val_split"] == 100
+    assert plan(epochs=40, val_split=100).plan.gradients == 40 * 400
+
+
+def test_whole_numbers_name_the_same_sweep_as_the_command_line_does() -> None:
+    one, other = (
+        plan(epochs=40, lr=lr, val_split=held, grid=("cycles=2,4",)).plan for lr, held in ((1, 50), (1.0, 50.0))
+    )
+    assert one.digest == other.digest and one.options == other.options
+
+
+def test_further_settings_are_swept_by_their_names() -> None:
+    planned = plan(epochs=40, sampler="emcmc", sampler_settings=("anchor_decay=0.01",), grid=("eta=4e-4,1e-3",))
+    etas = [p.specs[0].sampler.settings["eta"] for p in planned.plan.points]
+    assert etas == [4e-4, 1e-3]
+    assert {p.specs[0].sampler.settings["anchor_decay"] for p in planned.plan.points} == {0.01}
+    best = sweeps.best_options(planned.plan, planned.points, planned.plan.points[1].values)
+    assert best["sampler_settings"] == ["anchor_decay=0.01", "eta=0.001"]
+
+
+def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() -> None:
+    space = ("cycles=int:2:60", "lr=log:1e-3:1")
+    first, second = (plan(epochs=40, space=space, random=8).plan for _ in range(2))
+    assert first.digest == second.digest and len(first.points) == 8
+    assert [p.values for p in first.points] != [
+        p.values for p in plan(epochs=40, space=space, random=8, seed=1).plan.points
+    ]
+    assert any("drawn again" in note for note in first.notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"grid": ("cycles=3,5000",)}, r"point cycles=5000: cycles must be at most the number of steps \(1800\)"),
+        ({"grid": ("exploration=0,1",)}, r"point exploration=1.0: exploration must lie in \[0, 1\)"),
+        ({"grid": ("cycles=2.5",)}, "cycles must be an integer, got 2.5"),
+        ({"grid": ("lr=fast",)}, "lr must be a number, got 'fast'"),
+        ({"grid": ("cyles=2",)}, "did you mean 'cycles'"),
+        ({"grid": ("epochs=10,20",)}, "epochs must be the same at every point"),
+        ({"lr": 0.1, "grid": ("lr=.1,.5",)}, "lr must be given once"),
+        ({"sampler": "emcmc", "sampler_settings": ("eta=1",), "grid": ("eta=1,2",)}, "eta must be given once"),
+        ({"grid": ("eta=1,2",)}, "sampler_settings must be"),
+        ({"chains": 4}, "chains must be 1, got 4"),
+        ({"task": "mixture25"}, "task must have data of which a part can be held out"),
+        ({"task": "tests.sweeps.tasks:Undivided"}, "task must have a split val, which a sweep decides on"),
+        ({"val_split": 0.0}, "give --val-split .1"),
+        ({"metric": "nil"}, "metric must be one of .* did you mean 'nll'"),
+        ({"metric": "entropy"}, "metric must have a better end, got 'entropy'"),
+        ({"space": ("lr=log:1e-3:1",)}, "space must be left out without --random N or --optuna N"),
+        ({"random": 4}, "space must name what random draws"),
+        ({"random": 0, "space": ("lr=log:1e-3:1",)}, "random must be an integer in"),
+        ({"random": 4, "optuna": 4, "space": ("lr=log:1e-3:1",)}, "optuna must be left out beside random"),
+        ({"random": 4, "space": ("lr=log:1e-3:1",), "grid": ("cycles=2",)}, "grid must be left out beside random"),
+        ({"random": 4, "space": ("cycles=int:5000:6000",)}, "space must hold points that fit, got none in"),
+        ({"sampler": "sghmc"}, "grid must be given for schedule decreasing"),
+        ({"cycles": 2, "exploration": 0.5}, "grid must name what is varied"),
+        ({"asha": True, "asha_grace": 1.0}, r"asha_grace must lie in \(0, 1\), got 1.0"),
+        ({"asha": True, "asha_reduction": 1.0}, "asha_reduction must be a number above 1, got 1.0"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_wrong_is_one_line(settings: dict[str, object], line: str) -> None:
+    with pytest.raises(UserError, match=line) as error:
+        plan(**settings)
+    assert "\n" not in str(error.value)
+
+
+# When chains report
+
+
+def specs(**settings: object) -> ChainSpec:
+    return comparisons.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
+
+
+def test_a_cyclical_chain_reports_at_the_end_of_each_cycle() -> None:
+    spec = specs(epochs=40, cycles=4, samples_per_cycle=2)
+    quarter = spec.steps // 4
+    found = [(s.cycle, s.step, s.samples) for s in stops_of(spec)]
+    assert found == [(c, (c + 1) * quarter, 2 * (c + 1)) for c in range(4)]
+
+
+def test_one_cycle_is_one_report() -> None:
+    spec = specs(epochs=40, sampler="snapshot-sgdm", cycles=1)
+    assert [(s.cycle, s.step, s.samples) for s in stops_of(spec)] == [(0, spec.steps, 1)]
+
+
+def test_a_short_last_cycle_without_samples_is_reported_at_its_end() -> None:
+    schedule = schedules.Cyclical(steps=22, lr=0.1, cycles=2, exploration=0.5)
+    short = schedules.Cyclical(steps=25, lr=0.1, cycles=3, exploration=0.8)  # 9, 9 and 7 steps
+    spec = specs(epochs=40)
+    made = dataclasses.replace(spec, schedule=schedule.part(), steps=22)
+    assert [(s.cycle, s.step) for s in stops_of(made)] == [(0, 11), (1, 22)]
+    last = stops_of(dataclasses.replace(spec, schedule=short.part(), steps=25))
+    assert [(s.cycle, s.step) for s in last] == [(0, 9), (1, 18), (2, 25)]
+    assert last[-1].samples == last[-2].samples == short.kept
+
+
+def test_a_chain_without_cycles_reports_ten_times_over_its_samples() -> None:
+    spec = specs(epochs=40, sampler="sghmc", schedule_settings=("samples=30",), thinning=1)
+    stops = stops_of(spec)
+    assert [s.samples for s in stops] == [3 * i for i in range(1, 11)] and stops[-1].step == spec.steps
+    few = dataclasses.replace(
+        spec, schedule=Part(**{**_part(spec), "settings": {**spec.schedule.settings, "samples": 4}})
+    )
+    assert [s.samples for s in stops_of(few)] == [1, 2, 3, 4]
+
+
+def test_every_variable_of_a_draw_counts() -> None:
+    spec = specs(epochs=40, sampler="emcmc", cycles=4, samples_per_cycle=2)
+    assert [s.samples for s in stops_of(spec)] == [4, 8, 12, 16]
+
+
+def _part(spec: ChainSpec) -> dict[str, object]:
+    return {"kind": spec.schedule.kind, "revision": spec.schedule.revision}

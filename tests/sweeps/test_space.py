@@ -1,0 +1,89 @@
+"""Lists and ranges of a sweep: read, refused in one line, drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from raychains.errors import UserError
+from raychains.planning import space
+
+
+def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None:
+    grid = space.read_grid(["exploration=0,.25", "sampler=csgld,csghmc", "update=gibbs"])
+    assert grid == {"exploration": (0, 0.25), "sampler": ("csgld", "csghmc"), "update": ("gibbs",)}
+    points = space.grid_points(grid)
+    assert [(p["exploration"], p["sampler"]) for p in points] == [
+        (0, "csgld"), (0, "csghmc"), (0.25, "csgld"), (0.25, "csghmc"),
+    ]  # fmt: skip
+    assert all(p["update"] == "gibbs" for p in points)
+
+
+def test_python_gives_lists_and_arrays() -> None:
+    assert space.as_text("lr", [0.1, 1e-5]) == "lr=0.1,1e-05"
+    assert space.as_text("lr", np.linspace(0, 1, 3)) == "lr=0.0,0.5,1.0"
+    assert space.as_text("sampler", ("csgld", "csghmc")) == "sampler=csgld,csghmc"
+    assert space.as_text("lr", "log:1e-3:1") == "lr=log:1e-3:1"
+    with pytest.raises(UserError, match=r"grid and space must give lr a list of values or a text, got 0\.1"):
+        space.as_text("lr", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ("cycles", "grid must be NAME=VALUES, each name once, got 'cycles'"),
+        ("cycles=", "grid must be NAME=VALUES"),
+        ("cycles=2,,4", "grid must give cycles a list of different values, as in cycles=A,B,C, got '2,,4'"),
+        ("cycles=2,2", "different values"),
+        ("lr=1,1.0", "different values"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(entry: str, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        space.read_grid([entry])
+
+
+def test_a_grid_has_no_more_points_than_a_plan_can_list() -> None:
+    entry = ",".join(map(str, range(200)))
+    with pytest.raises(UserError, match="grid must have at most 10000 points, got 40000"):
+        space.read_grid([f"a={entry}", f"b={entry}"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ("lr=log:0:1", "space must give lr as log:A:B with two numbers 0 < A < B, got 'log:0:1'"),
+        ("lr=uniform:1:1", "two numbers A < B"),
+        ("lr=uniform:0:inf", "two numbers A < B"),
+        ("cycles=int:2:8.5", "two integers A < B"),
+        ("lr=normal:0:1", "space must give lr as log:A:B, uniform:A:B, int:A:B or a list, got 'normal:0:1'"),
+        ("lr=log:1", "two numbers"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(entry: str, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        space.read_space([entry])
+
+
+def test_draws_follow_their_ranges() -> None:
+    ranges = space.read_space(["lr=log:1e-3:10", "x=uniform:-1:3", "cycles=int:2:5", "sampler=csgld,csghmc"])
+    generator = np.random.default_rng(0)
+    points = [space.drawn(ranges, generator) for _ in range(4000)]
+    logs = np.log10([p["lr"] for p in points])
+    assert logs.min() >= -3 and logs.max() <= 1
+    # A uniform variable of width w has mean ± w/√(12 n): 4.5 of these.
+    assert abs(logs.mean() + 1) < 4.5 * 4 / math.sqrt(12 * 4000)
+    assert abs(np.mean([p["x"] for p in points]) - 1) < 4.5 * 4 / math.sqrt(12 * 4000)
+    counts = np.bincount([p["cycles"] for p in points], minlength=6)
+    assert not counts[:2].any() and (abs(counts[2:] - 1000) < 4.5 * math.sqrt(750)).all()
+    assert abs(sum(p["sampler"] == "csgld" for p in points) - 2000) < 4.5 * math.sqrt(1000)
+    assert [space.drawn(ranges, np.random.default_rng(0))] == points[:1]
+
+
+def test_ranges_are_told_as_they_were_given() -> None:
+    ranges = space.read_space(["lr=log:1e-3:1", "cycles=int:2:16", "t=uniform:0.1:0.123456789", "sampler=csgld,csghmc"])
+    assert {name: r.to_json() for name, r in ranges.items()} == {
+        "lr": "log:0.001:1", "cycles": "int:2:16", "t": "uniform:0.1:0.123456789", "sampler": ["csgld", "csghmc"],
+    }  # fmt: skip

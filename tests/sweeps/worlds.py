@@ -1,0 +1,133 @@
+"""Sweeps of tests: their settings, what the store holds of them, and drivers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+
+import raychains as rc
+from raychains.planning import sweeping as told
+from raychains.store import ChainStore, Root, SweepStore
+
+REPOSITORY = Path(__file__).parents[2]
+KEEPER = REPOSITORY / "tests" / "jobs" / "keeper.py"
+TASK = "tests.sweeps.tasks:Guarded"
+
+
+class Diary:
+    """A listener that remembers, and may do something about it."""
+
+    def __init__(self, react: Callable[[Any], Any] = lambda _: None) -> None:
+        self.told: list[Any] = []
+        self._react = react
+
+    def on(self, happening: Any) -> None:
+        """Remember, then react."""
+        self.told.append(happening)
+        self._react(happening)
+
+    def of(self, kind: type) -> list[Any]:
+        """What came of one kind."""
+        return [h for h in self.told if isinstance(h, kind)]
+
+
+def hashes(store: str, digest: str) -> dict[tuple[str, int], str]:
+    """sha256 of a chain's samples by variable and index."""
+    return {(r.meta.variable, r.meta.index): r.sha256 for r in ChainStore(Root(store), digest).records()}
+
+
+def incarnations(store: str, digest: str) -> list[dict[str, Any]]:
+    """Records of all incarnations of a chain, in order."""
+    chain = ChainStore(Root(store), digest)
+    return [chain.incarnation(n) for n in range(1, chain.last_incarnation() + 1)]
+
+
+def settled(table: pd.DataFrame) -> pd.DataFrame:
+    """A table without what depends on the machine."""
+    return table.drop(columns=["seconds"], errors="ignore")
+
+
+def reports(store: str, name: str, digests: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """What chains reported so far."""
+    folder = SweepStore(Root(store), name)
+    return {digest: folder.reports(digest) for digest in digests}
+
+
+def command(options: Mapping[str, Any], store: str, name: str, *more: str) -> list[str]:
+    """A sweep's command line."""
+    words = [sys.executable, "-m", "raychains.cli", "sweep", "--store", store, "--name", name]
+    for key, value in options.items():
+        words += [f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
+    return [*words, *more]
+
+
+class Driver:
+    """A driver in a process of its own, with a Ray of its own; a context that ends all of it.
+
+    Args:
+        words: its command line.
+        store: its store, which tells its process.
+        log: what it prints.
+    """
+
+    def __init__(self, words: list[str], store: str, log: Path) -> None:
+        self._words, self._store, self._log = words, Path(store), log
+
+    def __enter__(self) -> Driver:
+        self._folder = tempfile.TemporaryDirectory(prefix="rc", dir="/tmp")
+        environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+        environment |= {"RAY_TMPDIR": self._folder.name, "TMPDIR": self._folder.name, "RAY_BACKEND_LOG_LEVEL": "fatal"}
+        with self._log.open("wb") as out:
+            self._keeper = subprocess.Popen(
+                [sys.executable, str(KEEPER), *self._words], cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE,
+                stdout=out, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL to the driver itself, nothing else."""
+        [entry] = (self._store / "drivers").glob("[0-9a-f]*.json")
+        os.kill(json.loads(entry.read_text())["pid"], signal.SIGKILL)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
+    ) -> None:
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        self._keeper.wait(60)
+        self._folder.cleanup()
+        assert self._log.read_text().splitlines()[-1] == "[]", "processes are left"
+
+
+def wait_for(holds: Callable[[], bool], seconds: float, what: str) -> None:
+    """Until it holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not come within {seconds:g} s"
+        time.sleep(0.05)
+
+
+__all__ = [
+    "TASK",
+    "Diary",
+    "Driver",
+    "command",
+    "hashes",
+    "incarnations",
+    "rc",
+    "reports",
+    "settled",
+    "told",
+    "wait_for",
+]
