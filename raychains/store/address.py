@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ FLAT = ("s3", "gcs")
 """Kinds of filesystem without folders: creating one would leave an empty object."""
 ATTEMPTS = 2
 """Times that an S3 client tries a request by itself."""
+RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""What Ray sets in the process of a submitted job, and in no actor: the job's settings as JSON."""
 _SECRET = re.compile(r"key|secret|token|password|credential|sas|sig", re.IGNORECASE)
 
 
@@ -90,9 +94,23 @@ def _impatient(filesystem: Any) -> Any:
 def _home(text: str) -> str:
     """A local path made absolute, with ``~`` for a home."""
     try:
-        return str(Path(text).expanduser().absolute())
+        path = Path(text).expanduser()
     except RuntimeError as error:  # the home of nobody
         raise UserError(f"store must be a local path or a URI, got {text!r}: {error}") from None
+    if not path.is_absolute() and _in_uploaded_folder(os.environ):
+        raise UserError(
+            f"store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got {text!r}: the job's folder is "
+            "Ray's copy of the working directory, which Ray deletes"
+        )
+    return str(path.absolute())
+
+
+def _in_uploaded_folder(environ: Mapping[str, str]) -> bool:
+    """Whether this is the process of a Ray job whose current folder was uploaded with it."""
+    try:
+        return bool(json.loads(environ[RAY_JOB])["runtime_env"]["working_dir"])
+    except (KeyError, ValueError, TypeError):
+        return False
 
 
 def _checked(filesystem: Any, base: str, uri: str, shown: str, query: str = "") -> Address:

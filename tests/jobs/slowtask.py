@@ -1,0 +1,37 @@
+"""A person's own module beside raychains/ and jobs/: a small classification whose forward pass takes its time.
+
+It is copied into a job's working directory and imported there as ``slowtask``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+import raychains as rc
+
+
+class Slow(torch.nn.Module):
+    """Says in a file from where the process that runs it has this module and raychains."""
+
+    def __init__(self, pause: float, note: str) -> None:
+        super().__init__()
+        self.layer, self.pause = torch.nn.Linear(3, 2), pause
+        if note:
+            (Path(note) / str(time.time_ns())).write_text(f"{os.getpid()}\n{__file__}\n{rc.__file__}")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.pause)
+        return self.layer(x)
+
+
+def make(note: str = "") -> rc.Task:
+    """How long a pass takes is no part of the task, so that a test can repeat it without: a file of the folder says it."""
+    pause = float((Path(note) / "pause").read_text()) if note else 0.0
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=g)
+    y = (x[:, 0] > 0).long()
+    return rc.Task.from_module(lambda: Slow(pause, note), (x[:40], y[:40]), (x[40:], y[40:]), name="slow")

@@ -1,0 +1,69 @@
+"""What asks a run to stop: Ctrl-C twice interrupts, SIGTERM any number of times asks once, outside the driver it unwinds."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from raychains import cli
+from raychains.orchestration.interrupt import Interrupt, sigterm_kept
+
+
+def test_sigterms_ask_once_while_a_second_ctrl_c_interrupts() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupt() as interrupt:
+        assert not interrupt.asked
+        for _ in range(3):  # the job's supervisor sends one, a wrapper of the command passes its own on
+            signal.raise_signal(signal.SIGTERM)
+            assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.asked
+        signal.raise_signal(signal.SIGTERM)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_sigterm_outside_the_driver_unwinds_and_exits_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unwound = []
+
+    def planning(command: str, options: Any) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)  # withdrawing a lease is not disturbed
+            unwound.append(command)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cli, "_do", planning)
+    assert cli.main(["run", "--task", "digits"]) == 130
+    assert unwound == ["run"] and capsys.readouterr().err == "raychains: interrupted\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_of_sigterm_outlasts_what_takes_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ours(number: int, frame: Any) -> None:
+        raise AssertionError
+
+    def rays(number: int, frame: Any) -> None:
+        raise SystemExit(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for mine, after in ((ours, ours), (signal.SIG_DFL, rays)):
+            signal.signal(signal.SIGTERM, mine)
+            with sigterm_kept():
+                signal.signal(signal.SIGTERM, rays)
+            assert signal.getsignal(signal.SIGTERM) is after
+        signal.signal(signal.SIGTERM, ours)
+        with pytest.raises(KeyboardInterrupt), sigterm_kept():
+            signal.signal(signal.SIGTERM, rays)
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
