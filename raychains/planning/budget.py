@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raychains import samplers
@@ -60,3 +60,28 @@ def budget(comparison: Comparison, finished: Collection[str] = ()) -> Budget:
 def gradient_evaluations(spec: ChainSpec) -> int:
     """Per-example gradients of one chain: a method with two gradients per step, as SAM, takes two of each example."""
     return spec.examples * samplers.KINDS[spec.sampler.kind].gradients_per_step
+
+
+class Spent:
+    """Gradient evaluations spent on chains, from the steps that they are known to have made.
+
+    Args:
+        specs: the run's chains by digest.
+        finished: digests of those that are finished already.
+    """
+
+    def __init__(self, specs: Mapping[str, ChainSpec], finished: Collection[str] = ()) -> None:
+        self._costs = {digest: (gradient_evaluations(spec), spec.steps) for digest, spec in specs.items()}
+        self._of = {digest: self._costs[digest][0] for digest in finished}
+        self.total = sum(self._of.values())
+        """Of all chains."""
+        self.planned = sum(cost for cost, _ in self._costs.values())
+        """What all chains cost when they are finished."""
+
+    def at(self, digest: str, step: int) -> int:
+        """The chain is at ``step``; what it took to come there."""
+        cost, steps = self._costs[digest]
+        now = cost * step // steps
+        self.total += now - self._of.get(digest, 0)
+        self._of[digest] = now
+        return now

@@ -1,10 +1,13 @@
-"""What a run tells whoever listens: events in, nothing out. Progress bars and logs are listeners."""
+"""What a run tells whoever listens: events in, nothing out. Progress bars, logs and trackers are listeners.
+
+People find all of this under `raychains.listeners`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from raychains.planning.budget import Budget
 from raychains.planning.comparison import Comparison
@@ -66,6 +69,17 @@ class ChainStatus:
     loss: float | None
     seconds: float
     """Chain seconds so far, waiting not counted."""
+    lr: float | None = None
+    """Of this step, on the mean-loss scale; None before the first progress record, as for the next two."""
+    temperature: float | None = None
+    kinetic_temperature: float | None = None
+    """Of the sampler's velocities; None of samplers without momentum, too."""
+    steps_per_second: float | None = None
+    """Since this worker took the chain on; None before two progress records."""
+    samples: int = 0
+    """Durable samples of the chain so far (blocks of draws where the task is a density)."""
+    gradients: int = 0
+    """Gradient evaluations of the chain so far: the x axis on which methods cost the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +93,36 @@ class Tick:
     to_evaluate: int
     remaining_seconds: float | None
     """Estimated from the speed so far; None before the first epochs."""
+    failed: int = 0
+    """Chains that were given up."""
+    slots: int = 0
+    """Workers that run a chain or are about to."""
+    samples: int = 0
+    """Durable samples of all chains."""
+    gradients: int = 0
+    """Gradient evaluations spent on the run's chains, by earlier runs too."""
+    to_spend: int = 0
+    """Gradient evaluations that all of the run's chains cost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainBegan:
+    """A worker took a chain on, from its newest checkpoint or from its beginning."""
+
+    digest: str
+    slot: int
+    step: int
+    """Where it goes on."""
+    incarnation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainFinished:
+    """All steps of a chain are made and all of its samples in the store."""
+
+    digest: str
+    seconds: float
+    """Chain seconds of the whole chain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +200,15 @@ class Stopping:
     reason: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Over:
+    """The last happening: the call that was listened to ends. What has ``close()`` is closed after it."""
+
+    outcome: Literal["finished", "stopped", "failed"]
+    reason: str = ""
+    """The error's first line, unless it finished."""
+
+
 Happening = (
     Planned
     | Evaluating
@@ -163,6 +216,8 @@ Happening = (
     | Said
     | Ready
     | Tick
+    | ChainBegan
+    | ChainFinished
     | ViewDone
     | ChainFailed
     | ChainDropped
@@ -172,11 +227,16 @@ Happening = (
     | GoesOn
     | SlotGone
     | Stopping
+    | Over
 )
 
 
 class Listener(Protocol):
-    """Anything that wants to know."""
+    """Anything that wants to know; ``close()``, if it has one, is called at the end, also after errors and Ctrl-C.
+
+    `on` is called in the process that drives the run, between its other work: what takes long belongs in a thread. What
+    it raises is logged once and does not hurt the run.
+    """
 
     def on(self, happening: Happening) -> Any:
         """Take note of one happening; what is returned is ignored."""

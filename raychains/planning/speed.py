@@ -42,6 +42,11 @@ class Speed:
         self._left.pop(digest, None)
         self._from.pop(digest, None)  # a status that comes late brings it back otherwise
 
+    def steps_per_second(self, digest: str) -> float | None:
+        """Of one chain since it began; None without a measurement."""
+        steps, seconds = self._made.get(digest, (0, 0.0)) if digest in self._from else (0, 0.0)
+        return steps / seconds if steps and seconds > 0 else None
+
     def remaining(self, slots: int) -> float | None:
         """Estimated seconds until all chains are done on ``slots`` equal slots; None without a measurement."""
         steps = sum(n for n, _ in self._made.values())

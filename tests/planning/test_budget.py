@@ -7,6 +7,7 @@ import pytest
 from raychains.experiments import comparisons
 from raychains.options import Compare, Run
 from raychains.planning import budget
+from raychains.planning.budget import Spent
 from tests.checks import refused
 from tests.planning.plans import arm, comparison
 
@@ -76,3 +77,15 @@ def test_an_odd_number_of_epochs_cannot_be_halved(epochs: int) -> None:
 def test_an_odd_number_of_epochs_is_fine_where_nothing_is_halved() -> None:
     plan = comparisons.compare(Compare(task="digits", epochs=199, schedule=("cyclical",))).comparison
     assert {a.length for a in plan.arms} == {199}
+
+
+def test_what_is_spent_follows_the_steps_forth_and_back() -> None:
+    plan = comparison(arm("parallel", 2), arm("half", 1, epochs=5))
+    one, two, half = plan.chains()
+    steps = plan.chains()[one].steps
+    spent = Spent(plan.chains(), [half])
+    assert spent.planned == budget(plan).unique == 25 * 500 and spent.total == 5 * 500
+    assert spent.at(one, steps // 2) == 5 * 500 and spent.total == 10 * 500
+    assert spent.at(one, steps // 5) == 2 * 500 and spent.total == 7 * 500  # it went back to a checkpoint
+    assert spent.at(one, steps) == 10 * 500
+    assert spent.at(two, steps) == 10 * 500 and spent.total == spent.planned

@@ -76,3 +76,15 @@ def test_an_ended_chain_leaves_nothing_even_if_its_status_comes_late() -> None:
     speed.ended("c0")
     speed.at("c0", 30, 3.0)
     assert speed.remaining(1) == pytest.approx(0.1 * 300)
+
+
+def test_a_chains_own_speed_is_that_since_it_began() -> None:
+    speed = Speed(SPECS, {})
+    assert speed.steps_per_second("c0") is None
+    speed.began("c0", 0)
+    speed.at("c0", 10, 50.0)
+    assert speed.steps_per_second("c0") is None
+    speed.at("c0", 60, 60.0)
+    assert speed.steps_per_second("c0") == pytest.approx(5.0)
+    speed.ended("c0")
+    assert speed.steps_per_second("c0") is None

@@ -1,0 +1,106 @@
+"""Stores of a run in the middle, written file by file as workers and drivers write them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raychains.chain import Chain
+from raychains.orchestration import process
+from raychains.planning import Comparison
+from raychains.sample import Sample
+from raychains.spec import ChainSpec
+from raychains.store import ChainStore, Root, RunStore
+from raychains.store.leases import Leases
+from tests.report import runs
+
+OURS, THEIRS = "a" * 32, "b" * 32
+"""Ids of drivers."""
+
+
+def comparison(chains: int = 4) -> Comparison:
+    """One arm on digits: 60 steps a chain, 2 cycles of 2 samples."""
+    return runs.single(chains=chains)
+
+
+def planned(root: Root, plan: Comparison, name: str = "small") -> RunStore:
+    """The run's folder with its plan."""
+    folder = RunStore(root, name)
+    folder.write_plan({"command": "run", "comparison": plan.to_json(), "notes": []})
+    return folder
+
+
+def enter(root: Root, run: str = "small", driver: str = OURS, *, pid: int | None = None, **entry: Any) -> None:
+    """A driver's entry; of this process unless another pid is given."""
+    about = {"driver_id": driver, "run": run, **process.here(), "since": None, "given_up": [], "renewals": 1, **entry}
+    Leases(root).publish(about | ({"pid": pid} if pid is not None else {}))
+
+
+def begin(
+    root: Root, spec: ChainSpec, number: int, *, driver: str = OURS, from_step: int = 0, host: str = "here"
+) -> None:
+    """A worker takes a chain on."""
+    about = {"driver_id": driver, "host": host, "pid": 1, "from_step": from_step, "environment": {}}
+    ChainStore(root, spec.digest).begin(spec, number, about)
+
+
+def advance(root: Root, spec: ChainSpec, number: int, *, to: int) -> None:
+    """The chain's samples and progress up to a step, and a checkpoint there, under an incarnation."""
+    chain, store = Chain(spec), ChainStore(root, spec.digest)
+    told: list[dict[str, Any]] = []
+    while not chain.done and chain.step < to:
+        for event in chain.advance(lambda: chain.step >= to):
+            if isinstance(event, Sample):
+                store.publish_sample(event, number, {})
+            else:
+                told.append({**event.to_json(), "seconds": event.step / 20})
+    store.publish_progress(told, chain.step, number)
+    if not chain.done:
+        store.publish_checkpoint({"chain": chain.state_dict()}, chain.step, number)
+    else:
+        store.finish()
+
+
+def finish(root: Root, specs: Iterable[ChainSpec]) -> None:
+    """Chains that run to their end at once."""
+    for spec in specs:
+        begin(root, spec, 1)
+        advance(root, spec, 1, to=spec.steps)
+
+
+def aged(path: Path, seconds: float) -> None:
+    """Make a file older."""
+    changed = path.stat().st_mtime - seconds
+    os.utime(path, (changed, changed))
+
+
+class Calls:
+    """Counts what is asked of the storage."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count: Counter[str] = Counter()
+        self.read: list[str] = []
+        for name in ("read", "read_range"):
+            self._note(monkeypatch, name)
+        listed = Root._list
+
+        def _list(root: Root, folder: str, **how: Any) -> Any:
+            self.count["list"] += 1
+            return listed(root, folder, **how)
+
+        monkeypatch.setattr(Root, "_list", _list)
+
+    def _note(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        original = getattr(Root, method)
+
+        def noted(root: Root, name: str, *args: Any) -> Any:
+            self.count["read"] += 1
+            self.read.append(name)
+            return original(root, name, *args)
+
+        monkeypatch.setattr(Root, method, noted)
