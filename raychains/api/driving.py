@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raychains.api.result import Result
-from raychains.data.root import data_root
+from raychains.data.root import root_of
 from raychains.errors import ChainsFailed
 from raychains.options import Common
 from raychains.planning import Comparison
@@ -30,10 +30,13 @@ def placement(options: Common) -> Placement:
         gpus_per_chain=options.gpus_per_chain,
         evaluators=options.evaluators,
         gpus_per_evaluator=options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
+        accelerator_type=options.accelerator_type,
+        concurrent=options.concurrent,
+        slot_timeout=seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
         checkpoint_every=seconds("checkpoint_every", options.checkpoint_every),
         max_failures=options.max_failures,
         on_divergence=options.on_divergence,  # type: ignore[arg-type]  # checked there
-        data_root=str(data_root(options.data_root)) if options.data_root is not None else None,
+        data_root=root_of(options.data_root) if options.data_root is not None else None,
         bins=options.bins,
         keep_predictions=options.keep_predictions,
     )
@@ -44,7 +47,7 @@ def connected(options: Common) -> Iterator[None]:
     """A body with a connection to Ray; one that is made here ends with it."""
     from raychains.orchestration.session import connect
 
-    session = connect(options.address, object_store_memory=options.object_store_memory)
+    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
     try:
         yield
     finally:

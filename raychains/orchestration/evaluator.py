@@ -38,6 +38,7 @@ class EvaluationWorker:
         bins: of calibration errors.
         keep: which predictions stay in the store: one of `raychains.store.predictions.POLICIES`.
         others: JSON of the tasks of those chains, by digest, that have another network on the same data.
+        name: what people read before its log lines.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class EvaluationWorker:
         bins: int = 15,
         keep: str = "none",
         others: Mapping[str, dict[str, Any]] | None = None,
+        name: str = "evaluator",
     ) -> None:
+        self._name = name
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them; with a share Ray names them
         if data_root is not None:
@@ -80,6 +83,9 @@ class EvaluationWorker:
         os.nice(NICENESS)  # after the imports: niced, they outlast a short run
         # Metrics' libraries take seconds to import: meanwhile the first samples are drawn.
         threading.Thread(target=first.warm, daemon=True).start()
+
+    def __repr__(self) -> str:
+        return self._name
 
     def _of(self, split: str, digest: str | None = None) -> Evaluation:
         """A split of the task; under the network of a chain, where that has a task of its own."""

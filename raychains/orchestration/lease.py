@@ -40,11 +40,13 @@ class Lease:
         UserError: on entering the context, when another living driver runs ``run``.
     """
 
-    def __init__(self, root: Root, run: str = "-", *, patient: bool = False) -> None:
+    def __init__(self, root: Root, run: str = "", *, patient: bool = False) -> None:
         self._root = root.waiting(lambda _: False)  # chains are asked for again: the driver does not wait for storage
-        self._run, self._patient = run, patient
+        self.run = run
+        """The run's name; none of a driver that claims none."""
+        self._run, self._patient = run or "-", patient
         self.driver_id = uuid.uuid4().hex
-        about = {"driver_id": self.driver_id, "run": run, **process.here()}
+        about = {"driver_id": self.driver_id, "run": self._run, **process.here()}
         self._claim = Claim(Leases(root), about, _gone)
         self._looking = threading.Lock()
         self._closing = threading.Event()

@@ -22,6 +22,13 @@ class Placement:
     evaluators: int | None = None
     """None: one for every two slots; one in all where they hold GPUs."""
     gpus_per_evaluator: float = 0.0
+    accelerator_type: str | None = None
+    """Of the GPUs that chains and evaluators hold, as Ray names it; None is any."""
+    concurrent: int | None = None
+    """The most chains that may run at once; None is as many as the cluster holds."""
+    slot_timeout: float | None = None
+    """Seconds that a run of which no chain runs waits for a slot; None is `raychains.orchestration.shortage.TIMEOUT` for
+    one that no node has, and without end for one that others hold."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
@@ -47,6 +54,30 @@ class Placement:
             positive_int("evaluators", self.evaluators)
         session.check_share(self.gpus_per_chain)
         session.check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
+        if self.concurrent is not None:
+            positive_int("concurrent", self.concurrent)
+        if self.slot_timeout is not None:
+            positive("slot_timeout", self.slot_timeout)
+        if self.accelerator_type is not None:
+            require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
+            used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
+            require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
         ok = isinstance(self.bins, int) and not isinstance(self.bins, bool) and 1 <= self.bins <= MOST_BINS
         require(ok, "bins", self.bins, f"be an integer in [1, {MOST_BINS}]")
         check_policy(self.keep_predictions)
+
+    def slots(self, *, run_chains: bool = True) -> session.Slots:
+        """The cluster's slots now, beside the GPUs that evaluators hold. Ray must be connected.
+
+        Raises:
+            UserError: no part of the cluster holds one, and it adds no nodes on demand.
+        """
+        number = self.evaluators or 1
+        return session.slots(
+            self.cpus_per_chain,
+            self.gpus_per_chain if run_chains else 0.0,
+            self.gpus_per_evaluator * number if self.evaluate else 0.0,
+            evaluators=number,
+            accelerator_type=self.accelerator_type,
+            concurrent=self.concurrent,
+        )

@@ -23,6 +23,7 @@ class ChainWorker:
         data_root: where data sets lie, set for the tasks that this worker builds; None leaves the environment's.
         gpus: the slot's share of GPUs; without one the chain runs on the CPU whatever the machine has.
         luggage: what building the person's task needs.
+        name: what people read before its log lines.
     """
 
     def __init__(
@@ -33,7 +34,10 @@ class ChainWorker:
         data_root: str | None,
         gpus: float,
         luggage: Luggage | None = None,
+        *,
+        name: str = "chain-worker",
     ) -> None:
+        self._name = name
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them
         if data_root is not None:
@@ -53,9 +57,14 @@ class ChainWorker:
         self._run: Incarnation | None = None
         self._tasks: dict[str, Any] = {}
 
-    def ready(self) -> bool:
-        """Answers once the worker is up."""
-        return True
+    def __repr__(self) -> str:
+        return self._name
+
+    def ready(self) -> str:
+        """The version of raychains here, once the worker is up."""
+        from raychains import __version__
+
+        return __version__
 
     def start(self, spec: dict[str, Any], incarnation: int, about: dict[str, Any], attempt: int = 0) -> None:
         """Run a chain from its newest checkpoint, or from its beginning, in the background.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
+from raychains import __version__
+from raychains.errors import UserError
 from raychains.orchestration.luggage import Luggage
+from raychains.orchestration.names import Names
 from raychains.orchestration.session import Slots
 from raychains.orchestration.worker import ChainWorker
 from raychains.planning import coordinator as c
@@ -19,6 +23,10 @@ from raychains.store import SampleRecord
 
 AHEAD = 2
 """`next` calls queued per worker, so that it never waits for the driver."""
+WITH_NODE = "its node has died"
+"""What Ray says of an actor that went with its node, or waited there."""
+PENDING = 100
+"""Workers that are asked for and not up yet, at most: an autoscaler sees what is wanted, Ray keeps few of them."""
 
 
 @dataclass
@@ -30,6 +38,10 @@ class _Worker:
     status: dict[str, Any] | None = None
     asked: bool = False
     """Whether a status call is outstanding."""
+    calls: set[Any] = field(default_factory=set)
+    """References of its outstanding calls."""
+    since: float = field(default_factory=lambda: time.monotonic())
+    """When it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,8 @@ class Message:
     """First step, with its beginning."""
     torn: Sequence[tuple[str, str]] = ()
     """Files and reasons of damaged checkpoints that its beginning passed over."""
+    stillborn: bool = False
+    """Whether a lost worker failed to come up, though its node is well."""
 
 
 @dataclass
@@ -75,13 +89,26 @@ class Workers:
     data_root: str | None
     luggage: Luggage | None = None
     every_cycle: bool = False
+    names: Names = field(default_factory=lambda: Names("run"))
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _calls: dict[Any, _Call] = field(default_factory=dict)
     """Outstanding calls by the reference that answers them."""
     _number: Any = field(default_factory=itertools.count)
+    _pending: dict[int, _Worker] = field(default_factory=dict)
+    """Those that are not up yet, oldest first."""
+
+    def __post_init__(self) -> None:
+        groups = {"control": 2, "samples": 1}
+        # Once: Ray keeps and sends around every class that it is given.
+        self._class = ray.remote(concurrency_groups=groups)(self.names.titled(ChainWorker))
 
     def __len__(self) -> int:
         return len(self._workers)
+
+    def ask_for(self, number: int) -> None:
+        """Start workers until there are so many, as far as not too many are asked for already."""
+        for _ in range(min(number - len(self._workers), PENDING - len(self._pending))):
+            self.add()
 
     def add(self) -> None:
         """Start one more worker; `SlotReady` comes once it is up."""
@@ -91,14 +118,32 @@ class Workers:
             "num_gpus": self.slots.gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "concurrency_groups": {"control": 2, "samples": 1},
             "scheduling_strategy": "SPREAD",
+            "name": self.names.actor("chain-worker", slot),
         }
-        actor = ray.remote(**options)(ChainWorker).remote(
-            self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus, self.luggage
-        )
-        self._workers[slot] = _Worker(slot, actor)
+        if self.slots.gpus and self.slots.accelerator_type is not None:
+            options["accelerator_type"] = self.slots.accelerator_type
+        actor = self._class.options(**options).remote(
+            self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus, self.luggage,
+            name=f"chain-worker-{slot} of {self.names.run}",
+        )  # fmt: skip
+        self._workers[slot] = self._pending[slot] = _Worker(slot, actor)
         self._control(self._workers[slot], "ready")
+
+    def withdraw(self, chains: int) -> None:
+        """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
+        while len(self._pending) > chains:
+            self.release(next(reversed(self._pending)))
+
+    def pending(self, seconds: float) -> list[Any]:
+        """The actors that were asked for so many seconds ago, or more, and are not up yet."""
+        now = time.monotonic()
+        return [w.actor for w in self._pending.values() if now - w.since >= seconds]
+
+    @property
+    def up(self) -> int:
+        """How many are up."""
+        return len(self._workers) - len(self._pending)
 
     def start(self, action: c.Start, spec: dict[str, Any], about: dict[str, Any]) -> None:
         """Run a chain on a slot; its events are asked for once the worker has taken it on."""
@@ -113,8 +158,10 @@ class Workers:
     def release(self, slot: int) -> None:
         """End a worker that has nothing more to do."""
         worker = self._workers.pop(slot, None)
+        self._pending.pop(slot, None)
         if worker is not None:
-            self._forget(slot)
+            for ref in worker.calls:
+                self._calls.pop(ref, None)
             ray.kill(worker.actor)
 
     def close(self) -> None:
@@ -142,15 +189,25 @@ class Workers:
         return [(w.slot, w.status) for w in self._workers.values() if w.digest is not None and w.status is not None]
 
     def take(self, ref: Any) -> Message | None:
-        """What a ready reference says; None when that is nothing for the planner."""
+        """What a ready reference says; None when that is nothing for the planner.
+
+        Raises:
+            UserError: a node has no raychains, or another one.
+        """
         call = self._calls.pop(ref)
         worker = self._workers[call.slot]
+        worker.calls.discard(ref)
         try:
             answer = ray.get(ref)
         except RayError as error:  # its death, its node's, Ray's out-of-memory kill, or an error of the worker's own
-            return self._failed(worker, _line(error))
+            if call.method == "ready" and "No module named 'raychains'" in str(error):
+                raise UserError(_wrong_runtime("none")) from None
+            return self._failed(worker, _line(error), with_node=WITH_NODE in str(error))
         current = (call.digest, call.incarnation) == (worker.digest, worker.incarnation)
         if call.method == "ready":
+            if answer != __version__:
+                raise UserError(_wrong_runtime(answer))
+            self._pending.pop(call.slot, None)
             return Message(c.SlotReady(call.slot))
         if call.method == "status":
             worker.asked = False
@@ -179,26 +236,38 @@ class Workers:
         record = SampleRecord(meta=SampleMeta.from_json(event["meta"]), file=event["file"], sha256=event["sha256"])
         return Message(c.Sampled(slot, digest, incarnation, event["position"]), arrived=Arrived(record, payload))
 
-    def _failed(self, worker: _Worker, reason: str) -> Message:
+    def _failed(self, worker: _Worker, reason: str, *, with_node: bool = False) -> Message:
         """The worker is given up, its chain is not."""
+        stillborn = worker.slot in self._pending and not with_node
         self.release(worker.slot)
-        return Message(c.SlotLost(worker.slot, reason))
+        return Message(c.SlotLost(worker.slot, reason), stillborn=stillborn)
 
     def _ask(self, worker: _Worker) -> None:
         method = worker.actor.next.options(num_returns=2, concurrency_group="samples")
         event, payload = method.remote(worker.digest, worker.incarnation)
-        self._calls[event] = _Call("next", worker.slot, worker.digest, worker.incarnation, payload)
+        self._expect(worker, event, "next", payload)
 
     def _control(self, worker: _Worker, method: str, *args: Any) -> None:
         ref = getattr(worker.actor, method).options(concurrency_group="control").remote(*args)
-        self._calls[ref] = _Call(method, worker.slot, worker.digest, worker.incarnation)
+        self._expect(worker, ref, method)
 
-    def _forget(self, slot: int) -> None:
-        self._calls = {ref: call for ref, call in self._calls.items() if call.slot != slot}
+    def _expect(self, worker: _Worker, ref: Any, method: str, payload: Any = None) -> None:
+        worker.calls.add(ref)
+        self._calls[ref] = _Call(method, worker.slot, worker.digest, worker.incarnation, payload)
+
+
+def _wrong_runtime(version: str) -> str:
+    return (
+        f"the cluster's nodes must have raychains {__version__} as this process has, a worker has {version}: install the same "
+        "there, or send this folder along with 'ray job submit --working-dir .'"
+    )
 
 
 def _line(error: RayError) -> str:
     """What Ray says of a loss, in one line; of an error in the worker's own code what was raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    raised = isinstance(error, RayTaskError) or "creation task" in lines[0]
-    return lines[-1] if raised else lines[0]
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, RayTaskError) or "creation task" in lines[0]:
+        return lines[-1].strip()
+    # Of an actor's death the cause follows the actor's particulars, which are indented.
+    causes = [line for line in lines[1:] if not line[0].isspace()] if lines[0] == ActorDiedError.BASE_ERROR_MSG else []
+    return (causes or lines)[0].strip()

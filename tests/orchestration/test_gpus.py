@@ -20,7 +20,8 @@ from tests.checks import refused
 
 
 def cluster(monkeypatch: pytest.MonkeyPatch, cpus: float, gpus: float) -> None:
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": cpus, "GPU": gpus})
+    node = {"NodeID": "one", "Alive": True, "Resources": {"CPU": cpus, "GPU": gpus}}
+    monkeypatch.setattr(ray, "nodes", lambda: [node])
 
 
 @pytest.mark.parametrize(
@@ -71,15 +72,16 @@ def test_an_evaluator_is_started_with_its_share(monkeypatch: pytest.MonkeyPatch,
 
     class Actor:
         @staticmethod
+        def options(**options: Any) -> Any:
+            asked.append(options)
+            return Actor
+
+        @staticmethod
         def remote(*arguments: Any, **settings: Any) -> object:
             told.append(arguments)
             return object()
 
-    def remote(**options: Any) -> Any:
-        asked.append(options)
-        return lambda kind: Actor
-
-    monkeypatch.setattr(evaluators.ray, "remote", remote)
+    monkeypatch.setattr(evaluators.ray, "remote", lambda kind: Actor)
     evaluators.Evaluators("store", {}, "test", 1, Placement(gpus_per_evaluator=gpus), None).start()
     assert asked[0]["num_gpus"] == gpus and asked[0]["num_cpus"] == 0 and told[0][-1] == gpus
 

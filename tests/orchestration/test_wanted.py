@@ -80,3 +80,22 @@ def test_an_arm_or_group_that_is_not_there_is_one_line(request_: Request) -> Non
     pool = filled(list(plan.chains()))
     with refused("views", f"arm {request_.arm}", f"group {request_.group}"):
         wanted.these(plan, pool, [request_], wanted.members(plan, pool, plan.chains(), ()))
+
+
+def test_views_are_found_by_their_chains_and_leave_with_them() -> None:
+    plan = comparison(Mixture25(), chains=3, arms=(1, 2, 3))
+    a, b, c = plan.chains()
+    first, both, three = all_of = wanted.every(plan)
+    views = wanted.Views(all_of)
+    assert views.of([a]) == [first, both, three] and views.of([c]) == [three] and views.of([b, c]) == [both, three]
+    assert views.of(["unknown"]) == [] and not views.done
+    for view in views:
+        views.settle(view, True)
+    assert views.done and all(view.done for view in all_of)
+    views.settle(both, False)
+    assert not views.done and not both.done
+    views.remove(both)
+    assert views.done and both not in views and views.of([b]) == [three]
+    assert views.without(a) == [three] and three.chains == [b, c], "the view of that chain alone is no more"
+    assert list(views) == [three] and first not in views and views.of([a]) == []
+    assert views.without(a) == []

@@ -1,0 +1,44 @@
+"""Scripts that start Ray clusters of their own, each in a session of processes that ends with its test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """Runs a module of this folder and gives what it printed; processes that it left are ended, and are a failure."""
+
+    def run(name: str) -> dict[str, Any]:
+        folder, home = tmp_path_factory.mktemp(name), tmp_path_factory.mktemp("home")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        environment |= {"PYTHONPATH": str(REPOSITORY), "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.cluster.{name}", str(folder)],
+            cwd=REPOSITORY, env=environment, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=250)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.returncode == 0, out[-3000:] + err[-6000:]
+        found: dict[str, Any] = json.loads(out.splitlines()[-1])
+        assert found.pop("left") == 0, "processes of the cluster outlived it"
+        return found
+
+    return run

@@ -1,0 +1,135 @@
+"""Runs on one cluster whose nodes come and go: a script, since Ray connects once. Prints what it saw as JSON.
+
+Two nodes of one CPU. A run's chains land on both; a second run, of the same name, finds no room and says so; one node
+leaves, another joins, and the second run is over before the first, which then has a GPU shared, a type of GPU that is not
+there, a slot that nobody has and a worker of another version behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from raychains.errors import UserError
+from raychains.orchestration import cluster as asked
+from raychains.orchestration import session, shortage, workers
+from raychains.orchestration.driver import Driver, Placement
+from raychains.orchestration.lease import Lease
+from raychains.planning import listener as told
+from raychains.store import Root
+from tests.cluster import machines
+from tests.cluster.tasks import Gated, places
+from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+
+REPOSITORY = Path(__file__).parents[2]
+STEPS, BLOCK, AT = 600, 50, 400
+RUN = "two-of-a-name"
+
+
+def main(folder: Path, temporary: str) -> dict[str, Any]:
+    (folder / "first").mkdir()
+    shortage.HELD_AFTER = 1.0
+    found: dict[str, Any] = {}
+    with machines.cluster(temporary) as made:
+        machines.add(made, num_cpus=1)
+        leaving = machines.add(made, num_cpus=1)
+        assert session.connect(made.address).ours
+        found["grows"], found["room"] = asked.grows(), session.slots(1, None).room()
+        found["refused"] = [said(cpus_per_chain=2), said(gpus_per_chain=0.5), said(accelerator_type="A100")]
+        with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
+            found |= come_and_go(folder, made, leaving, pool)
+            found["gpu"] = share(folder, made, pool)
+        found["refused"].append(said(accelerator_type="A10"))
+        found["ended"] = [ended(folder, cpus_per_chain=5, concurrent=1, slot_timeout=0.5)]
+        workers.__version__ = "0.0.1"  # this driver's
+        found["ended"].append(ended(folder, concurrent=1))
+    return found
+
+
+def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
+    """A run that loses a node and is given another; a second one that waits for room meanwhile, and has it first."""
+    task, diary = Gated(str(folder / "first"), AT), Diary()
+    plan, first = comparison(task, chains=3, steps=STEPS, block=BLOCK), Root(folder / "first" / "store")
+    with Lease(first, RUN) as lease:
+        driver = Driver(plan, first, Placement(checkpoint_every=0.05), diary, lease=lease)
+        running = pool.submit(driver.run)
+        machines.until(lambda: len({p["node"] for p in places(folder / "first")}) == 2, "chains on both nodes")
+        titles = [Path(f"/proc/{p['pid']}/cmdline").read_text().rstrip("\0 ") for p in places(folder / "first")]
+        other = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.second", made.address, str(folder / "second"), RUN],
+            cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        machines.until((folder / "second" / "waits").exists, "the second run to find no room")
+        machines.until(lambda: list((folder / "first").glob("store/chains/*/checkpoints/*")), "a checkpoint")
+        made.remove_node(leaving, allow_graceful=False)
+        machines.add(made, num_cpus=2)
+        second = json.loads(other.communicate(timeout=100)[0].splitlines()[-1])
+        early = not running.done()
+        (folder / "first" / "go").touch()
+        outcome = running.result(timeout=100)
+    return {
+        "lost": [h.reason for h in diary.of(told.SlotGone)],
+        "failed": outcome.failed,
+        "same": stored_hashes(first, plan) == undisturbed_hashes(plan, task),
+        "samples": outcome.samples,
+        "nodes": len({p["node"] for p in places(folder / "first")}),
+        "actors": [p["actor"] for p in places(folder / "first")],
+        "titles": titles,
+        "second": second | {"over first": early, "status": other.returncode},
+        "driver": lease.driver_id,
+    }
+
+
+def share(folder: Path, made: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
+    """Two chains at once on the one GPU, on the one node that has its type."""
+    (folder / "gpu").mkdir()
+    machines.add(made, num_cpus=4, num_gpus=1, accelerator="A100")
+    node = next(n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU"))
+    plan = comparison(Gated(str(folder / "gpu"), AT), chains=3, steps=STEPS, block=BLOCK)
+    placement = Placement(gpus_per_chain=0.5, accelerator_type="A100", evaluate=False)
+    running = pool.submit(Driver(plan, root(folder / "gpu"), placement, Diary()).run)
+    machines.until(lambda: len(places(folder / "gpu")) == 2, "two chains at once")
+    here = places(folder / "gpu")
+    (folder / "gpu" / "go").touch()
+    outcome = running.result(timeout=100)
+    return {
+        "slots": placement.slots().count,
+        "there": all(p["node"] == node for p in places(folder / "gpu")),
+        "gpus": [p["gpus"] for p in here],
+        "processes": len({p["pid"] for p in here}),
+        "finished": len(outcome.seconds),
+    }
+
+
+def said(**settings: Any) -> str:
+    """The one line that refuses a placement."""
+    try:
+        Placement(**settings).slots()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def ended(folder: Path, **placement: Any) -> str:
+    """The one line with which a run ends of which no chain could run."""
+    plan = comparison(Gated(str(folder / "first"), AT), chains=1, steps=STEPS)
+    try:
+        Driver(plan, root(folder / "never"), Placement(evaluate=False, **placement), Diary()).run()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"  # a node is killed on purpose
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
+        result = main(Path(sys.argv[1]), temporary)
+        print(json.dumps(result | {"left": machines.left(temporary)}))
