@@ -1,4 +1,4 @@
-"""The benchmark of chains runs as its README says and prints what it promises; its figures are nobody's here."""
+"""The benchmarks of chains and of scale run as their README says and print what it promises; figures are nobody's here."""
 
 from __future__ import annotations
 
@@ -27,3 +27,25 @@ def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
         shares = re.findall(r"^    .{60} +(\d+\.\d)%$", part, re.MULTILINE)
         assert len(shares) >= 5 and sorted(map(float, shares), reverse=True) == [float(s) for s in shares]
         assert part.count("the sampler's noise") == 1
+
+
+def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> None:
+    command = [sys.executable, "benchmarks/scale.py", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    facts, start_up, run, memory = done.stdout.strip().split("\n\n")
+    assert facts.startswith("machine: ")
+    assert start_up.startswith("start-up with 40 chains, 20 of them finished with 160 samples: ")
+    told = re.match(
+        r"40 chains on 40 slots, up to 40 at once: (\d+) finished, (\d+) failed, (\d+) workers lost, (\d+) samples", run
+    )
+    assert told is not None
+    finished, failed, lost, samples = map(int, told.groups())
+    assert finished + failed == 40 and finished > 30 and lost > 0 and samples >= 8 * finished
+    parts = re.findall(r"^  (.{24}) +(\d+\.\d\d) s +\d+\.\d µs an event$", run, re.MULTILINE)
+    names = {"coordinator", "evaluation", "lease, other drivers", "loop", "store", "tick, listener", "workers"}
+    seconds = {name.strip(): float(value) for name, value in parts}
+    assert seconds.keys() == names | {"all of the driver", "Ray's calls beside it"}
+    assert abs(sum(seconds[name] for name in names) - seconds["all of the driver"]) < 0.05
+    assert re.search(r"driver \d+\.\d{3} ms an event \(goal: at most 1 ms", run)
+    assert re.match(r"memory: \d+\.\d kB a chain of 40", memory)

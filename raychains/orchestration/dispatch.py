@@ -21,7 +21,7 @@ from raychains.orchestration.evaluators import Evaluator, Evaluators
 from raychains.orchestration.lost import died, lost_object, storage_away
 from raychains.orchestration.outcome import ViewKey, ViewResult
 from raychains.orchestration.pool import Pooled, SamplePool
-from raychains.orchestration.wanted import Wanted, key
+from raychains.orchestration.wanted import Views, Wanted, key
 from raychains.planning.comparison import Comparison
 from raychains.planning.views import Key
 from raychains.positions import expected_samples
@@ -82,7 +82,7 @@ class Dispatcher:
         self._variable = wanted.variable(specs.values())
         self._expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
         self._starts = {digest: starts.needed(spec) for digest, spec in specs.items()}
-        self._views = wanted.every(comparison) if requested is None else list(requested)
+        self._views = Views(wanted.every(comparison) if requested is None else requested)
         self._requested = {view: n for n, view in enumerate(requested or ())}
         self._only: set[Key] | None = None
         """The samples that requested views are formed from; None is all."""
@@ -90,9 +90,19 @@ class Dispatcher:
             self._only = {key(pooled) for view in requested for pooled in view.members or ()}
         self._results: dict[int, ViewResult] = {}
         self._jobs: deque[_Job] = deque()
+        self._asked: dict[Any, Evaluator] = {}
+        """Evaluators by the references of what they were asked."""
+        self._room: tuple[dict[int, Evaluator], ...] = tuple({} for _ in range(IN_FLIGHT))
+        """Evaluators that have room, by how many jobs they have; of the caller's, too."""
+        for evaluator in self._running:
+            self._seat(evaluator)
         self._samples: dict[Key, _Predicted] = {}
+        self._of_chain: dict[str, dict[Key, _Predicted]] = {}
+        """The same samples by chain."""
         self._count: Counter[str] = Counter()
         """Predicted samples by chain."""
+        self.evaluated = 0
+        """Predicted samples of all chains."""
         every = sum(self._expected.values())
         self.expected = every if self._only is None else len(self._only)
         """Samples that are evaluated."""
@@ -110,8 +120,10 @@ class Dispatcher:
         known = self._samples.get(key(pooled))
         if known is not None and known.pooled.record.sha256 == pooled.record.sha256:
             return
-        self.forget([pooled])  # other bytes of another path, or of another machine's arithmetic
-        self._samples[key(pooled)] = sample = _Predicted(pooled)
+        if known is not None:
+            self.forget([pooled])  # other bytes of another path, or of another machine's arithmetic
+        sample = _Predicted(pooled)
+        self._samples[key(pooled)] = self._of_chain.setdefault(pooled.record.meta.digest, {})[key(pooled)] = sample
         self._jobs.append(_Job(sample))
 
     def forget(self, gone: Iterable[Pooled]) -> None:
@@ -120,36 +132,32 @@ class Dispatcher:
         for pooled in gone:
             sample = self._samples.pop(key(pooled), None)
             if sample is not None:
-                self._count[pooled.record.meta.digest] -= sample.done
-                digests.add(pooled.record.meta.digest)
-        for view in self._views:
-            if not digests.isdisjoint(view.chains):
-                self._changed(view)
+                digest = pooled.record.meta.digest
+                del self._of_chain[digest][key(pooled)]
+                self._tally(digest, -sample.done)
+                digests.add(digest)
+        for view in self._views.of(digests):
+            self._changed(view)
 
     def abandon(self, digest: str) -> None:
         """A chain will not finish: its views have no result."""
-        self._views = [v for v in self._views if digest not in v.chains]
+        for view in self._views.of([digest]):
+            self._views.remove(view)
+            self._forget_blocks(view)
 
     def drop(self, digest: str) -> None:
         """A chain will not finish: its views are formed from their other chains, if there are any."""
-        for view in self._views:
-            if digest in view.chains:
-                view.chains.remove(digest)
-                self._changed(view)
-        self._views = [v for v in self._views if v.chains]
-        self._ask_for_views()
+        left = self._views.without(digest)
+        for view in left:
+            self._changed(view)
+        self._ask_for(left)
 
     # Working
 
     @property
-    def evaluated(self) -> int:
-        """Samples that are predicted."""
-        return self._count.total()
-
-    @property
     def idle(self) -> bool:
         """Whether nothing is left to evaluate."""
-        return all(v.done for v in self._views) and not self._jobs and not any(e.jobs for e in self._running)
+        return self._views.done and not self._jobs and not self._asked
 
     @property
     def requested(self) -> list[ViewResult]:
@@ -162,26 +170,36 @@ class Dispatcher:
 
     def references(self) -> list[Any]:
         """References to wait for."""
-        return [ref for e in self._running for ref in e.jobs]
+        return list(self._asked)
 
     def owns(self, ref: Any) -> bool:
         """Whether a reference is one of `references` (an evaluator's death takes its others along)."""
-        return any(ref in e.jobs for e in self._running)
+        return ref in self._asked
 
     def pump(self) -> None:
         """Give waiting jobs to evaluators that have room, starting evaluators up to their number."""
         if (not self._running and not self.idle) or (self._jobs and len(self._running) < self._evaluators.limit):
             self._evaluators.start()  # the first at once: its imports take seconds, like those of the chains' workers
-        while self._jobs:
-            evaluator = min(self._running, key=lambda e: len(e.jobs))
-            if len(evaluator.jobs) >= IN_FLIGHT:
-                return
+            self._seat(self._running[-1])
+        while self._jobs and (evaluator := self._least_loaded()) is not None:
             self._submit(evaluator, self._jobs.popleft())
+
+    def _seat(self, evaluator: Evaluator) -> None:
+        """Note how many jobs an evaluator has."""
+        for evaluators in self._room:
+            evaluators.pop(id(evaluator), None)
+        if len(evaluator.jobs) < IN_FLIGHT:
+            self._room[len(evaluator.jobs)][id(evaluator)] = evaluator
+
+    def _least_loaded(self) -> Evaluator | None:
+        """One of the evaluators with the fewest jobs, None where all have enough."""
+        return next((e for evaluators in self._room for e in evaluators.values()), None)
 
     def take(self, ref: Any) -> ViewResult | None:
         """Deal with a reference that is ready; the view's result when it was one."""
-        evaluator = next(e for e in self._running if ref in e.jobs)
+        evaluator = self._asked.pop(ref)
         job = evaluator.jobs.pop(ref)
+        self._seat(evaluator)
         try:
             return self._finish(job, ref)
         except RayError as error:
@@ -194,6 +212,7 @@ class Dispatcher:
         """Let go of the evaluators: what they were asked last is nobody's any more."""
         for evaluator in self._running:
             evaluator.jobs.clear()
+        self._asked.clear()
 
     def _submit(self, evaluator: Evaluator, job: _Job) -> None:
         if self._stale(job):
@@ -208,7 +227,8 @@ class Dispatcher:
             )
         else:
             done = self._ask(evaluator.actor, job.what)
-        evaluator.jobs[done] = job
+        evaluator.jobs[done], self._asked[done] = job, evaluator
+        self._seat(evaluator)
 
     def _ask(self, actor: Any, view: Wanted) -> Any:
         """Have a view summarised: shard by shard, so that memory holds all samples' blocks on one of them."""
@@ -235,12 +255,16 @@ class Dispatcher:
         if isinstance(job.what, _Predicted):
             sample = job.what
             sample.pooled.ref, sample.blocks, sample.node, sample.done = None, job.blocks, found, True
-            self._count[sample.pooled.record.meta.digest] += 1
-            self._ask_for_views()
+            digest = sample.pooled.record.meta.digest
+            self._tally(digest, 1)
+            views = self._views.of([digest])
+            if all(v.done for v in views):
+                sample.blocks = None  # its chain was given up meanwhile: nobody waits for them
+            self._ask_for(views)
             return None
         view = job.what
-        view.done = True
-        self._forget_blocks()
+        self._views.settle(view, True)
+        self._forget_blocks(view)
         asked, samples = view.request, len(self._selected(view))
         result = ViewResult(
             key=ViewKey(asked.arm, asked.group), request=asked, samples=samples, chains=len(view.chains), **found
@@ -253,9 +277,14 @@ class Dispatcher:
     def _selected(self, view: Wanted) -> Sequence[Pooled]:
         return view.selected(self._pool, self._variable)
 
-    def _ask_for_views(self) -> None:
-        """Summaries of the views that are complete: first of all, since people wait for them."""
-        for view in self._views:
+    def _tally(self, digest: str, more: int) -> None:
+        """Count predicted samples of a chain."""
+        self._count[digest] += more
+        self.evaluated += more
+
+    def _ask_for(self, views: Iterable[Wanted]) -> None:
+        """Summaries of those that are complete: first of all, since people wait for them."""
+        for view in views:
             if not view.done and view.asked != view.version and self._complete(view):
                 view.asked = view.version
                 self._jobs.appendleft(_Job(view, view.version))
@@ -267,7 +296,8 @@ class Dispatcher:
 
     def _changed(self, view: Wanted) -> None:
         """A view has other samples than before; what is left of them may have to be predicted again."""
-        view.version, view.done = view.version + 1, False
+        view.version += 1
+        self._views.settle(view, False)
         for sample in self._of(view):
             if sample.done and sample.blocks is None:
                 self._predict_again(sample)
@@ -275,18 +305,20 @@ class Dispatcher:
     def _of(self, view: Wanted) -> list[_Predicted]:
         if view.members is not None:
             return [self._samples[key(p)] for p in view.members]
-        return [s for (digest, _, _), s in self._samples.items() if digest in view.chains]
+        return [s for digest in view.chains for s in self._of_chain.get(digest, {}).values()]
 
     def _predict_again(self, sample: _Predicted) -> None:
         sample.done, sample.blocks = False, None
-        self._count[sample.pooled.record.meta.digest] -= 1
+        self._tally(sample.pooled.record.meta.digest, -1)
         self._jobs.append(_Job(sample))
 
-    def _forget_blocks(self) -> None:
-        waiting = [v for v in self._views if not v.done]
+    def _forget_blocks(self, view: Wanted) -> None:
+        """Let the blocks of a view go, but for those that another one waits for."""
+        waiting = [v for v in self._views.of(view.chains) if not v.done]
         chains = {d for v in waiting if v.members is None for d in v.chains}
         samples = {key(p) for v in waiting for p in v.members or ()}
-        for at, sample in self._samples.items():
+        for sample in self._of(view):
+            at = key(sample.pooled)
             if at[0] not in chains and at not in samples:
                 sample.blocks = None
 
@@ -320,7 +352,10 @@ class Dispatcher:
     def _lost(self, evaluator: Evaluator) -> None:
         log.warning("an evaluator was lost; its work is done again")
         self._running.remove(evaluator)
-        for job in evaluator.jobs.values():
+        for evaluators in self._room:
+            evaluators.pop(id(evaluator), None)
+        for ref, job in evaluator.jobs.items():
+            del self._asked[ref]
             if isinstance(job.what, _Predicted):
                 job.what.pooled.ref = None
             self._jobs.appendleft(job)

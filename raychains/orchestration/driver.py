@@ -13,31 +13,40 @@ import ray
 
 from raychains import execution, tasks
 from raychains.errors import RaychainsError, StorageAway, StorageFull
-from raychains.orchestration import session, wanted
+from raychains.orchestration import wanted
 from raychains.orchestration.dispatch import Dispatcher, recovered
 from raychains.orchestration.elsewhere import Elsewhere
 from raychains.orchestration.evaluators import Evaluators
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.luggage import pack
-from raychains.orchestration.outcome import Outcome, ViewResult
+from raychains.orchestration.names import Names
+from raychains.orchestration.outcome import Outcome
 from raychains.orchestration.placement import Placement
 from raychains.orchestration.pool import SamplePool
+from raychains.orchestration.results import Results
+from raychains.orchestration.shortage import Shortage
 from raychains.orchestration.workers import Message, Workers
 from raychains.planning import coordinator as c
 from raychains.planning import listener as told
+from raychains.planning.budget import Spent
 from raychains.planning.comparison import Comparison
 from raychains.planning.speed import Speed
 from raychains.planning.views import Member, Request
-from raychains.positions import expected_samples, position
+from raychains.positions import position
 from raychains.store import ChainStore, Root
+from raychains.store.opening import stored
 
 log = logging.getLogger(__name__)
 
 WAIT = 0.2
 """Seconds between looks at Ctrl-C when nothing else happens."""
+PACE = 10e-6
+"""Seconds of rest per reference that is waited for, of which Ray looks at each every time: about .4 µs."""
 TICK_EVERY = 0.5
 """Seconds between ticks: every look at a worker's status takes time from its chain."""
+TICK_SHARE = 0.1
+"""Most of the driver's time that ticks take: they come less often where thousands of chains run at once."""
 GROW_EVERY = 5.0
 """Seconds between looks at the cluster for new slots."""
 Asking = Callable[[Mapping[tuple[int, int], Sequence[Member]]], Sequence[Request]]
@@ -81,13 +90,12 @@ class Driver:
         self._pool = SamplePool()
         self._lease = lease if lease is not None else Lease(root)
         self._elsewhere = Elsewhere(root, self._lease, self._specs)
-        gpus = placement.gpus_per_evaluator
-        held = gpus * (placement.evaluators or 1) if placement.evaluate else 0.0
-        self._slots = session.slots(placement.cpus_per_chain, placement.gpus_per_chain if run_chains else 0.0, held)
+        self._slots = placement.slots(run_chains=run_chains)
         for spec in self._specs.values() if run_chains else ():
             execution.check(spec, gpu=self._slots.gpus > 0)
         task = tasks.build(comparison.task_spec)
         luggage = pack(task)
+        names = Names(self._lease.run or comparison.run_name, self._lease.driver_id)
         self._workers = Workers(
             root.uri,
             self._slots,
@@ -95,12 +103,16 @@ class Driver:
             placement.data_root,
             luggage,
             every_cycle=placement.on_divergence == "restart-cycle",
+            names=names,
         )
+        self._shortage = Shortage(self._slots, self._workers, placement.slot_timeout, placement.gpus_per_evaluator)
         unfinished = self._open(run_chains)
         inexact = {digest for digest, spec in self._specs.items() if not spec.exact}
         self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence, inexact)
         self._lent = evaluators is not None
-        self._evaluators = evaluators or Evaluators.of(comparison, root, placement, luggage, slots=self._slots.count)
+        self._evaluators = evaluators or Evaluators.of(
+            comparison, root, placement, luggage, slots=self._slots, names=names
+        )
         views = None
         if requests is not None:
             samples = wanted.members(comparison, self._pool, self._seconds.keys(), dropped)
@@ -113,11 +125,10 @@ class Driver:
         if not run_chains and requests is None:
             for digest in self._specs.keys() - self._seconds.keys():
                 (self._dispatcher.drop if digest in dropped else self._dispatcher.abandon)(digest)
-        self._views: dict[tuple[int, int], ViewResult] = {}
-        self._unannounced: list[ViewResult] = []
-        self._speed = Speed(self._specs, self._seconds)
+        self._results = Results(comparison, listener)
+        self._speed, self._spent = Speed(self._specs, self._seconds), Spent(self._specs, self._seconds)
         self._evaluated_before_last = 0
-        self._grown = self._ticked = 0.0
+        self._grown = self._tick_due = 0.0
         self._recoveries: list[c.Recover] = []
         """Those that the storage put off."""
         self._waiting: str | None = None
@@ -129,20 +140,19 @@ class Driver:
         """Pool the finished chains' samples; the others' last incarnations, in order."""
         self._seconds: dict[str, float] = {}
         unfinished: dict[str, int] = {}
-        for digest, spec in self._specs.items():
-            store = ChainStore(self._root, digest)
-            if store.finished(expected_samples(spec)):
-                recovered(self._pool, store.records())
-                self._seconds[digest] = store.seconds()
+        for digest, found in stored(self._root, self._specs, unfinished=run_chains).items():
+            if found.records is not None:
+                recovered(self._pool, found.records)
+                self._seconds[digest] = found.seconds
             elif run_chains:
-                unfinished[digest] = store.last_incarnation()
+                unfinished[digest] = found.last_incarnation
         return unfinished
 
     def run(self) -> Outcome:
         """Until every chain ended and every view is evaluated, or the person stopped the run."""
         sampling = bool(self._coordinator.queue)
         if not self._quiet:
-            self._listener.on(told.Ready(slots=self._slots.count, slot=self._slots.describe()))
+            self._listener.on(told.Ready(slots=self._slots.at_once(len(self._specs)), slot=self._slots.describe()))
         try:
             with Interrupt() as interrupt:
                 while not self._over():
@@ -155,6 +165,7 @@ class Driver:
                         self._dispatcher.pump()
                     self._wait()
                     self._tick()
+                self._tick(last=True)
                 if self._waiting is not None and not self._coordinator.stopping:
                     self._listener.on(told.GoesOn())  # the rest was over before the next look
         finally:
@@ -166,7 +177,7 @@ class Driver:
             raise StorageFull(self._coordinator.full)
         before = self._evaluated_before_last / max(1, self._dispatcher.expected)
         return Outcome(
-            views=self._views,
+            views=self._results.views,
             requested=self._dispatcher.requested,
             seconds=self._seconds,
             failed={d: s.reason for d, s in self._coordinator.chains.items() if s.status in ("failed", "dropped")},
@@ -184,29 +195,29 @@ class Driver:
         """Heed what other drivers did with chains of this run."""
         for event in self._elsewhere.look(self._coordinator):
             if isinstance(event, c.DoneElsewhere):
-                self._seconds[event.digest] = ChainStore(self._root, event.digest).seconds()
+                self._chain_finished(event.digest, ChainStore(self._root, event.digest).seconds())
                 self._speed.ended(event.digest)
             elif isinstance(event, c.Freed):
                 self._grown = 0.0
             self._carry_out(self._coordinator.handle(event))
 
     def _grow(self) -> None:
-        """Start workers for waiting chains as far as the cluster has slots, now and when slots appear."""
+        """Start workers for waiting chains as far as the cluster has slots or adds some, now and when slots appear."""
         now = time.monotonic()
         waiting = len(self._coordinator.queue)
+        self._workers.withdraw(waiting)
         if self._coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
             return
         self._grown = now
         busy = sum(1 for d in self._coordinator.slots.values() if d is not None)
-        want = min(self._slots.room(), busy + waiting)
-        for _ in range(want - len(self._workers)):
-            self._workers.add()
+        self._workers.ask_for(self._slots.wanted(busy + waiting))
 
     def _wait(self) -> None:
         references = self._workers.references() + self._dispatcher.references()
         if not references:
             time.sleep(WAIT)
             return
+        time.sleep(PACE * len(references))
         ready, _ = ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)
         if not ready:
             ready, _ = ray.wait(references, num_returns=1, timeout=WAIT, fetch_local=False)
@@ -215,38 +226,32 @@ class Driver:
                 if message := self._workers.take(ref):
                     self._heed(message)
             elif self._dispatcher.owns(ref) and (view := self._dispatcher.take(ref)):
-                self._views[(view.key.arm, view.key.group)] = view
-                self._unannounced.append(view)
-        self._announce()
+                self._results.add(view)
+        self._results.tell(self._seconds, self._dropped)
 
-    def _announce(self) -> None:
-        """Tell of finished views; the last samples may be evaluated before their chain said that it ended."""
-        waiting, self._unannounced = self._unannounced, []
-        for view in waiting:
-            arm = self._comparison.arms[view.key.arm]
-            ended = {*self._seconds, *self._coordinator.with_status("dropped")}
-            if all(spec.digest in ended for spec in arm.chains[view.key.group]):
-                seconds = arm.seconds(view.key.group, self._seconds)
-                done = told.ViewDone(arm=arm.name, group=view.key.group, metrics=view.metrics, chain_seconds=seconds)
-                self._listener.on(done)
-            else:
-                self._unannounced.append(view)
+    def _dropped(self, digest: str) -> bool:
+        chain = self._coordinator.chains.get(digest)
+        return chain is not None and chain.status == "dropped"
 
     def _heed(self, message: Message) -> None:
         event = message.event
         if isinstance(event, c.Ended) and message.seconds is not None:
             if event.outcome == "finished":
-                self._seconds[event.digest] = message.seconds
+                self._chain_finished(event.digest, message.seconds)
             self._speed.ended(event.digest)
         elif isinstance(event, c.Began) and message.step is not None:
             self._speed.began(event.digest, message.step)
+            self._spent.at(event.digest, message.step)
+            self._listener.on(
+                told.ChainBegan(digest=event.digest, slot=event.slot, step=message.step, incarnation=event.incarnation)
+            )
             for file, reason in message.torn:
                 self._listener.on(told.TornCheckpoint(digest=event.digest, file=file, reason=reason))
         elif isinstance(event, c.SlotReady):
             self._stillborn = 0
         elif isinstance(event, c.SlotLost):
             self._listener.on(told.SlotGone(slot=event.slot, reason=event.reason))
-            self._stillborn += event.slot not in self._coordinator.slots
+            self._stillborn += message.stillborn
             if self._stillborn > self._placement.max_failures:
                 raise RaychainsError(
                     f"{self._stillborn} workers in a row died before they were up; the last: {event.reason}"
@@ -256,6 +261,11 @@ class Driver:
         self._carry_out(self._coordinator.handle(event), message)
         if self._coordinator.full is not None and not stopping:
             self._listener.on(told.Stopping(reason="the store has no room left"))
+
+    def _chain_finished(self, digest: str, seconds: float) -> None:
+        self._seconds[digest] = seconds
+        self._spent.at(digest, self._specs[digest].steps)
+        self._listener.on(told.ChainFinished(digest=digest, seconds=seconds))
 
     def _carry_out(self, actions: list[c.Action], message: Message | None = None) -> None:
         for action in actions:  # grows by the answers to starts that were refused
@@ -284,7 +294,7 @@ class Driver:
                     self._listener.on(told.ChainRestarted(digest=digest, attempt=attempt, reason=reason))
                 case c.Drop(digest, reason):
                     self._lease.give_up(digest)
-                    self._unsettle(digest)
+                    self._results.unsettle(digest)
                     self._dispatcher.drop(digest)
                     self._listener.on(told.ChainDropped(digest=digest, reason=reason))
                 case c.Stop(slot, digest):
@@ -313,46 +323,45 @@ class Driver:
         spec = self._specs[digest]
         gone = [p for p in self._pool.select([digest]) if position(spec, p.record.meta) >= first]
         self._pool.remove(p.record for p in gone)
-        self._unsettle(digest)
+        self._results.unsettle(digest)
         self._dispatcher.forget(gone)
-
-    def _unsettle(self, digest: str) -> None:
-        """The views of a chain that had results have them no more."""
-        arms = self._comparison.arms
-        ours = {k for k in self._views if any(s.digest == digest for s in arms[k[0]].chains[k[1]])}
-        self._views = {k: v for k, v in self._views.items() if k not in ours}
-        self._unannounced = [v for v in self._unannounced if (v.key.arm, v.key.group) not in ours]
 
     def _tell_of_waiting(self) -> None:
         """Once when something is waited for, and once when it is back."""
         reasons = [status["waiting"] for _, status in self._workers.statuses() if status["waiting"]]
-        idle = not any(digest is not None for digest in self._coordinator.slots.values())
-        if idle and self._coordinator.queue and not self._coordinator.stopping:
-            no_room = not self._slots.room()
-            reasons = ["no node of the cluster has room for a chain"] * no_room
+        running = any(digest is not None for digest in self._coordinator.slots.values())
+        waiting = 0 if self._coordinator.stopping else len(self._coordinator.queue)
+        evaluators = None if waiting or running or self._dispatcher.idle else self._evaluators
+        if lacks := self._shortage.look(waiting=waiting, running=running, evaluators=evaluators):
+            reasons.append(lacks)
         if reasons and self._waiting is None:
             self._listener.on(told.Waiting(reason=reasons[0]))
         elif not reasons and self._waiting is not None:
             self._listener.on(told.GoesOn())
         self._waiting = reasons[0] if reasons else None
 
-    def _tick(self) -> None:
+    def _tick(self, *, last: bool = False) -> None:
         now = time.monotonic()
-        if now - self._ticked < TICK_EVERY:
+        if now < self._tick_due and not last:
             return
-        self._ticked = now
+        before = time.thread_time()  # CPU time: a machine that is busy with other things does not make ticks rarer
         self._workers.poll()
         self._tell_of_waiting()
         for put_off in [self._recoveries.pop() for _ in range(len(self._recoveries))]:
             self._recover(put_off)
         running = []
         for slot, status in self._workers.statuses():
-            spec = self._specs[status["digest"]]
-            self._speed.at(spec.digest, status["step"], status["seconds"])
+            digest, step = status["digest"], status["step"]
+            self._speed.at(digest, step, status["seconds"])
             running.append(
                 told.ChainStatus(
-                    digest=spec.digest, slot=slot, step=status["step"], steps=spec.steps, cycle=status["cycle"],
-                    stage=status["stage"], loss=status["loss"], seconds=status["seconds"],
+                    digest=digest, slot=slot, step=step, steps=self._specs[digest].steps, cycle=status["cycle"],
+                    stage=status["stage"], loss=status["loss"], seconds=status["seconds"], lr=status["lr"],
+                    temperature=status["temperature"], kinetic_temperature=status["kinetic_temperature"],
+                    steps_per_second=self._speed.steps_per_second(digest),
+                    samples=self._coordinator.chains[digest].accepted,
+                    # A worker's first status knows no step yet: what it goes on from was told when it began.
+                    gradients=self._spent.at(digest, step) if step else 0,
                 )
             )  # fmt: skip
         tick = told.Tick(
@@ -362,5 +371,11 @@ class Driver:
             evaluated=self._dispatcher.evaluated,
             to_evaluate=self._dispatcher.expected,
             remaining_seconds=self._speed.remaining(max(1, len(self._workers))),
+            failed=len(self._coordinator.with_status("failed")) + len(self._coordinator.with_status("dropped")),
+            slots=len(self._workers),
+            samples=len(self._pool),
+            gradients=self._spent.total,
+            to_spend=self._spent.planned,
         )
         self._listener.on(tick)
+        self._tick_due = now + max(TICK_EVERY, (time.thread_time() - before) / TICK_SHARE)

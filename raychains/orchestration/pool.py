@@ -21,21 +21,25 @@ class SamplePool:
     """Samples by (digest, variable, index). The object store is a cache: a reference may go, the file stays."""
 
     def __init__(self) -> None:
-        self._samples: dict[tuple[str, str, int], Pooled] = {}
+        self._chains: dict[str, dict[tuple[str, int], Pooled]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return self._count
 
     def add(self, record: SampleRecord, ref: Any | None) -> Pooled:
         """Take in one sample; a later one of the same key replaces it."""
-        meta = record.meta
-        pooled = self._samples[(meta.digest, meta.variable, meta.index)] = Pooled(record, ref)
+        chain = self._chains.setdefault(record.meta.digest, {})
+        before = len(chain)
+        pooled = chain[record.meta.variable, record.meta.index] = Pooled(record, ref)
+        self._count += len(chain) - before
         return pooled
 
     def remove(self, records: Iterable[SampleRecord]) -> None:
         """Take samples out that were superseded."""
         for record in records:
-            self._samples.pop((record.meta.digest, record.meta.variable, record.meta.index), None)
+            chain = self._chains.get(record.meta.digest, {})
+            self._count -= chain.pop((record.meta.variable, record.meta.index), None) is not None
 
     def select(
         self,
@@ -57,15 +61,14 @@ class SamplePool:
         """
         position = {d: i for i, d in enumerate(chains)} if chains is not None else None
         tests: list[Callable[[Pooled], bool]] = []
-        if position is not None:
-            tests.append(lambda p: p.record.meta.digest in position)
         if cycle is not None:
             tests.append(lambda p: p.record.meta.cycle == cycle)
         if stage is not None:
             tests.append(lambda p: p.record.meta.stage == stage)
         if variable is not None:
             tests.append(lambda p: p.record.meta.variable == variable)
-        found = [p for p in self._samples.values() if all(test(p) for test in tests)]
+        among = (self._chains.get(d, {}) for d in (position if position is not None else self._chains))
+        found = [p for chain in among for p in chain.values() if all(test(p) for test in tests)]
 
         def order(p: Pooled) -> tuple[int, int, str]:
             meta = p.record.meta

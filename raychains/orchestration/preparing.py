@@ -56,7 +56,7 @@ def look(plan: Plan, to: Root) -> None:
                 f"to must be empty or hold this very set, got {to.location()}, which was prepared from others ({different}): "
                 "choose another place"
             )
-    elif there := to.names():
+    elif there := to.top():
         raise UserError(f"to must be empty or hold this very set, got {to.location()} with {there[0]!r} in it")
 
 

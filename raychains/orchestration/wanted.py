@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from raychains.errors import UserError
@@ -38,6 +38,57 @@ class Wanted:
             return self.members
         found = pool.select(self.chains, variable=variable)
         return [p for p in found if p.record.meta.variable in self.variables] if self.variables else found
+
+
+class Views:
+    """Views in their order, found by the chains that they are formed from: a run may have thousands of both."""
+
+    def __init__(self, views: Iterable[Wanted]) -> None:
+        self._all = dict.fromkeys(views)
+        self._by_chain: dict[str, dict[Wanted, None]] = {}
+        for view in self._all:
+            for digest in view.chains:
+                self._by_chain.setdefault(digest, {})[view] = None
+        self._waiting = {view for view in self._all if not view.done}
+
+    def __iter__(self) -> Iterator[Wanted]:
+        return iter(self._all)
+
+    def __contains__(self, view: object) -> bool:
+        return view in self._all
+
+    @property
+    def done(self) -> bool:
+        """Whether all of them have a result."""
+        return not self._waiting
+
+    def of(self, digests: Iterable[str]) -> list[Wanted]:
+        """Those that any of these chains belongs to."""
+        return list({view: None for digest in digests for view in self._by_chain.get(digest, ())})
+
+    def settle(self, view: Wanted, done: bool) -> None:
+        """The view has a result, or has it no more."""
+        view.done = done
+        if view in self._all and not done:
+            self._waiting.add(view)
+        else:
+            self._waiting.discard(view)
+
+    def remove(self, view: Wanted) -> None:
+        """It will have no result."""
+        del self._all[view]
+        self._waiting.discard(view)
+        for digest in view.chains:
+            self._by_chain.get(digest, {}).pop(view, None)
+
+    def without(self, digest: str) -> list[Wanted]:
+        """Form views from their other chains, and remove those that have none; the others of them."""
+        found = list(self._by_chain.pop(digest, ()))
+        for view in found:
+            view.chains[:] = [d for d in view.chains if d != digest]
+            if not view.chains:
+                self.remove(view)
+        return [view for view in found if view.chains]
 
 
 def variable(specs: Iterable[ChainSpec]) -> str | None:

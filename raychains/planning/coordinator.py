@@ -245,7 +245,7 @@ class Coordinator:
     @property
     def over(self) -> bool:
         """Whether no chain runs and none will."""
-        if any(c.status == "running" for c in self.chains.values()):
+        if any(digest is not None for digest in self.slots.values()):
             return False
         return self.stopping or not (self.queue or self.with_status("elsewhere"))
 

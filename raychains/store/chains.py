@@ -313,11 +313,17 @@ class ChainStore:
 
     def finished(self, expected: int) -> bool:
         """Whether all ``expected`` samples are there, superseded ones not counted."""
+        return self.all_records(expected) is not None
+
+    def all_records(self, expected: int) -> list[SampleRecord] | None:
+        """`records` of a chain of which all ``expected`` samples are there; None of any other."""
         rows = self._indexed(SAMPLES)
         if rows is not None and len(rows) >= expected:
-            return True
+            with contextlib.suppress(KeyError, TypeError):
+                return [_record(row, row["file"]) for row in rows]
         files = self._files()  # names first: headers cost reads
-        return len(files) >= expected and len(self._records(files)) >= expected
+        records = self._records(files) if len(files) >= expected else []
+        return records if len(records) >= expected else None
 
     def _indexed(self, name: str) -> list[dict[str, Any]] | None:
         """Rows of an index that describes the newest incarnation."""

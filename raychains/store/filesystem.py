@@ -166,11 +166,27 @@ class Root:
 
     def names(self, folder: str) -> list[str]:
         """Sorted names in a folder, temporary ones left out; empty when there is no folder."""
-        return sorted(i.base_name for i in self._list(folder))
+        return sorted(i.base_name for i in self._list(self._path(folder)))
+
+    def top(self) -> list[str]:
+        """Sorted names in the root itself, temporary ones left out."""
+        return sorted(i.base_name for i in self._list(self._base))
 
     def modified(self, folder: str) -> dict[str, int]:
         """Files of a folder with the time of their last change by the storage's clock, nanoseconds; no temporary ones."""
-        return {i.base_name: i.mtime_ns or 0 for i in self._list(folder) if i.type is fs.FileType.File}
+        return {i.base_name: i.mtime_ns or 0 for i in self._list(self._path(folder)) if i.type is fs.FileType.File}
+
+    def below(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Files below a folder, however deep, by their names in it: bytes, and time of the last change as `modified`'s.
+
+        One listing on an object store, whatever it holds; temporary files are left out.
+        """
+        start = len(self._path(folder)) + 1
+        return {
+            i.path[start:]: (i.size or 0, i.mtime_ns or 0)
+            for i in self._list(self._path(folder), recursive=True)
+            if i.type is fs.FileType.File
+        }
 
     def delete(self, name: str) -> None:
         """Remove a file; none there is fine."""
@@ -187,8 +203,8 @@ class Root:
     def _info(self, path: str) -> Any:
         return self._retrying.call("read", self._shown, lambda: self._fs.get_file_info(path), self._keep_trying)
 
-    def _list(self, folder: str) -> list[Any]:
-        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+    def _list(self, path: str, *, recursive: bool = False) -> list[Any]:
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
 
         def listed() -> list[Any]:
             for _ in range(LOOKS):  # a folder that is made, or a file that is renamed, meanwhile is an error to pyarrow
@@ -202,7 +218,7 @@ class Root:
                 found = self._fs.get_file_info(selector)
             return found
 
-        found = self._repeat("listed", folder, attempt)
+        found = self._repeat("listed", path.removeprefix(self._base).lstrip("/"), attempt)
         return [i for i in found if not i.base_name.startswith(".")]
 
     def _repeat(self, verb: str, name: str, attempt: Callable[[], T], keep_trying: KeepTrying | None = None) -> T:

@@ -182,3 +182,13 @@ def test_the_store_tells_of_chains_left_freed_and_finished(tmp_path: Path, monke
         store.publish_sample(sample, 1, {})
     assert looks.look(coordinator) == [c.DoneElsewhere(first, expected_samples(spec))]
     assert looks.take(first, {}) is None  # finished since
+
+
+def test_a_look_ends_in_time_and_the_other_chains_come_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand chains on slow storage would keep the driver from its own for minutes."""
+    monkeypatch.setattr(elsewhere, "LOOK_EVERY", -1.0)
+    monkeypatch.setattr(elsewhere, "LOOK_FOR", -1.0)
+    specs, store = comparison(Mixture25(), chains=3).chains(), root(tmp_path)
+    others, coordinator = Elsewhere(store, Lease(store), specs), refusing(*specs)
+    looks = [others.look(coordinator) for _ in range(6)]
+    assert looks == [[c.Freed(digest)] for digest in [*specs, *specs]]
