@@ -1,6 +1,6 @@
 """raychains: Bayesian deep learning by stochastic-gradient MCMC at cluster scale.
 
-``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.evaluate`, `rc.draw_report` and `rc.load` for whole runs, and
+``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report` and `rc.load` for whole runs, and
 `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in
 neither torch nor ray.
 """
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from raychains.api import Result, compare, draw_report, evaluate, load, run
+    from raychains.api import Result, SweepResult, compare, draw_report, evaluate, load, run, sweep
     from raychains.chain import Chain
     from raychains.deploy import PosteriorPredictive
     from raychains.errors import RaychainsError, UserError
-    from raychains.options import Compare, Run
+    from raychains.options import Compare, Run, Sweep
+    from raychains.planning.listener import Listener
     from raychains.samplers import (
         ATMC,
         BSAM,
@@ -44,8 +45,9 @@ _SAMPLERS = (
 _SCHEDULES = ("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "Step")
 _HOME = {
     "Result": "api", "compare": "api", "evaluate": "api", "load": "api", "draw_report": "api", "run": "api",
+    "sweep": "api", "SweepResult": "api", "Sweep": "options",
     "Chain": "chain", "PosteriorPredictive": "deploy", "RaychainsError": "errors", "UserError": "errors",
-    "Compare": "options", "Run": "options",
+    "Compare": "options", "Run": "options", "Listener": "planning.listener",
     **dict.fromkeys(_SAMPLERS, "samplers"), **dict.fromkeys(_SCHEDULES, "schedules"), "ScheduleLR": "schedules.adapter",
     "ChainSpec": "spec", "Task": "tasks", "make_task": "tasks",
 }  # fmt: skip
@@ -53,9 +55,9 @@ _NAMED = {"make_task": "make"}
 
 __all__ = [
     "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Chain", "ChainSpec", "Compare", "Constant",
-    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "PosteriorPredictive",
+    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "Listener", "PosteriorPredictive",
     "RaychainsError", "Result",
-    "Run", "ScheduleLR", "Step", "Task", "UserError", "compare", "draw_report", "evaluate", "load", "make_task", "run",
+    "Run", "ScheduleLR", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare", "draw_report", "evaluate", "load", "make_task", "run", "sweep",
 ]  # fmt: skip
 
 

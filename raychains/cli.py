@@ -8,9 +8,12 @@ import difflib
 import io
 import logging
 import re
+import signal
 import sys
+import threading
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 from raychains import __version__
@@ -19,11 +22,18 @@ from raychains.errors import RaychainsError, UserError, unknown_name
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
+    "plan": ("Plan", "what a comparison will cost: gradient evaluations, device hours, money, bytes"),
+    "sweep": ("Sweep", "find good settings by a sweep over β, M and any other, judged on validation data"),
     "evaluate": ("Evaluate", "evaluate a run's finished chains on a split"),
     "report": ("Report", "draw a run's report again, or several runs side by side"),
+    "status": ("Status", "how far a run or a sweep is, from what lies in its store"),
     "export": ("Export", "write an arm's samples as one file: an ensemble for use without store, data and Ray"),
+    "prepare": ("Prepare", "prepare ImageNet, or any folder of classes, for streaming"),
     "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
 }
+
+TAKE_FILES = ("run", "compare", "plan")
+"""Commands with --options FILE."""
 
 HELP = f"""raychains {__version__}: Bayesian deep learning by stochastic-gradient MCMC on Ray
 
@@ -45,24 +55,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(HELP)
-            return 0 if arguments else 2
-        if arguments[0] == "--version":
-            print(__version__)
-            return 0
-        if arguments[0] not in COMMANDS:
-            raise unknown_name("command", arguments[0], COMMANDS)
-        options = parse(arguments[0], arguments[1:])
-        if options is not None:
-            _do(arguments[0], options)
-        return 0
+        with _ended_by_sigterm():
+            return _status_of(arguments)
     except RaychainsError as error:
         print(f"raychains: {one_line(error)}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("raychains: interrupted", file=sys.stderr)
         return 130
+
+
+def _status_of(arguments: Sequence[str]) -> int:
+    """The exit status of a command that says what it has to say itself."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(HELP)
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(__version__)
+        return 0
+    if arguments[0] not in COMMANDS:
+        raise unknown_name("command", arguments[0], COMMANDS)
+    options = parse(arguments[0], arguments[1:])
+    if options is not None:
+        _do(arguments[0], options)
+    return 0
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A body that SIGTERM (`ray job stop`, schedulers) leaves as Ctrl-C does, so that leases are withdrawn.
+
+    A repeated one does not disturb what is done on the way out.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def one_line(error: BaseException) -> str:
@@ -83,17 +120,18 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
     """
     import tyro
 
-    from raychains import options
+    from raychains import filed, options
 
     kind: Any = getattr(options, COMMANDS[command][0])
     if any(a in ("-h", "--help") for a in arguments):
         with contextlib.suppress(SystemExit):
             tyro.cli(kind, args=["--help"], prog=f"raychains {command}")
         return None
+    words = filed.expanded(kind, arguments) if command in TAKE_FILES else list(arguments)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            return tyro.cli(kind, args=list(arguments), prog=f"raychains {command}")
+            return tyro.cli(kind, args=words, prog=f"raychains {command}")
     except SystemExit:
         raise _one_line(command, kind, said.getvalue()) from None
 
@@ -131,6 +169,11 @@ def _do(command: str, options: Any) -> None:
 
         print(f"wrote {options.file}; run it from its folder: raychains run --task {template.write(options.file)}")
         return
+    if command == "status":
+        from raychains.status.command import show
+
+        show(options)
+        return
     from raychains import api
 
     if command == "report":
@@ -150,6 +193,20 @@ def _do(command: str, options: Any) -> None:
             )
         print(*told(exported), sep="\n")
         return
+    if command == "sweep":
+        _sweep(options)
+        return
+    if command == "plan":
+        from rich.console import Console
+
+        from raychains.api.planning import plan
+        from raychains.report.costs import show as show_costs
+
+        show_costs(Console(), options, *plan(options))
+        return
+    if command == "prepare":
+        _prepare(options)
+        return
     from raychains.report.terminal import Terminal
 
     with Terminal() as terminal:
@@ -165,6 +222,28 @@ def _do(command: str, options: Any) -> None:
                 result = api.compare(options, listener=terminal)
         finally:
             terminal.table()
+    print(f"report: {result.report}")
+
+
+def _prepare(options: Any) -> None:
+    from rich.console import Console
+
+    from raychains.api.preparing import prepare
+    from raychains.report.exporting import Bar
+
+    with Bar(Console(), "pictures prepared") as bar:
+        manifest, where = prepare(options, progress=lambda _, done, total: bar(done, total))
+    counts = ", ".join(f"{split.images:,} pictures of {name}" for name, split in manifest.splits.items())
+    left_out = f", {len(manifest.skipped)} damaged ones left out" if manifest.skipped else ""
+    print(f"{where}: {counts} in {len(manifest.classes)} classes{left_out}")
+
+
+def _sweep(options: Any) -> None:
+    from raychains.api import sweep
+    from raychains.report.sweeping import SweepTerminal
+
+    with SweepTerminal() as terminal:
+        result = sweep(options, listener=terminal)
     print(f"report: {result.report}")
 
 

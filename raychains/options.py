@@ -34,10 +34,20 @@ class Common:
     """Folder with the data sets (torchvision's layout); default RAYCHAINS_DATA, else a folder of the user's cache."""
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
+    namespace: str = "raychains"
+    """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: int = 1
     """CPU cores per chain, which are also its torch threads."""
     gpus_per_chain: Number = None
     """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0."""
+    accelerator_type: Text = None
+    """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100, T4."""
+    concurrent: Integer = None
+    """Most chains that run at once; default as many as the cluster holds. On a cluster that was joined, workers for so many
+    are asked for even if no node has room yet, so that an autoscaler adds nodes."""
+    slot_timeout: Annotated[float | str | None, arg(metavar="TIME", help_behavior_hint="")] = None
+    """How long a run of which no chain runs waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
+    default 15min where no node has it, and without end where others hold it."""
     evaluators: Integer = None
     """Evaluation workers; default one for every two slots."""
     gpus_per_evaluator: Number = None
@@ -57,6 +67,14 @@ class Common:
     1 GB of a run's."""
     object_store_memory: Integer = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
+    listen: Names = ()
+    """Who hears what happens besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard, ray-metrics,
+    wandb, mlflow (the last two are extras). docs/observability.md says what each is told."""
+    log: Text = None
+    """A local file to append every event to, one JSON object per line."""
+    tensorboard: Text = None
+    """Local folder of TensorBoard's files, which are written when it is given; default with --listen tensorboard:
+    STORE/runs/NAME/tensorboard where the store is a local folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +147,8 @@ class Sampling(Common):
 class Run(Sampling):
     """Sample one posterior: one task, one sampler, one schedule, several chains.
 
-    Writes samples, an evaluation and a report to STORE/runs/NAME.
+    Writes samples, an evaluation and a report to STORE/runs/NAME. With --options FILE the options that a JSON file names,
+    such as a sweep's best.json, have its values; the command line's come first.
 
     Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
@@ -137,7 +156,8 @@ class Run(Sampling):
     task: str = "digits"
     """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
     cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
-    blr-australian, blr-german, blr-heart; or module:make_task, a task of your own, searched from the current folder on
+    blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50, imagenet-resnetpp50, imagefolder-lenet,
+    imagefolder-resnet18, imagefolder-resnet50; or module:make_task, a task of your own, searched from the current folder on
     (see raychains init-task)."""
     sampler: Text = None
     """Method; default the task's, csghmc for most. One of sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc
@@ -152,7 +172,8 @@ class Compare(Sampling):
     """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
 
     The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once.
+    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once. With --options FILE the options
+    that a JSON file names have its values; the command line's come first.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -160,7 +181,8 @@ class Compare(Sampling):
     task: str = "digits"
     """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
     cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
-    blr-australian, blr-german, blr-heart; or module:make_task, a task of your own, searched from the current folder on
+    blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50, imagenet-resnetpp50, imagefolder-lenet,
+    imagefolder-resnet18, imagefolder-resnet50; or module:make_task, a task of your own, searched from the current folder on
     (see raychains init-task)."""
     sampler: Names = ()
     """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only
@@ -169,8 +191,43 @@ class Compare(Sampling):
     """Schedules whose arms are compared; default both, cyclical and decreasing."""
     preset: Text = None
     """A named comparison instead, of arms that differ in one setting: emcmc-eta, emcmc-temperature, emcmc-variables,
-    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7, mnist-uncertainty. It says
-    task, sampler and schedule itself: docs/presets.md."""
+    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7, mnist-uncertainty,
+    imagenet-table3, imagenet-emcmc, imagenet-atmc. It says task, sampler and schedule itself: docs/presets.md."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Run):
+    """Find good settings by a sweep, judged on the split val; the test split is never read. Every point is one chain.
+
+    Every point costs the same gradient evaluations. After each cycle it reports what the ensemble so far is worth, to
+    STORE/sweeps/NAME; raychains run --options STORE/sweeps/NAME/best.json then runs the best one. Settings that all
+    points share are given as for raychains run. docs/sweeps.md
+
+    Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
+    """
+
+    chains: int = 1
+    """Always 1: a point of a sweep is one chain."""
+    grid: Annotated[tuple[str, ...], arg(metavar="NAME=A,B,C …", help_behavior_hint="")] = ()
+    """Values of options, all combinations of which are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of
+    chains may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration
+    (β) 0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
+    space: Annotated[tuple[str, ...], arg(metavar="NAME=RANGE …", help_behavior_hint="")] = ()
+    """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
+    random: Integer = None
+    """Draw this many points of the space, independently."""
+    optuna: Integer = None
+    """Let Optuna choose this many points of the space, each by the results so far; needs the extra raychains[optuna]."""
+    metric: str = "nll"
+    """What decides, a metric of the split val: nll, error, brier, ece, …"""
+    asha: bool = False
+    """Stop the worse points early: asynchronous successive halving, by reports at equal epochs."""
+    asha_grace: float = 0.25
+    """Share of the epochs before which no point is stopped."""
+    asha_reduction: float = 3.0
+    """Of the points that come as far as a rung, the best 1/asha_reduction go on; the next rung is as many times later."""
+    repeats: Integer = None
+    """Independent repetitions of every point, whose mean decides; default 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +288,74 @@ class Report:
     """The run: STORE/runs/NAME."""
     compare: Names = ()
     """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """How far a run or a sweep is, from what lies in its store: from any terminal that can read it.
+
+    Shows drivers, chains, budget and what is left; how old what is known of running chains is, too.
+
+    Example: raychains status s3://bucket/prefix/runs/digits-1a2b3c4d --watch 10s
+    """
+
+    path: Positional[str]
+    """STORE/runs/NAME, STORE/sweeps/NAME, or STORE for a list of all of them."""
+    watch: Annotated[float | str | None, arg(metavar="TIME", help_behavior_hint="")] = None
+    """Look again every so many seconds, or 10s, 1min, until it ends."""
+    chains: int = 30
+    """Chains that are shown at most; failed and running ones come first."""
+    json: bool = False
+    """Print one JSON object with everything, for machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Compare):
+    """Say what a comparison will cost, before anything is spent: the options are those of raychains compare.
+
+    Prints arms and unique chains, gradient evaluations, device hours and money, and bytes of samples, checkpoints and
+    predictions. Chains that the store holds already cost nothing.
+
+    Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
+    """
+
+    images_per_second: Number = None
+    """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
+    price: Number = None
+    """Of one device for an hour, in any currency."""
+    devices: Integer = None
+    """Devices that there are, for days; default one for every chain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """Prepare an image set for streaming: ILSVRC's tar files as they are distributed, or any folder of classes.
+
+    Writes parquet shards of JPEG bytes and, last, a manifest. What is interrupted goes on with the same command. The tasks
+    imagenet-* and imagefolder-* learn from it.
+
+    Example: raychains prepare imagenet --from /raw/ILSVRC2012 --to s3://bucket/data/imagenet
+    """
+
+    set: Positional[str]
+    """The set's name, by which tasks find it in the data root: imagenet for the tasks imagenet-*."""
+    source: Annotated[str, arg(name="from", metavar="DIR")]
+    """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with train/CLASS/*
+    and val/CLASS/*; every node must see it."""
+    to: Text = None
+    """Where the set goes: a folder, or a URI that pyarrow knows; default a folder of its name in the data root."""
+    shards: Integer = None
+    """Files per split; default one for every 2,048 pictures."""
+    row_group: int = 64
+    """Pictures that are read at once, and mixed with those of others."""
+    seed: int = 0
+    """Seed of the order in which pictures are stored."""
+    skip_damaged: bool = False
+    """Leave damaged pictures out, instead of refusing the set with their names."""
+    address: Text = None
+    """Ray cluster to join, as for run."""
+    object_store_memory: Integer = None
+    """As for run."""
 
 
 @dataclass(frozen=True, kw_only=True)

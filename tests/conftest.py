@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-LONG_FIRST = ("chaos", "end_to_end", "orchestration", "concurrency", "examples")
+LONG_FIRST = ("jobs", "chaos", "end_to_end", "orchestration", "concurrency", "examples")
 """Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""
 
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raychains.api import listening
 from raychains.api.driving import connected, placement, store_results
 from raychains.api.result import Result, load
 from raychains.data.root import rooted
 from raychains.errors import Interrupted, UserError
+from raychains.listeners import Listener, Listeners
 from raychains.options import Common
 from raychains.planning import Comparison
 from raychains.planning import listener as told
-from raychains.planning.listener import Listener, Silent
 from raychains.planning.views import Request
 from raychains.planning.views import check as check_views
 from raychains.store import ChainStore, Root, RunStore
@@ -42,7 +43,7 @@ def evaluate(
     measures: Sequence[str] = (),
     task: Task | None = None,
     options: Common | None = None,
-    listener: Listener | None = None,
+    listener: Listener | Sequence[Listener] | None = None,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
@@ -54,7 +55,7 @@ def evaluate(
         measures: further analyses: `raychains.analyses.MODULES`.
         task: as for `load`.
         options: where the work runs.
-        listener: told what happens.
+        listener: one or several, told what happens.
 
     Raises:
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
@@ -67,9 +68,10 @@ def evaluate(
     check_views(views)
     check_weights(weights)
     chosen = [analyses.named(name) for name in dict.fromkeys(measures)]
-    with rooted(options.data_root):
+    with rooted(options.data_root), Listeners(listener) as listeners:
         loaded = load(path, task)
-        return _Evaluating(loaded, split, options, listener or Silent()).all(views, weights, chosen)
+        listening.check(dataclasses.replace(options, store=loaded.store.root.uri))
+        return _Evaluating(loaded, split, options, listeners).all(views, weights, chosen)
 
 
 @dataclass
@@ -79,7 +81,7 @@ class _Evaluating:
     loaded: Result
     split: str | None
     options: Common
-    listener: Listener
+    listener: Listeners
 
     def __post_init__(self) -> None:
         from raychains import tasks
@@ -111,6 +113,7 @@ class _Evaluating:
         with Lease(self.root, self.folder.name) as lease, connected(self.options):
             lease.confirm()
             self.lease = lease
+            listening.listen(self.listener, self.options, self.folder, lease.driver_id)
             with Evaluators.of(self.comparison, self.root, self.placement) as self.evaluators:
                 return self._all(views, weights, chosen)
 

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from raychains.api import listening
 from raychains.api.driving import drive, placement, publish
 from raychains.api.result import Result
 from raychains.data.root import rooted
 from raychains.errors import Interrupted, UserError
+from raychains.listeners import Listener, Listeners
 from raychains.options import Compare, Run
 from raychains.planning import Comparison, budget
-from raychains.planning.listener import Listener, Planned, Silent
+from raychains.planning.listener import Planned
 from raychains.resumed import planned_from
-from raychains.store import ChainStore, Root, RunStore, starts
+from raychains.store import Root, RunStore, opening, starts
 
 if TYPE_CHECKING:
     from raychains.experiments.comparisons import Planned as PlannedComparison
     from raychains.tasks import Task
 
 
-def compare(options: Compare | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
+def compare(
+    options: Compare | None = None, *, listener: Listener | Sequence[Listener] | None = None, **settings: Any
+) -> Result:
     """Compare parallel with single chains; see `raychains.options.Compare` for the settings.
 
-    ``task`` may be a task's name, its import path, or a `raychains.Task` itself.
+    ``task`` may be a task's name, its import path, or a `raychains.Task` itself; ``listener`` one `raychains.Listener` or
+    several, which are told what happens and closed at the end.
 
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
@@ -38,17 +43,21 @@ def compare(options: Compare | None = None, *, listener: Listener | None = None,
     options, task = _options(Compare, options, settings)
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.compare, task=task), options)
-        return _execute("compare", options, planned, listener, task)
+        with Listeners(listener) as listeners:
+            return _execute("compare", options, planned, listeners, task)
 
 
-def run(options: Run | None = None, *, listener: Listener | None = None, **settings: Any) -> Result:
-    """Sample one posterior; see `raychains.options.Run` for the settings. Task and errors as for `compare`."""
+def run(
+    options: Run | None = None, *, listener: Listener | Sequence[Listener] | None = None, **settings: Any
+) -> Result:
+    """Sample one posterior; see `raychains.options.Run` for the settings. Task, listener and errors as for `compare`."""
     from raychains.experiments import comparisons
 
     options, task = _options(Run, options, settings)
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.run, task=task), options)
-        return _execute("run", options, planned, listener, task)
+        with Listeners(listener) as listeners:
+            return _execute("run", options, planned, listeners, task)
 
 
 def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
@@ -69,14 +78,15 @@ def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) 
 
 
 def _execute(
-    command: str, options: Compare | Run, planned: PlannedComparison, listener: Listener | None, task: Task | None
+    command: str, options: Compare | Run, planned: PlannedComparison, listener: Listeners, task: Task | None
 ) -> Result:
     from raychains.orchestration import luggage, session
     from raychains.orchestration.lease import Lease
 
-    comparison, listener = planned.comparison, listener or Silent()
+    comparison = planned.comparison
     root = Root(options.store)
     placement(options)  # whatever is wrong is said before anything is written or started
+    listening.check(options)
     session.look(options.address, object_store_memory=options.object_store_memory)
     if task is not None:
         luggage.check(task)
@@ -85,7 +95,8 @@ def _execute(
         _check_plan(folder, comparison)
     with Lease(root, folder.name, patient=options.resume) as lease:
         _check_name_is_free(folder, comparison, options.resume)
-        finished = _finished(root, comparison)
+        finished = finished_in(root, comparison)
+        listening.listen(listener, options, folder, lease.driver_id)
         listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
             folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
@@ -127,7 +138,6 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
         )
 
 
-def _finished(root: Root, comparison: Comparison) -> set[str]:
-    from raychains.positions import expected_samples
-
-    return {d for d, spec in comparison.chains().items() if ChainStore(root, d).finished(expected_samples(spec))}
+def finished_in(root: Root, comparison: Comparison) -> set[str]:
+    """Digests of the comparison's chains that the store holds whole."""
+    return opening.finished(root, comparison.chains())

@@ -40,6 +40,9 @@ CASES = [
     (["compare", "--checkpoint-every", "0"], "checkpoint_every must be a finite number above 0"),
     (["compare", "--checkpoint-every", "soon"], "seconds or with a unit as in 60s, 5min or 1h, got 'soon'"),
     (["run", "--checkpoint-every", "5m"], "checkpoint_every must be a finite number above 0"),
+    (["run", "--slot-timeout", "soon"], "slot_timeout must be a finite number above 0, in seconds or with a unit"),
+    (["run", "--concurrent", "0"], "concurrent must be an integer of at least 1, got 0"),
+    (["run", "--accelerator-type", "T4", "--gpus-per-chain", "0"], "accelerator_type must be left out where nothing"),
     (["run", "--max-failures", "-1"], "max_failures must be an integer of at least 0, got -1"),
     (["run", "--max-failures", "many"], "max_failures must be an integer, got 'many'"),
     (
@@ -77,10 +80,36 @@ CASES = [
     (["run", "--batchnorm", "drop"], "batchnorm must be keep, reestimate, shared or refuse, got 'drop'"),
     (["run", "--burn-in", "3", "--exploration", "0.5"], "burn_in must be left out beside exploration, got 3"),
     (["run", "--task", "gaussian", "--task-settings", "correlation=2"], "correlation must"),
+    (
+        ["run", "--listen", "tensorbord"],
+        "ray-metrics, tensorboard, wandb, got 'tensorbord'; did you mean 'tensorboard'?",
+    ),
+    (["run", "--log", "no/folder/events.jsonl"], "log must be a local file in a folder that exists, got 'no/folder/"),
+    (["run", "--tensorboard", "s3://bucket/x"], "tensorboard must be a local folder, got 's3://bucket/x'"),
+    (["status", "nowhere"], "path must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'"),
+    (["status", "no/store/runs/one"], "there are none yet"),
+    (["status", "no/store/sweeps/one"], "sweep must be the name of a sweep in"),
+    (["status", "nowhere", "--chains", "0"], "chains must be an integer of at least 1, got 0"),
+    (["status", "nowhere", "--watch", "often"], "watch must be a finite number above 0"),
+    (["status", "nowhere", "--watch", "5s", "--json"], "watch must be left out beside json"),
+    (["status"], "status needs its argument"),
     (["evaluate", "nowhere"], "run must be a path of the form STORE/runs/NAME"),
     (["evaluate", "no/store/runs/one"], "there are none yet"),
     (["evaluate"], "evaluate needs its argument"),
     (["report", "no/store/runs/one"], "there are none yet"),
+    (
+        ["sweep", "--grid", "cycles=2,3000"],
+        "point cycles=3000: cycles must be at most the number of steps (1800), got 3000",
+    ),
+    (["sweep", "--grid", "cycles"], "grid must be NAME=VALUES, each name once, got 'cycles'"),
+    (["sweep", "--space", "lr=log:0:1", "--random", "4"], "space must give lr as log:A:B with two numbers 0 < A < B"),
+    (["sweep", "--optuna", "few"], "optuna must be an integer, got 'few'"),
+    (["sweep", "--task", "mixture25"], "task must have data of which a part can be held out as the split val"),
+    (["sweep", "--chains", "4"], "chains must be 1, got 4: a point of a sweep is one chain"),
+    (["sweep", "--name", "../elsewhere"], "name must be 1 to 100 letters"),
+    (["sweep", "--address", "127.0.0.1:1"], "address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'"),
+    (["run", "--options"], "options must be given a JSON file, as in --options best.json, got nothing"),
+    (["run", "--options", "no/such.json"], "options must be a JSON file, got 'no/such.json'"),
     (["comprae"], "did you mean 'compare'?"),
 ]
 
@@ -112,7 +141,7 @@ def test_a_store_that_is_a_file_is_refused_and_left_as_it_is(
 def test_help_teaches_without_starting_anything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "raychains compare --task digits" in capsys.readouterr().out
-    for command in ("run", "compare", "evaluate", "report"):
+    for command in ("run", "compare", "sweep", "evaluate", "report"):
         assert main([command, "--help"]) == 0
         out = capsys.readouterr().out
         assert "Example: raychains" in out and "(default: None)" not in out

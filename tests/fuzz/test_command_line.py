@@ -148,18 +148,24 @@ def check(argv: list[str], here: Path) -> None:
 @example(argv=["run", "--tyro-print-completion", "bash"])
 @example(argv=["run", "--exploration=" + "9" * 5000])
 @example(argv=["compare", "--lr", "1", "--lr", "2"])
+@example(argv=["run", "--log", "a\x00b"])
+@example(argv=["run", "--log", "a" * 5000])
+@example(argv=["run", "--tensorboard", "\ud800"])
 def test_any_line_of_options(here: Path, argv: list[str]) -> None:
     check(argv, here)
 
 
 @examples(100)
-@given(argv=line(["evaluate", "report"]))
+@given(argv=line(["evaluate", "report", "status"]))
 @example(argv=["report", "\x00/runs/x"])
 @example(argv=["report", "\ud800/runs/x"])
 @example(argv=["report", "~nobody-here/runs/x"])
 @example(argv=["report", "/dev/null/runs/x"])
 @example(argv=["report", "x/runs/\n"])
 @example(argv=["report", "x/runs/.."])
+@example(argv=["status", "a" * 5000])
+@example(argv=["status", "\x00/runs/x"])
+@example(argv=["status", "/dev/null"])
 @example(argv=["evaluate", "x/runs/y", "--split", "\x00"])
 def test_any_line_that_names_a_run(here: Path, argv: list[str]) -> None:
     check(argv, here)
