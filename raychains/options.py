@@ -39,7 +39,10 @@ class Common:
     cpus_per_chain: int = 1
     """CPU cores per chain, which are also its torch threads."""
     gpus_per_chain: Number = None
-    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0."""
+    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one each."""
+    workers_per_chain: Integer = None
+    """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among them.
+    Samples do not depend on their number, given micro_batch."""
     accelerator_type: Text = None
     """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100, T4."""
     concurrent: Integer = None
@@ -111,6 +114,9 @@ class Sampling(Common):
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     batch_size: Integer = None
     """Examples per gradient step."""
+    micro_batch: Integer = None
+    """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default the
+    whole batch, or a worker's share of it."""
     batchnorm: Text = None
     """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared (the
     chain's for draws of other variables, too: an ablation), or refuse."""
@@ -157,7 +163,7 @@ class Run(Sampling):
     """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
     cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
     blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50, imagenet-resnetpp50, imagefolder-lenet,
-    imagefolder-resnet18, imagefolder-resnet50; or module:make_task, a task of your own, searched from the current folder on
+    imagefolder-resnet18, imagefolder-resnet50, imagefolder-resnetpp; or module:make_task, a task of your own, searched from the current folder on
     (see raychains init-task)."""
     sampler: Text = None
     """Method; default the task's, csghmc for most. One of sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc
@@ -182,7 +188,7 @@ class Compare(Sampling):
     """What is sampled: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
     cifar10-resnet18-frn, cifar10-resnetpp56, the densities mixture25, gaussian, two-modes, linear-regression,
     blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50, imagenet-resnetpp50, imagefolder-lenet,
-    imagefolder-resnet18, imagefolder-resnet50; or module:make_task, a task of your own, searched from the current folder on
+    imagefolder-resnet18, imagefolder-resnet50, imagefolder-resnetpp; or module:make_task, a task of your own, searched from the current folder on
     (see raychains init-task)."""
     sampler: Names = ()
     """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only

@@ -8,10 +8,11 @@ or 64 ranks, and after any resume; all-reduce, whose order follows buckets and r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from raychains.errors import RaychainsError, require
 
 TIMEOUT = 120.0
 """Seconds that a rank waits for the others."""
+PULSE = 5.0
+"""Seconds after which rank 0, when it waits for something, says so to the others."""
 Node = tuple[int, int]
 """Micro-batches [first, last) below one node of the tree."""
 
@@ -29,7 +32,11 @@ class RankDiffers(RaychainsError):
 
 
 class RankMissing(RaychainsError):
-    """A rank did not come to an exchange in time."""
+    """A rank did not come to an exchange in time, or its process is gone."""
+
+
+class RankFailed(RaychainsError):
+    """Another rank's own error, which it told before it left."""
 
 
 class Group(Protocol):
@@ -53,6 +60,12 @@ class Group(Protocol):
 
     def decide(self, go_on: bool) -> bool:
         """Rank 0's decision, on every rank."""
+
+    def wait(self, over: Callable[[float], bool]) -> None:
+        """Wait, on every rank, while rank 0 does: until its ``over(seconds)``, which waits so long at most, holds."""
+
+    def share(self, data: bytes) -> bytes:
+        """Rank 0's bytes, on every rank."""
 
 
 def run_of(rank: int, size: int, leaves: int) -> Node:
@@ -109,6 +122,15 @@ class Alone:
         """Its own."""
         return go_on
 
+    def wait(self, over: Callable[[float], bool]) -> None:
+        """As long as it takes."""
+        while not over(PULSE):
+            pass
+
+    def share(self, data: bytes) -> bytes:
+        """Its own."""
+        return data
+
 
 class Ranks:
     """Ranks in processes of their own, joined by torch.distributed: gloo on CPUs, nccl on GPUs.
@@ -132,18 +154,25 @@ class Ranks:
         require(0 <= rank < size, "rank", rank, f"lie in [0, {size})")
         self.rank, self.size = rank, size
         self._device = device if device is not None else torch.device("cpu")
-        self._dist = dist
+        self._dist, self._exchanges = dist, 0
         limit = timedelta(seconds=timeout)
+        host, _, port = address.rpartition(":")
         try:
+            self._board: Any = dist.TCPStore(
+                host.strip("[]"), int(port), size, is_master=rank == 0, timeout=limit, wait_for_workers=False
+            )
+            """What each rank says of itself, for when it is missed."""
             dist.init_process_group(
-                "nccl" if self._device.type == "cuda" else "gloo", init_method=f"tcp://{address}", rank=rank,
-                world_size=size, timeout=limit,
+                "nccl" if self._device.type == "cuda" else "gloo", store=dist.PrefixStore("group", self._board),
+                rank=rank, world_size=size, timeout=limit,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
             raise RankMissing(f"rank {rank} of {size} did not meet the others at {address}: {_line(error)}") from None
 
     def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
         """The tree's sum: every rank adds up its subtrees, owners of stretches join them, and all gather the stretches."""
+        self._exchanges += 1
+        self._board.set(f"at/{self.rank}", str(self._exchanges))
         whole = (0, leaves)
         runs = [cover(run_of(r, self.size, leaves), whole) for r in range(self.size)]
         mine = [add_up(leaf, node) for node in runs[self.rank]]
@@ -190,11 +219,50 @@ class Ranks:
         self.broadcast([flag])
         return bool(flag)
 
+    def wait(self, over: Callable[[float], bool]) -> None:
+        """Rank 0 waits, and says so every `PULSE` seconds: no exchange of the others runs out of time."""
+        while True:
+            done = self.decide(over(PULSE) if self.rank == 0 else False)
+            if done:
+                return
+
+    def share(self, data: bytes) -> bytes:
+        """Rank 0's bytes, on every rank."""
+        length = torch.tensor([len(data)], device=self._device)
+        self.broadcast([length])
+        if self.rank == 0:
+            content = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._device)
+        else:
+            content = torch.empty(int(length), dtype=torch.uint8, device=self._device)
+        if int(length):
+            self.broadcast([content])
+        return data if self.rank == 0 else content.cpu().numpy().tobytes()
+
+    def leave(self, reason: str) -> None:
+        """Tell the others why this rank is gone."""
+        with contextlib.suppress(RuntimeError):
+            self._board.set(f"failed/{self.rank}", reason)
+
     def _exchange(self, call: Callable[[], object]) -> None:
         try:
             call()
         except RuntimeError as error:
-            raise RankMissing(f"rank {self.rank} of {self.size} waited for another in vain: {_line(error)}") from None
+            raise self._missed(error) from None
+
+    def _missed(self, error: RuntimeError) -> RaychainsError:
+        """Who did not come, as far as the ranks said."""
+        try:
+            for r in range(self.size):
+                if r != self.rank and self._board.check([f"failed/{r}"]):
+                    return RankFailed(f"rank {r}: {self._board.get(f'failed/{r}').decode()}")
+            keys = [f"at/{r}" for r in range(self.size)]
+            at = [int(self._board.get(k)) if self._board.check([k]) else 0 for k in keys]
+        except RuntimeError:
+            return RankMissing(f"rank {self.rank} of {self.size}: rank 0 is gone ({_line(error)})")
+        behind = [str(r) for r in range(self.size) if at[r] == min(at) and r != self.rank]
+        return RankMissing(
+            f"rank {self.rank} of {self.size} waited in vain for rank {' or '.join(behind) or 'another'}: {_line(error)}"
+        )
 
     def close(self) -> None:
         """Leave the group."""

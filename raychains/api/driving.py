@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 def placement(options: Common) -> Placement:
     """The part of the options that says where chains run."""
+    from raychains.methods import workers_of
     from raychains.orchestration.placement import Placement
     from raychains.planning.duration import seconds
 
+    workers, share = workers_of(options)
     return Placement(
         cpus_per_chain=options.cpus_per_chain,
-        gpus_per_chain=options.gpus_per_chain,
+        gpus_per_chain=share,
+        workers_per_chain=workers,
         evaluators=options.evaluators,
         gpus_per_evaluator=options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         accelerator_type=options.accelerator_type,

@@ -12,8 +12,10 @@ from raychains.methods.resolve import (
     repeats_and_lanes,
     resolve,
 )
+from raychains.methods.workers import workers_of
 
 __all__ = [
     "BLOCK_DRAWS", "DEFAULTS", "METHODS", "Defaults", "Method", "Named", "check_chains", "check_total", "check_used",
     "defaults", "label", "make_task", "named", "noise_free", "repeats_and_lanes", "resolve",
+    "workers_of",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from raychains.methods.defaults import Defaults, defaults
 from raychains.methods.names import METHODS, Named, named, noise_free
 from raychains.methods.shape import Lengths, make_schedule
 from raychains.methods.start import Start, start_of
+from raychains.methods.workers import micro_batch_of
 from raychains.options import Sampling
 from raychains.schedules import Schedule
 from raychains.schedules.base import LARGEST_LR, positive, positive_int
@@ -146,7 +147,7 @@ def resolve(
     part = _sampler(method, options, base, task)
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
-    samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     _, lanes = repeats_and_lanes(options, task, name)
     positive_int("cpus_per_chain", options.cpus_per_chain)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
@@ -158,6 +159,7 @@ def resolve(
         batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
         precision=options.precision, compile=options.compile, exact=not options.fast and options.compile == "none",  # type: ignore[arg-type]
         start=start.digest, sample_only=start.sample_only,
+        micro_batch=micro_batch_of(options, task, name, lengths.batch_size, built.parts),
     )  # fmt: skip
     check_task(spec, task, name)
     return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)

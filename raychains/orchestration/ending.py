@@ -22,10 +22,11 @@ _BROKEN = re.compile(
 def outcome_of(error: BaseException) -> Outcome:
     """What ``error``, raised in a chain or while writing it, means."""
     from raychains.chain import Diverged
+    from raychains.ranks import RankMissing
 
     if isinstance(error, StorageFull):
         return "full"
-    if isinstance(error, StorageAway):
+    if isinstance(error, StorageAway | RankMissing):
         return "lost"
     if isinstance(error, Diverged):
         return "diverged"

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raychains.errors import StorageAway
 from raychains.orchestration.cadence import Cadence
 from raychains.orchestration.ending import outcome_of, reason_of
+from raychains.orchestration.states import copied, diagnosed, packed
 
 if TYPE_CHECKING:
-    from raychains.chain import Chain, Diverged
+    from raychains.chain import Chain
     from raychains.spec import ChainSpec
     from raychains.store import ChainStore
 
@@ -63,10 +64,19 @@ class Incarnation:
         store: the chain's folder.
         orders: how to run it.
         tasks: the worker's tasks by their spec, so that data are loaded once.
+        meet: gives the chain's group on its device, of which this is rank 0; None runs it alone.
     """
 
-    def __init__(self, spec: ChainSpec, store: ChainStore, orders: Orders, tasks: dict[str, Any]) -> None:
-        self.spec, self.orders = spec, orders
+    def __init__(
+        self,
+        spec: ChainSpec,
+        store: ChainStore,
+        orders: Orders,
+        tasks: dict[str, Any],
+        meet: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.spec, self.orders, self._meet = spec, orders, meet
+        self._group: Any = None
         self._store, self._tasks = store, tasks
         self._stop = threading.Event()
         self._stop_asked = 0.0
@@ -144,7 +154,12 @@ class Incarnation:
             if writer is not None:
                 self._to_write.put(("drain", self._taken_records()))  # what was handed over before stays
                 writer.join()
+            if self._group is not None:
+                self._group.leave(reason_of(error))
             self._fail(error, chain)
+        finally:
+            if self._group is not None:
+                self._group.close()
 
     def _chain(self) -> Chain:
         """The chain where it goes on, after this incarnation's record is in the store."""
@@ -163,7 +178,10 @@ class Incarnation:
         digest, root = self.spec.start, self._store.root
         start = self._patiently(lambda: starts.read(root, digest)) if digest is not None else None
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        chain = Chain(self.spec, self._tasks[key], device=device, start=start)
+        if self._meet is not None:
+            self._group = self._meet(torch.device(device))
+            self._group.share(packed(state))
+        chain = Chain(self.spec, self._tasks[key], device=device, start=start, group=self._group)
         if state is not None:
             chain.load_state_dict(state["chain"])
             self._seconds = state["seconds"]
@@ -174,7 +192,7 @@ class Incarnation:
         environment = chain.environment().to_json()
         about = {
             **self.orders.about, "environment": environment, "host": socket.gethostname(), "pid": os.getpid(),
-            "from_step": chain.step, "noise_attempt": chain.noise_attempt,
+            "from_step": chain.step, "noise_attempt": chain.noise_attempt, "workers": chain.group.size,
         }  # fmt: skip
         self._store.begin(self.spec, self.orders.number, about, keep_trying=self._keep_trying)
         self._waiting = None
@@ -209,7 +227,7 @@ class Incarnation:
             self._seconds += time.monotonic() - before
             for event in events:
                 if isinstance(event, Sample):
-                    self._wait_for_room()
+                    chain.group.wait(self._room_within)
                     self._to_write.put(("sample", event))
                 else:
                     record = {**event.to_json(), "seconds": self._seconds}
@@ -217,15 +235,17 @@ class Incarnation:
                     self._records.append(record)
             if self._over.is_set():
                 return "failed"
-            if pause() and not chain.done:
-                self._wait_for_writer()
+            if (chain.paused if chain.group.size > 1 else pause()) and not chain.done:
+                chain.check_ranks()
+                chain.group.wait(self._writer_within)
                 item = (self._copy_of(chain), chain.step, cadence.at_cycle_end(chain.step))
                 self._checkpoint_written.clear()
                 self._to_write.put(("checkpoint", (item, self._taken_records())))
                 cadence.written(chain.step)
                 self._wait_for_leave(chain.step)
-                if self._stop.is_set():
+                if not chain.group.decide(not self._stop.is_set()):
                     return "stopped"
+        chain.check_ranks()
         return "finished"
 
     def _held(self, step: int) -> bool:
@@ -238,19 +258,24 @@ class Incarnation:
 
     def _copy_of(self, chain: Chain) -> dict[str, Any]:
         """The chain's state as the writer will find it, whatever the chain does meanwhile."""
-        return {"chain": _copied(chain.state_dict()), "seconds": self._seconds}
+        return {"chain": copied(chain.state_dict()), "seconds": self._seconds}
 
-    def _wait_for_room(self) -> None:
+    def _room_within(self, seconds: float) -> bool:
         """Pause while two samples are undelivered; someone who wants to stop does not wait."""
-        while not self._room.acquire(timeout=0.1):
-            if self._stop.is_set() or self._over.is_set():
-                return
+        return self._within(seconds, lambda: self._room.acquire(timeout=0.1))
 
-    def _wait_for_writer(self) -> None:
+    def _writer_within(self, seconds: float) -> bool:
         """At most one checkpoint waits for the storage: states are large."""
-        while not self._checkpoint_written.wait(timeout=0.1):
+        return self._within(seconds, lambda: self._checkpoint_written.wait(timeout=0.1))
+
+    def _within(self, seconds: float, attempt: Callable[[], bool]) -> bool:
+        until = time.monotonic() + seconds
+        while not attempt():
             if self._stop.is_set() or self._over.is_set():
-                return
+                return True
+            if time.monotonic() > until:
+                return False
+        return True
 
     def _taken_records(self) -> list[dict[str, Any]]:
         records, self._records = self._records, []
@@ -353,41 +378,11 @@ class Incarnation:
     def _fail(self, error: Exception, chain: Chain | None) -> None:
         outcome: str = outcome_of(error)
         if outcome == "diverged" and chain is not None and not self._over.is_set():
-            self._end(outcome, self._diagnosed(error, chain))  # type: ignore[arg-type]
+            self._status = {**self._status, "stage": "finding where it diverged"}
+            # A replay takes as long as the chain took from its checkpoint on.
+            stopping = self._stop.is_set()
+            self._end(outcome, str(error) if stopping else diagnosed(error, chain, self._store, self.orders.number))
         elif isinstance(error, StorageAway) and self._stop.is_set():
             self._end("stopped", reason_of(error))
         else:
             self._end(outcome, reason_of(error))
-
-    def _diagnosed(self, error: Diverged, chain: Chain) -> str:
-        """Where and why the chain diverged, found by a replay from its newest checkpoint and written to its folder."""
-        from raychains.divergence import diagnose
-
-        if self._stop.is_set():
-            return str(error)  # a replay takes as long as the chain took from its checkpoint on
-        self._status = {**self._status, "stage": "finding where it diverged"}
-        attempt, device = chain.noise_attempt, chain.device
-        try:
-            state = self._store.newest_checkpoint()
-            found = diagnose(
-                self.spec, state and state["chain"], error, task=chain.task, device=device, noise_attempt=attempt,
-                start=chain.start,
-            )  # fmt: skip
-            self._store.publish_diagnosis(found.to_json(), found.step, self.orders.number)
-            return found.sentence()
-        except Exception:
-            log.warning("chain %s diverged; the replay failed", self.spec.digest[:12], exc_info=True)
-            return str(error)
-
-
-def _copied(value: Any) -> Any:
-    """A nested state with tensors of its own."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {k: _copied(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copied(v) for v in value]
-    return value

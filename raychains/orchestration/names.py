@@ -14,9 +14,10 @@ class Names:
     run: str
     digits: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def actor(self, role: str, number: int) -> str:
+    def actor(self, role: str, number: int, rank: int = 0) -> str:
         """What an actor is called in its namespace: ``raychains/digits-1a2b3c4d/chain-worker-0-5e6f70``."""
-        return f"raychains/{self.run}/{role}-{number}-{self.digits[:6]}"
+        of_rank = f".{rank}" if rank else ""
+        return f"raychains/{self.run}/{role}-{number}{of_rank}-{self.digits[:6]}"
 
     def titled(self, kind: type) -> Any:
         """The class under a name that holds the run's, from which Ray takes the title of processes."""

@@ -19,6 +19,9 @@ class Placement:
 
     cpus_per_chain: int = 1
     gpus_per_chain: float | None = None
+    """Of each of a chain's workers."""
+    workers_per_chain: int = 1
+    """Processes that run a chain together, each with so many CPUs and GPUs."""
     evaluators: int | None = None
     """None: one for every two slots; one in all where they hold GPUs."""
     gpus_per_evaluator: float = 0.0
@@ -53,6 +56,9 @@ class Placement:
         if self.evaluators is not None:
             positive_int("evaluators", self.evaluators)
         session.check_share(self.gpus_per_chain)
+        positive_int("workers_per_chain", self.workers_per_chain)
+        ok = self.workers_per_chain == 1 or self.gpus_per_chain is None or self.gpus_per_chain <= 1
+        require(ok, "gpus_per_chain", self.gpus_per_chain, "be at most 1 for each of several workers_per_chain")
         session.check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
         if self.concurrent is not None:
             positive_int("concurrent", self.concurrent)
@@ -80,4 +86,5 @@ class Placement:
             evaluators=number,
             accelerator_type=self.accelerator_type,
             concurrent=self.concurrent,
+            ranks=self.workers_per_chain if run_chains else 1,
         )

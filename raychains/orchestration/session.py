@@ -147,12 +147,23 @@ class Slots:
     """Of the GPUs that chains and evaluators hold; None is any."""
     concurrent: int | None = None
     """The most chains that may run at once."""
+    ranks: int = 1
+    """Workers of one chain, each of which holds so much."""
     grows: bool = False
     """Whether chains are to wait for slots that no node has yet: an autoscaler adds nodes for them."""
 
     def room(self) -> int:
         """How many chains the cluster can hold now, whoever else holds part of it; none for a while where nodes went."""
-        return self._most(self._fit().chains)
+        return self._most(self._fit().chains // self.ranks)
+
+    def bundle(self) -> dict[str, float]:
+        """What one worker holds, as Ray's placement groups take it."""
+        held: dict[str, float] = {"CPU": self.cpus}
+        if self.gpus:
+            held["GPU"] = self.gpus
+            if self.accelerator_type is not None:
+                held[f"{cluster.ACCELERATOR}{self.accelerator_type}"] = 0.001
+        return held
 
     def wanted(self, chains: int) -> int:
         """How many slots to ask the cluster for when so many chains run or could."""
@@ -170,11 +181,12 @@ class Slots:
 
     def describe(self) -> str:
         """For people."""
+        held = f"{self.cpus:g} CPU"
         if self.gpus:
             share = f"1/{round(1 / self.gpus)} GPU" if self.gpus < 1 else f"{self.gpus:g} GPU"
             kind = f" ({self.accelerator_type})" if self.accelerator_type else ""
-            return f"{share}{kind}, {self.cpus:g} CPU"
-        return f"{self.cpus:g} CPU"
+            held = f"{share}{kind}, {held}"
+        return held if self.ranks == 1 else f"{self.ranks} workers of {held}"
 
     def _fit(self, nodes: Sequence[Node] | None = None) -> Fit:
         nodes = cluster.nodes(self.accelerator_type) if nodes is None else nodes
@@ -201,6 +213,7 @@ def slots(
     evaluators: int = 1,
     accelerator_type: str | None = None,
     concurrent: int | None = None,
+    ranks: int = 1,
 ) -> Slots:
     """The cluster's slots now; GPUs are used when Ray has them, unless ``gpus_per_chain`` says otherwise.
 
@@ -217,6 +230,12 @@ def slots(
     if not grows:
         _check_type(accelerator_type, nodes)
         _check_room(cpus_per_chain, share, evaluators, evaluators_gpus, cluster.nodes(accelerator_type))
+        fitting = fit(cluster.nodes(accelerator_type), cpus_per_chain, share, evaluators, evaluators_gpus / evaluators)
+        if fitting.chains < ranks:
+            raise UserError(
+                f"workers_per_chain must be at most what the cluster holds ({fitting.chains}), got {ranks}: it has "
+                f"{describe_nodes(nodes)}"
+            )
     made = Slots(
         cpus=cpus_per_chain,
         gpus=share,
@@ -225,6 +244,7 @@ def slots(
         others=evaluators,
         accelerator_type=accelerator_type,
         concurrent=concurrent,
+        ranks=ranks,
         grows=grows,
     )
     return dataclasses.replace(made, count=made.room())

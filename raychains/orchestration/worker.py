@@ -6,6 +6,8 @@ Each chain runs in threads of its own (`Incarnation`); the actor's methods only 
 from __future__ import annotations
 
 import os
+import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,12 +68,42 @@ class ChainWorker:
 
         return __version__
 
-    def start(self, spec: dict[str, Any], incarnation: int, about: dict[str, Any], attempt: int = 0) -> None:
+    def meeting(self) -> str:
+        """HOST:PORT at which this worker, as rank 0, can wait for the other ranks of a chain."""
+        import ray
+
+        with socket.socket() as s:
+            s.bind(("", 0))
+            return f"{ray.util.get_node_ip_address()}:{s.getsockname()[1]}"
+
+    def follow(self, spec: dict[str, Any], attempt: int, address: str, rank: int, size: int) -> None:
+        """Run a chain as its ``rank``-th of ``size``, with rank 0 at ``address``, until rank 0 ends it."""
+        import torch
+
+        from raychains.orchestration import follower
+        from raychains.ranks import Ranks
+        from raychains.spec import ChainSpec
+
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        group = Ranks(rank, size, address, device)
+        follower.follow(ChainSpec.from_json(spec), self._root, self._tasks, attempt, group, device)
+
+    def start(
+        self,
+        spec: dict[str, Any],
+        incarnation: int,
+        about: dict[str, Any],
+        attempt: int = 0,
+        address: str | None = None,
+        size: int = 1,
+    ) -> None:
         """Run a chain from its newest checkpoint, or from its beginning, in the background.
 
-        An ``attempt`` above that checkpoint's sends it back to its cycle's start, on fresh noise.
+        An ``attempt`` above that checkpoint's sends it back to its cycle's start, on fresh noise. With an ``address`` it is
+        rank 0 of ``size`` that meet there.
         """
         from raychains.orchestration.incarnation import Incarnation, Orders
+        from raychains.ranks import Ranks
         from raychains.spec import ChainSpec
         from raychains.store import ChainStore
 
@@ -79,7 +111,8 @@ class ChainWorker:
         orders = Orders(
             number=incarnation, about=about, every=self._every, every_cycle=self._every_cycle, attempt=attempt
         )
-        self._run = Incarnation(chain_spec, ChainStore(self._root, chain_spec.digest), orders, self._tasks)
+        meet = partial(Ranks, 0, size, address) if address is not None else None
+        self._run = Incarnation(chain_spec, ChainStore(self._root, chain_spec.digest), orders, self._tasks, meet)
         self._run.begin()
 
     def next(self, digest: str, incarnation: int) -> tuple[dict[str, Any], Any]:

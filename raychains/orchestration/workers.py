@@ -10,6 +10,8 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raychains import __version__
 from raychains.errors import UserError
@@ -42,6 +44,12 @@ class _Worker:
     """References of its outstanding calls."""
     since: float = field(default_factory=lambda: time.monotonic())
     """When it was asked for."""
+    others: list[Any] = field(default_factory=list)
+    """Actors of the chain's other ranks, from rank 1 on."""
+    place: Any = None
+    """The placement group that holds all of them."""
+    up: int = 0
+    """How many of its actors are up."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +121,30 @@ class Workers:
     def add(self) -> None:
         """Start one more worker; `SlotReady` comes once it is up."""
         slot = next(self._number)
+        ranks, place = self.slots.ranks, None
+        if ranks > 1:  # reserved whole, or not at all: two halves of groups never wait for one another
+            place = placement_group([self.slots.bundle()] * ranks, strategy="PACK")
+        actors = [self._actor(slot, rank, place) for rank in range(ranks)]
+        worker = self._workers[slot] = self._pending[slot] = _Worker(slot, actors[0], others=actors[1:], place=place)
+        for actor in actors:
+            self._control(worker, "ready", actor=actor)
+
+    def _actor(self, slot: int, rank: int, place: Any) -> Any:
         options: dict[str, Any] = {
             "num_cpus": self.slots.cpus,
             "num_gpus": self.slots.gpus,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "scheduling_strategy": "SPREAD",
-            "name": self.names.actor("chain-worker", slot),
+            "scheduling_strategy": "SPREAD" if place is None else PlacementGroupSchedulingStrategy(place, rank),
+            "name": self.names.actor("chain-worker", slot, rank),
         }
         if self.slots.gpus and self.slots.accelerator_type is not None:
             options["accelerator_type"] = self.slots.accelerator_type
-        actor = self._class.options(**options).remote(
+        of_rank = f", rank {rank}," if place is not None else ""
+        return self._class.options(**options).remote(
             self.store, self.checkpoint_every, self.every_cycle, self.data_root, self.slots.gpus, self.luggage,
-            name=f"chain-worker-{slot} of {self.names.run}",
+            name=f"chain-worker-{slot}{of_rank} of {self.names.run}",
         )  # fmt: skip
-        self._workers[slot] = self._pending[slot] = _Worker(slot, actor)
-        self._control(self._workers[slot], "ready")
 
     def withdraw(self, chains: int) -> None:
         """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
@@ -149,7 +165,15 @@ class Workers:
         """Run a chain on a slot; its events are asked for once the worker has taken it on."""
         worker = self._workers[action.slot]
         worker.digest, worker.incarnation, worker.status = action.digest, action.incarnation, None
-        self._control(worker, "start", spec, action.incarnation, about, action.attempt)
+        if not worker.others:
+            self._control(worker, "start", spec, action.incarnation, about, action.attempt)
+            return
+        size = len(worker.others) + 1
+        address = worker.actor.meeting.options(concurrency_group="control").remote()
+        self._control(worker, "start", spec, action.incarnation, about, action.attempt, address, size)
+        for rank, actor in enumerate(worker.others, 1):
+            follow = actor.follow.options(concurrency_group="samples")
+            self._expect(worker, follow.remote(spec, action.attempt, address, rank, size), "follow", rank)
 
     def stop(self, slot: int, digest: str) -> None:
         """Ask for a stop at the next step."""
@@ -162,7 +186,10 @@ class Workers:
         if worker is not None:
             for ref in worker.calls:
                 self._calls.pop(ref, None)
-            ray.kill(worker.actor)
+            for actor in (worker.actor, *worker.others):
+                ray.kill(actor)
+            if worker.place is not None:
+                remove_placement_group(worker.place)
 
     def close(self) -> None:
         """End all workers."""
@@ -200,6 +227,10 @@ class Workers:
         try:
             answer = ray.get(ref)
         except RayError as error:  # its death, its node's, Ray's out-of-memory kill, or an error of the worker's own
+            if call.method == "follow":
+                if isinstance(error, RayTaskError):  # its own error, which it told rank 0
+                    return None
+                return self._failed(worker, f"rank {call.payload}: {_line(error)}", with_node=WITH_NODE in str(error))
             if call.method == "ready" and "No module named 'raychains'" in str(error):
                 raise UserError(_wrong_runtime("none")) from None
             return self._failed(worker, _line(error), with_node=WITH_NODE in str(error))
@@ -207,6 +238,9 @@ class Workers:
         if call.method == "ready":
             if answer != __version__:
                 raise UserError(_wrong_runtime(answer))
+            worker.up += 1
+            if worker.up <= len(worker.others):
+                return None
             self._pending.pop(call.slot, None)
             return Message(c.SlotReady(call.slot))
         if call.method == "status":
@@ -247,8 +281,12 @@ class Workers:
         event, payload = method.remote(worker.digest, worker.incarnation)
         self._expect(worker, event, "next", payload)
 
-    def _control(self, worker: _Worker, method: str, *args: Any) -> None:
-        ref = getattr(worker.actor, method).options(concurrency_group="control").remote(*args)
+    def _control(self, worker: _Worker, method: str, *args: Any, actor: Any = None) -> None:
+        ref = (
+            getattr(actor if actor is not None else worker.actor, method)
+            .options(concurrency_group="control")
+            .remote(*args)
+        )
         self._expect(worker, ref, method)
 
     def _expect(self, worker: _Worker, ref: Any, method: str, payload: Any = None) -> None:

@@ -31,6 +31,7 @@ NAMES: dict[str, str] = {
     "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
     "imagefolder-resnet18": "raychains.tasks.prepared:FolderResNet18",
     "imagefolder-resnet50": "raychains.tasks.prepared:FolderResNet50",
+    "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
 }
 
 __all__ = ["NAMES", "Task", "build", "give", "give_again", "kind_of", "make", "name_of", "takes", "travels"]

@@ -29,6 +29,7 @@ from raychains.tasks.splits import LazySplits, is_int
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's training images, per channel, as everybody rounds them."""
 LARGEST = 1024
+DEEPEST, WIDEST = 200, 256
 
 
 def check_name(name: object) -> None:
@@ -204,6 +205,37 @@ class ImageNetResNetPlus50(Prepared):
 
     def network_settings(self) -> dict[str, Any]:
         return {"depth": 50}
+
+
+class FolderResNetPlus(Prepared):
+    """Any prepared set under ResNet++ with its own prior, so that weight decay must be 0.
+
+    Args:
+        set: as for every prepared set.
+        size: likewise.
+        window: likewise.
+        depth: 6n + 2, or 50, the network for ImageNet.
+        width: channels of the first of three stages; the network for ImageNet has none to choose.
+    """
+
+    model = "resnet_plus"
+
+    def __init__(
+        self, set: str = "imagenet", size: int = 224, window: int = 16, depth: int = 56, width: int = 32
+    ) -> None:
+        ok = is_int(depth) and 8 <= depth <= DEEPEST and (depth % 6 == 2 or depth == 50)
+        require(ok, "depth", depth, f"be 6n + 2 in [8, {DEEPEST}], or 50")
+        require(is_int(width) and 1 <= width <= WIDEST, "width", width, f"be an integer in [1, {WIDEST}]")
+        self.depth, self.width = depth, width
+        self.prior = resnet_plus_prior(scale=1.0, std=0.01, bias_std=1.0)
+        super().__init__(set, size, window)
+
+    def settings(self) -> dict[str, Any]:
+        own = {"depth": (self.depth, 56), "width": (self.width, 32)}
+        return super().settings() | {n: value for n, (value, default) in own.items() if value != default}
+
+    def network_settings(self) -> dict[str, Any]:
+        return {"depth": self.depth, **({"width": self.width} if self.depth != 50 else {})}
 
 
 class FolderResNet18(Prepared):
