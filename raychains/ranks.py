@@ -230,12 +230,13 @@ class Ranks:
         """Rank 0's bytes, on every rank."""
         length = torch.tensor([len(data)], device=self._device)
         self.broadcast([length])
+        if not int(length):
+            return b""
         if self.rank == 0:
             content = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._device)
         else:
             content = torch.empty(int(length), dtype=torch.uint8, device=self._device)
-        if int(length):
-            self.broadcast([content])
+        self.broadcast([content])
         return data if self.rank == 0 else content.cpu().numpy().tobytes()
 
     def leave(self, reason: str) -> None:
