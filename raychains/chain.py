@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from raychains import positions, samplers, schedules, tasks, warmstart
 from raychains.draws import Block, Network, beside
 from raychains.errors import RaychainsError, UserError, require
-from raychains.execution import Execution, like
+from raychains.execution import Execution, check_prior, like
 from raychains.micro import MicroBatches, compare
 from raychains.ranks import Alone, Group
 from raychains.sample import Progress, Sample, SampleMeta
@@ -22,7 +22,6 @@ from raychains.schedules import Setting
 from raychains.spec import ChainSpec, Environment, stream_seed
 from raychains.streams import Again, seeded, set_streams, streams
 from raychains.tasks import Task
-from raychains.tasks.base import check_decay
 
 Event = Progress | Sample
 LOG_POINTS = 200
@@ -223,7 +222,7 @@ class Chain:
         last_block = self._block is not None and self.done and self._block.count > 0
         if not (log or block_full or network or last_block):
             return []
-        loss = self._mean_loss()
+        loss, kinetic = self._numbers(log)
         events: list[Event] = []
         if block_full or network or last_block:
             events += self._samples(setting, loss)
@@ -233,26 +232,25 @@ class Chain:
             events.append(
                 Progress(
                     step=self.step, epoch=self._epoch, cycle=setting.cycle, stage=setting.stage, lr=setting.lr,
-                    temperature=setting.temperature, loss=loss, kinetic_temperature=self._kinetic_temperature(),
+                    temperature=setting.temperature, loss=loss, kinetic_temperature=kinetic,
                 )
             )  # fmt: skip
         return events
-
-    def _kinetic_temperature(self) -> float | None:
-        found = self.sampler.kinetic_temperature()
-        return found if found is not None and math.isfinite(found) else None
 
     @property
     def _epoch(self) -> int:
         return (self.step - 1) // self.spec.steps_per_epoch
 
-    def _mean_loss(self) -> float | None:
+    def _numbers(self, log: bool) -> tuple[float | None, float | None]:
+        """Mean loss since the last record and, for a record, the kinetic temperature: the device is waited for once."""
+        kinetic = self.sampler.kinetic() if log else None
         if self._loss_count == 0:
-            return None
-        loss = float(self._loss_sum) / self._loss_count
+            return None, _finite(kinetic)
+        both = float(self._loss_sum) if kinetic is None else torch.complex(self._loss_sum, kinetic).item()
+        loss = both.real / self._loss_count
         if not math.isfinite(loss):
             self._fail(f"the loss is {loss}")
-        return loss
+        return loss, None if kinetic is None else _finite(both.imag)
 
     def _samples(self, setting: Setting, loss: float | None) -> list[Event]:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""
@@ -393,8 +391,5 @@ class Chain:
         )
 
 
-def check_prior(task: Task, spec: ChainSpec) -> None:
-    """The prior counts once: the task's or the sampler's weight decay."""
-    if task.prior is not None and spec.lanes > 1:
-        raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
-    check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
+def _finite(value: Tensor | float | None) -> float | None:
+    return None if value is None or not math.isfinite(number := float(value)) else number

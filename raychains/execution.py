@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from raychains.errors import UserError, require
 from raychains.spec import ChainSpec
 from raychains.tasks import Task
+from raychains.tasks.base import check_decay
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
 """Of parameters, samplers' states and losses."""
@@ -44,6 +45,13 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     require(not density or spec.compile == "none", "compile", spec.compile, f"be none for task {name}: it is a density")
     ok = not density or not spec.sample_only
     require(ok, "sample_only", spec.sample_only, f"be left out for task {name}: it is a density")
+
+
+def check_prior(task: Task, spec: ChainSpec) -> None:
+    """The prior counts once: the task's or the sampler's weight decay."""
+    if task.prior is not None and spec.lanes > 1:
+        raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
+    check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
 
 
 def not_exact(spec: ChainSpec) -> str:

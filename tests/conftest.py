@@ -42,7 +42,17 @@ def store(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-LONG_FIRST = ("jobs", "chaos", "end_to_end", "orchestration", "concurrency", "examples")
+LONG_FIRST = (
+    "chaos",
+    "jobs",
+    "cluster",
+    "end_to_end",
+    "orchestration",
+    "sweeps",
+    "concurrency",
+    "listeners",
+    "examples",
+)
 """Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""
 
 

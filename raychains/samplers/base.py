@@ -156,12 +156,17 @@ class Sampler(torch.optim.Optimizer):
         """Standard deviation of the noise that the next step injects into the first group's parameters."""
         return 0.0
 
+    def kinetic(self) -> Tensor | None:
+        """`kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""
+        return None
+
     def kinetic_temperature(self) -> float | None:
         """⟨p·∇K⟩ over all coordinates: T where the momenta have the law that the sampler is meant to give them.
 
         None of a sampler without momenta, before its first step, and at temperature 0.
         """
-        return None
+        found = self.kinetic()
+        return None if found is None else float(found)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "sampler": {"num_data": self.num_data, **self._noise.state()}}
@@ -204,6 +209,11 @@ def squares(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(
         [torch.linalg.vector_norm(t, dtype=torch.float64).square().to(tensors[0].device) for t in tensors]
     ).sum()
+
+
+def mean_of(sums: Sequence[Tensor], count: int) -> Tensor | None:
+    """The groups' sums over so many coordinates; None of none."""
+    return torch.stack([s.to(sums[0].device) for s in sums]).sum() / count if count else None
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

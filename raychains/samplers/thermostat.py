@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from raychains.errors import require
-from raychains.samplers.base import Sampler, squares, wide
+from raychains.samplers.base import Sampler, mean_of, squares, wide
 from raychains.samplers.lanes import coordinates, lane_sums, spread
 from raychains.schedules.base import is_number
 
@@ -119,17 +119,17 @@ class Thermostat(Sampler):
             state["thermostat"] = torch.zeros(self.lanes, dtype=wide(first.dtype), device=first.device)
         return [state["thermostat"]]
 
-    def kinetic_temperature(self) -> float | None:
+    def kinetic(self) -> Tensor | None:
         """Mean of p², or with a speed limit of p²/M: the momentum between two steps is B's, which A leaves as it is."""
-        total, count = torch.zeros((), dtype=torch.float64), 0
+        sums, count = [], 0
         for group in self.param_groups:
             momenta = [p for q in group["params"] if (p := self.state.get(q, {}).get("momentum")) is not None]
             if momenta and group["temperature"] > 0:
                 masses = relativistic_masses(momenta, group.get("speed_limit"))
                 roots = momenta if masses is None else torch._foreach_div(momenta, torch._foreach_sqrt(masses))
-                total = total + squares(roots).cpu()
+                sums.append(squares(roots))
                 count += sum(p.numel() for p in momenta)
-        return float(total) / count if count else None
+        return mean_of(sums, count)
 
     def effective_noise_std(self) -> float:
         """Standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below c."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raychains.samplers.base import Sampler, squares
+from raychains.samplers.base import Sampler, mean_of, squares
 
 
 def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
@@ -48,20 +48,19 @@ class VelocitySampler(Sampler):
         self.add_noise(velocities, group_noise_std(group, self.num_data))
         torch._foreach_add_(params, velocities)
 
-    def kinetic_temperature(self) -> float | None:
+    def kinetic(self) -> Tensor | None:
         """N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.
 
         `raychains.evaluation.temperature.kinetic_of_velocity` derives it; a curvature λ of the mean loss adds a share of
         lr·λ/(2(1+m)). A changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
         """
-        total, count = torch.zeros((), dtype=torch.float64), 0
+        sums, count = [], 0
         for group in self.param_groups:
             velocities = [v for p in group["params"] if (v := self.state.get(p, {}).get("velocity")) is not None]
             if velocities and group["temperature"] > 0 and group["lr"] > 0:
-                scale = self.num_data * (1 + group["momentum"]) / (2 * group["lr"])
-                total = total + scale * squares(velocities).cpu()
+                sums.append(self.num_data * (1 + group["momentum"]) / (2 * group["lr"]) * squares(velocities))
                 count += sum(v.numel() for v in velocities)
-        return float(total) / count if count else None
+        return mean_of(sums, count)
 
     def effective_noise_std(self) -> float:
         return group_noise_std(self.param_groups[0], self.num_data)

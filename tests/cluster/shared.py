@@ -73,6 +73,9 @@ def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor)
         machines.add(made, num_cpus=2)
         second = json.loads(other.communicate(timeout=100)[0].splitlines()[-1])
         early = not running.done()
+        machines.until(
+            lambda: len({p["node"] for p in places(folder / "first")}) == 3, "a chain on the node that joined"
+        )
         (folder / "first" / "go").touch()
         outcome = running.result(timeout=100)
     return {

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tests.orchestration.tasks import Bulky
+from raychains.tasks.mixture import Mixture25
 
 
-class Gated(Bulky):
-    """Beside waiting for ``folder/go``, it leaves a line in ``folder/places`` each time that it begins."""
+class Gated(Mixture25):
+    """Waits at step ``at`` until ``folder/go`` exists; ``folder/places`` has a line for each time that it began."""
+
+    def __init__(self, folder: str, at: int) -> None:
+        super().__init__()
+        self.folder, self.at, self._steps = folder, at, 0
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": self.folder, "at": self.at}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps = 0
+        return super().build_model(seed=seed, lanes=lanes)
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        if self._steps == 0:
+        self._steps += 1
+        if self._steps == 1:
             self._say_where()
+        time.sleep(0.001)  # a checkpoint comes before the wait, however fast the machine is
+        while self._steps == self.at and not (Path(self.folder) / "go").exists():
+            time.sleep(0.02)
         return super().backward(model, batch, generator)
 
     def _say_where(self) -> None:

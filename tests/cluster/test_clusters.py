@@ -45,9 +45,9 @@ def test_two_runs_of_a_name_share_a_cluster_and_one_that_finds_no_room_waits(sha
 
 def test_actors_and_processes_have_readable_names(shared: dict[str, Any]) -> None:
     names = shared["actors"]
-    assert len(set(names)) == 3 and all(
-        re.fullmatch(rf"raychains/{RUN}/chain-worker-\d-{shared['driver'][:6]}", name) for name in names
-    )
+    assert len(set(names)) >= 3, "the node that joined may take two chains"
+    pattern = rf"raychains/{RUN}/chain-worker-\d-{shared['driver'][:6]}"
+    assert all(re.fullmatch(pattern, name) for name in names), names
     assert all(t.startswith(f"ray::ChainWorker:{RUN}") for t in shared["titles"]), shared["titles"]
 
 

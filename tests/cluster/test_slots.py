@@ -32,6 +32,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the cluster has: to be filled."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(ray, "nodes", lambda: found)
+    monkeypatch.setattr(cluster, "ours", lambda: False)  # whatever Ray other tests of this process have started
     return found
 
 
