@@ -21,7 +21,7 @@ from tests.checks import refused
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 SETTINGS: dict[str, Any] = {
-    "task": "digits", "sampler": "csghmc", "epochs": 24, "cycles": 2, "chains": 1, "batch_size": 50, "micro_batch": 25,
+    "task": "digits", "sampler": "csghmc", "epochs": 160, "cycles": 2, "chains": 1, "batch_size": 50, "micro_batch": 25,
     "repeats": 1, "checkpoint_every": 0.3, "evaluators": 1,
 }  # fmt: skip
 
@@ -70,7 +70,7 @@ def _follower() -> int:
 
 
 def test_two_workers_of_which_one_is_killed_give_one_processs_samples(store: str) -> None:
-    listener = Killing(store, at=60)
+    listener = Killing(store, at=200)
     result = rc.run(**SETTINGS, workers_per_chain=2, store=store, name="pair", listener=listener)
     assert listener.killed and listener.gone and found(store, result) == reference()
     (digest,) = result.comparison.chains()
@@ -99,13 +99,13 @@ class Stopping:
 def test_a_stopped_pair_goes_on_as_one(store: str) -> None:
     """Another number of workers continues the same chain, since its micro-batches are the same."""
     with pytest.raises(Interrupted):
-        rc.run(**SETTINGS, workers_per_chain=2, store=store, name="stopped", listener=Stopping(60))
+        rc.run(**SETTINGS, workers_per_chain=2, store=store, name="stopped", listener=Stopping(200))
     result = rc.run(**SETTINGS, workers_per_chain=1, store=store, name="stopped", resume=True)
     assert found(store, result) == reference()
     (digest,) = result.comparison.chains()
     stored = ChainStore(Root(store), digest)
     told = [stored.incarnation(n) for n in range(1, stored.last_incarnation() + 1)]
-    assert [t["workers"] for t in told] == [2, 1] and 60 <= told[1]["from_step"] < 240
+    assert [t["workers"] for t in told] == [2, 1] and 200 <= told[1]["from_step"] < 1600
 
 
 @pytest.mark.parametrize(
