@@ -170,9 +170,10 @@ def _do(command: str, options: Any) -> None:
         print(f"wrote {options.file}; run it from its folder: raychains run --task {template.write(options.file)}")
         return
     if command == "status":
+        from raychains.report.lines import standard_output
         from raychains.status.command import show
 
-        show(options)
+        show(options, standard_output())
         return
     from raychains import api
 

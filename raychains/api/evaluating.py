@@ -21,14 +21,13 @@ from raychains.planning import Comparison
 from raychains.planning import listener as told
 from raychains.planning.views import Request
 from raychains.planning.views import check as check_views
-from raychains.store import ChainStore, Root, RunStore
+from raychains.store import Root, RunStore, opening
 
 if TYPE_CHECKING:
     from raychains.analyses import Analysis, Context
     from raychains.orchestration.outcome import Outcome, ViewResult
     from raychains.orchestration.placement import Placement
     from raychains.predictive import Selection
-    from raychains.spec import ChainSpec
     from raychains.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ class _Evaluating:
         """Refuse what says nothing about this run before anything starts."""
         from raychains.analyses.weights import check_task
 
-        finished = {d for d, spec in self.comparison.chains().items() if self._finished(spec)}
+        finished = opening.finished(self.root, self.comparison.chains())
         groups = [
             (a, g)
             for a, arm in enumerate(self.comparison.arms)
@@ -138,11 +137,6 @@ class _Evaluating:
         for analysis in chosen:
             if reason := analysis.why_not(context):
                 raise UserError(f"measures: {analysis.name} does not apply: {reason}")
-
-    def _finished(self, spec: ChainSpec) -> bool:
-        from raychains.positions import expected_samples
-
-        return ChainStore(self.root, spec.digest).finished(expected_samples(spec))
 
     def _all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Analysis]) -> Result:
         from raychains.report import page

@@ -23,9 +23,9 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
         UserError: a setting out of range.
     """
     from raychains import tasks
-    from raychains.api.sampling import finished_in
     from raychains.experiments import comparisons
     from raychains.planning.costs import costs
+    from raychains.store import opening
 
     for field in ("images_per_second", "price"):
         value = getattr(options, field)
@@ -34,5 +34,5 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
         positive_int("devices", options.devices)
     with rooted(options.data_root):
         comparison = comparisons.compare(options).comparison
-        done = finished_in(Root(options.store), comparison)
+        done = opening.finished(Root(options.store), comparison.chains())
         return comparison, budget(comparison, done), costs(comparison, tasks.build(comparison.task_spec), done)

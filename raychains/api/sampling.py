@@ -40,7 +40,7 @@ def compare(
     """
     from raychains.experiments import comparisons
 
-    options, task = _options(Compare, options, settings)
+    options, task = options_and_task(Compare, options, settings)
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.compare, task=task), options)
         with Listeners(listener) as listeners:
@@ -53,14 +53,14 @@ def run(
     """Sample one posterior; see `raychains.options.Run` for the settings. Task, listener and errors as for `compare`."""
     from raychains.experiments import comparisons
 
-    options, task = _options(Run, options, settings)
+    options, task = options_and_task(Run, options, settings)
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.run, task=task), options)
         with Listeners(listener) as listeners:
             return _execute("run", options, planned, listeners, task)
 
 
-def _options(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
+def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
     """The options, with a task's name in them; and the task where the object itself was given."""
     try:
         made = given if given is not None else kind(**settings)
@@ -95,7 +95,7 @@ def _execute(
         _check_plan(folder, comparison)
     with Lease(root, folder.name, patient=options.resume) as lease:
         _check_name_is_free(folder, comparison, options.resume)
-        finished = finished_in(root, comparison)
+        finished = opening.finished(root, comparison.chains())
         listening.listen(listener, options, folder, lease.driver_id)
         listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
@@ -136,8 +136,3 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
         raise UserError(
             f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"
         )
-
-
-def finished_in(root: Root, comparison: Comparison) -> set[str]:
-    """Digests of the comparison's chains that the store holds whole."""
-    return opening.finished(root, comparison.chains())

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from raychains.api import listening
 from raychains.api.driving import connected, placement
-from raychains.api.sampling import _options
+from raychains.api.sampling import options_and_task
 from raychains.data.root import rooted
 from raychains.errors import ChainsFailed, Interrupted, UserError
 from raychains.listeners import Listeners
 from raychains.options import Sweep
 from raychains.planning import space
 from raychains.planning.sweeping import SweepDone, SweepPlan, SweepPlanned
-from raychains.store import ChainStore, Root, SweepStore, starts
+from raychains.store import ChainStore, Root, SweepStore, opening, starts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def sweep(
     given = {"grid": _entries(grid), "space": _entries(space)}
     entered = {name: entries for name, entries in given.items() if entries}
     options = dataclasses.replace(options, **entered) if options is not None else None  # type: ignore[arg-type]
-    options, task = _options(Sweep, options, {**settings, **entered})
+    options, task = options_and_task(Sweep, options, {**settings, **entered})
     with rooted(options.data_root):
         planned = sweeps.plan(options, task)
         with Listeners(listener) as listeners:
@@ -189,10 +189,8 @@ def _check_folder(folder: SweepStore, plan: SweepPlan, resume: bool) -> None:
 
 
 def _told(plan: SweepPlan, folder: SweepStore, root: Root) -> SweepPlanned:
-    from raychains.positions import expected_samples
-
     specs = {spec.digest: spec for point in plan.points for spec in point.specs}
-    there = {d for d, spec in specs.items() if ChainStore(root, d).finished(expected_samples(spec))}
+    there = opening.finished(root, specs)
     stops = folder.stops()
     done = {d for d in specs if d in stops or _through(folder.reports(d), plan)}
     return SweepPlanned(plan=plan, name=folder.name, there=len(there), done=len(done))

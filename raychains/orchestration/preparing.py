@@ -49,7 +49,7 @@ def look(plan: Plan, to: Root) -> None:
         UserError: it holds something else.
     """
     if to.exists(PLAN):
-        found, wanted = json.loads(to.read(PLAN)), plan.to_json()
+        found, wanted = json.loads(to.read(PLAN)), plan.described
         if found != wanted:
             different = ", ".join(k for k in wanted if found.get(k) != wanted[k])
             raise UserError(
@@ -64,7 +64,7 @@ def _begun(plan: Plan, to: Root) -> dict[str, Written]:
     """What is in the target already, after a look at whether it is this plan's."""
     look(plan, to)
     if not to.exists(PLAN):
-        to.publish(PLAN, json.dumps(plan.to_json(), indent=1).encode())
+        to.publish(PLAN, json.dumps(plan.described, indent=1).encode())
     done = {}
     for name in to.names(REPORTS):
         try:

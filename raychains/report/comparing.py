@@ -11,7 +11,7 @@ from typing import Protocol
 import pandas as pd
 
 import raychains
-from raychains.errors import RaychainsError, UserError
+from raychains.errors import UserError
 from raychains.evaluation.base import Metric
 from raychains.planning import Comparison
 from raychains.report import differences, page
@@ -88,7 +88,7 @@ def write(runs: Sequence[Run]) -> str:
     metrics = _metrics(materials)
     summary = _summary(materials)
     pairs, problems = differences.paired(materials)
-    figures, failed = _figures(materials, names, runs)
+    figures, failed = page.drawn(runs[0].store, beside.MAKERS, materials, names, stem=f"{_stem(runs)}-")
     shared = set(runs[0].comparison.chains()).intersection(*(run.comparison.chains() for run in runs[1:]))
     text = page.template("compare.html.j2").render(
         style=page.style(),
@@ -107,7 +107,7 @@ def write(runs: Sequence[Run]) -> str:
         paired=_paired(pairs, names, [m for m in metrics if m.name in {p.metric.name for p in pairs}]),
         level=pairs[0].interval.level if pairs else 0.95,
         problems=problems,
-        figures=figures,
+        figures=list(figures.values()),
         failed=failed,
         version=raychains.__version__,
     )
@@ -202,23 +202,3 @@ def _paired(pairs: Sequence[differences.Paired], names: Sequence[str], metrics: 
         at = [m.name for m in metrics].index(pair.metric.name)
         row.cells[at] = Cell(f"{value}\n[{low}, {high}]", pair.distinct)
     return list(out.values())
-
-
-def _figures(
-    materials: Sequence[Material], names: Sequence[str], runs: Sequence[Run]
-) -> tuple[list[page.Figure], list[str]]:
-    """The overlaid figures, published as files too, and the names of those that could not be drawn."""
-    made: list[page.Figure] = []
-    failed: list[str] = []
-    for name, make in beside.MAKERS.items():
-        try:
-            drawing = make(materials, names)
-            if drawing is not None:
-                made.append(page.published(runs[0].store, drawing, f"{_stem(runs)}-{name}"))
-        except RaychainsError as error:
-            log.warning("figure %s could not be drawn: %s", name, error)
-            failed.append(name)
-        except Exception:  # one damaged table must not cost the rest of the page
-            log.exception("figure %s could not be drawn", name)
-            failed.append(name)
-    return made, failed

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from raychains.planning import listener as told
 
@@ -46,6 +47,14 @@ def standard_output() -> Console:
     It has no cursor and no colours either, even where the environment (FORCE_COLOR of a cluster's image) asks for them.
     """
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, force_terminal=False, color_system=None)
+
+
+def whole_bar() -> Progress:
+    """The bars of a whole run or sweep: what, how far, since when, and a note."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )  # fmt: skip
 
 
 def progress(tick: told.Tick) -> str:

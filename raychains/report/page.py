@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -43,7 +45,7 @@ def write(store: RunStore, comparison: Comparison) -> str:
     Returns where the page lies. It is complete in itself: styles and figures, light and dark, are inside it.
     """
     material = Material(store, comparison)
-    figures, failed = _figures(material)
+    figures, failed = drawn(material.store, MAKERS, material)
     by_section = sections(figures)
     arms = comparison.arms
     colours = {a.name: [theme.colour(material.looks[a]) for theme in THEMES] for a in arms}
@@ -73,15 +75,24 @@ def write(store: RunStore, comparison: Comparison) -> str:
     return store.write_file("report.html", text.encode(errors="replace"))  # half a surrogate pair has no bytes
 
 
-def _figures(material: Material) -> tuple[dict[str, Figure], list[str]]:
-    """The figures by name, published as files too, and the names of those that could not be drawn."""
+def drawn(
+    store: RunStore, makers: Mapping[str, Callable[..., Drawing | None]], *about: Any, stem: str = ""
+) -> tuple[dict[str, Figure], list[str]]:
+    """The figures of a page by name, published as files too, and the names of those that could not be drawn.
+
+    Args:
+        store: the folder that the page lies in.
+        makers: by name; one that gives None has nothing to show.
+        about: what makers are given.
+        stem: begins the files' names.
+    """
     made: dict[str, Figure] = {}
     failed: list[str] = []
-    for name, make in MAKERS.items():
+    for name, make in makers.items():
         try:
-            drawing = make(material)
+            drawing = make(*about)
             if drawing is not None:
-                made[name] = published(material.store, drawing, name)
+                made[name] = published(store, drawing, stem + name)
         except RaychainsError as error:
             log.warning("figure %s could not be drawn: %s", name, error)
             failed.append(name)

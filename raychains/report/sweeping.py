@@ -8,14 +8,13 @@ from typing import Any
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from raychains.evaluation.base import Metric
 from raychains.planning import sweeping as told
 from raychains.report import sweeps
-from raychains.report.lines import Occasion, standard_output
+from raychains.report.lines import Occasion, standard_output, whole_bar
 from raychains.store import SweepStore
 from raychains.store.sweeps import BEST
 
@@ -33,10 +32,7 @@ class SweepTerminal:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or standard_output()
         self._live: Live | None = None
-        self._whole = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-        )  # fmt: skip
+        self._whole = whole_bar()
         self._all = self._whole.add_task("chains", total=None, note="")
         self._metric: Metric | None = None
         self._occasion = Occasion()

@@ -14,7 +14,7 @@ import numpy as np
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +22,7 @@ from raychains.evaluation.base import Metric
 from raychains.planning import gradient_evaluations
 from raychains.planning import listener as told
 from raychains.planning.comparison import Arm, Comparison
-from raychains.report.lines import Occasion, duration, progress, standard_output
+from raychains.report.lines import Occasion, duration, progress, standard_output, whole_bar
 
 
 class Terminal:
@@ -38,10 +38,7 @@ class Terminal:
         self._chains = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
         )  # fmt: skip
-        self._whole = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-        )  # fmt: skip
+        self._whole = whole_bar()
         self._bars: dict[str, TaskID] = {}
         self._measures: dict[str, TaskID] = {}
         self._comparison: Comparison | None = None

@@ -16,11 +16,8 @@ from raychains.schedules.base import positive_int
 from raychains.status import shown
 from raychains.status.reading import Reader
 
-PLAIN_WIDTH = 140
-"""Columns of output that goes to a file or a pipe."""
 
-
-def show(options: Status, console: Console | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
+def show(options: Status, console: Console, sleep: Callable[[float], None] = time.sleep) -> None:
     """Print the status; with ``watch`` anew every so many seconds, until nobody works on it any more, or Ctrl-C.
 
     Raises:
@@ -34,7 +31,6 @@ def show(options: Status, console: Console | None = None, sleep: Callable[[float
     if options.json:
         print(shown.as_json(state))
         return
-    console = console or _console()
     if every is None:
         shown.show(console, state, options.chains)
         return
@@ -59,8 +55,3 @@ def show(options: Status, console: Console | None = None, sleep: Callable[[float
 
 def _goes_on(state: shown.State) -> bool:
     return state.kind == "store" or state.state == "running"
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)

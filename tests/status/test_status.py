@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from raychains.cli import main
+from raychains.report.lines import standard_output
 from raychains.status import Reader, RunState, StoreState, status_of
 from raychains.status.shown import drawn, duration
 from raychains.store import ChainStore, Root
@@ -221,7 +222,7 @@ def test_watching_goes_on_until_nobody_works_on_it(tmp_path: Path, capsys: pytes
     begin(root, spec, 1)
     enter(root)
     steps = iter([lambda: advance(root, spec, 1, to=20), lambda: Leases(root).remove(OURS)])
-    show(Status(path=str(tmp_path / "runs" / "small"), watch=1.0), sleep=lambda _: next(steps)())
+    show(Status(path=str(tmp_path / "runs" / "small"), watch=1.0), standard_output(), sleep=lambda _: next(steps)())
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("run ")] == [
         "run small: running", "run small: running", "run small: stopped",

@@ -81,7 +81,8 @@ class Plan:
                 found.append(Work(split=split, name=name, items=rows))
         return tuple(found)
 
-    def to_json(self) -> dict[str, Any]:
+    @cached_property
+    def described(self) -> dict[str, Any]:
         """What a target's plan.json says: two plans that differ here cannot continue each other."""
         h = hashlib.sha256()
         for work in self.works:

@@ -25,10 +25,6 @@ STORAGE = 3
 SCHEMA = pa.schema([("image", pa.binary()), ("label", pa.int32()), ("index", pa.int64()), ("name", pa.string())])
 
 
-class Damaged(Exception):
-    """A picture that cannot be decoded; the text is its name and why."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """What became of one shard's pictures."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import raychains
-from raychains.errors import RaychainsError
 from raychains.report import page as pages
 from raychains.report.style import Drawing
 from raychains.report.sweeps import curves, cycles, heat, margins, rows
@@ -45,7 +44,7 @@ NOT_SETTINGS = {
 def write(folder: SweepStore) -> str:
     """See `raychains.report.sweeps.write`."""
     sweep = Sweep.of(folder)
-    figures, failed = _figures(folder, sweep)
+    figures, failed = pages.drawn(folder, MAKERS, sweep)
     notes = [str(note) for note in sweep.plan.get("notes") or ()]
     lines = rows.build(sweep)
     text = pages.template("sweep.html.j2").render(
@@ -61,7 +60,7 @@ def write(folder: SweepStore) -> str:
         rows=lines[:SHOWN],
         more=lines[SHOWN:],
         caption=rows.caption(sweep),
-        figures=figures,
+        figures=list(figures.values()),
         failed=failed,
         ended=[(status, _ended(sweep, status)) for status in (STOPPED, FAILED, WAITING) if sweep.count(status)],
         settings=_settings(sweep.plan),
@@ -69,24 +68,6 @@ def write(folder: SweepStore) -> str:
         location=folder.location(),
     )
     return folder.write_file("report.html", text.encode(errors="replace"))  # half a surrogate pair has no bytes
-
-
-def _figures(folder: SweepStore, sweep: Sweep) -> tuple[list[pages.Figure], list[str]]:
-    """The figures, published as files too, and the names of those that could not be drawn."""
-    made: list[pages.Figure] = []
-    failed: list[str] = []
-    for name, make in MAKERS.items():
-        try:
-            drawing = make(sweep)
-            if drawing is not None:
-                made.append(pages.published(folder, drawing, name))
-        except RaychainsError as error:
-            log.warning("figure %s could not be drawn: %s", name, error)
-            failed.append(name)
-        except Exception:  # one damaged column must not cost the rest of the page
-            log.exception("figure %s could not be drawn", name)
-            failed.append(name)
-    return made, failed
 
 
 def _headline(sweep: Sweep) -> str:
