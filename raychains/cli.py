@@ -23,6 +23,7 @@ COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
     "plan": ("Plan", "what a comparison will cost: gradient evaluations, device hours, money, bytes"),
+    "reproduce": ("Reproduce", "the papers' tables and figures: our numbers beside the published ones"),
     "sweep": ("Sweep", "find good settings by a sweep over β, M and any other, judged on validation data"),
     "evaluate": ("Evaluate", "evaluate a run's finished chains on a split"),
     "report": ("Report", "draw a run's report again, or several runs side by side"),
@@ -208,6 +209,9 @@ def _do(command: str, options: Any) -> None:
     if command == "prepare":
         _prepare(options)
         return
+    if command == "reproduce":
+        _reproduce(options)
+        return
     from raychains.report.terminal import Terminal
 
     with Terminal() as terminal:
@@ -237,6 +241,24 @@ def _prepare(options: Any) -> None:
     counts = ", ".join(f"{split.images:,} pictures of {name}" for name, split in manifest.splits.items())
     left_out = f", {len(manifest.skipped)} damaged ones left out" if manifest.skipped else ""
     print(f"{where}: {counts} in {len(manifest.classes)} classes{left_out}")
+
+
+def _reproduce(options: Any) -> None:
+    from raychains.api import reproducing
+    from raychains.published import terminal as published
+    from raychains.report.lines import standard_output
+    from raychains.report.terminal import Terminal
+
+    console = standard_output()
+    if options.list or options.dry_run:
+        for planned in reproducing.plans(options):
+            published.show_plan(console, planned.scale, planned.parts, planned.ledger)
+        return
+    reproducing.reproduce(
+        options,
+        tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts),
+        watch=lambda: Terminal(console),
+    )
 
 
 def _sweep(options: Any) -> None:

@@ -38,6 +38,8 @@ class Variant:
     """Values of options, by their names in `raychains.options.Compare`."""
     variables: tuple[str, ...] = ()
     """Whose draws the arm predicts with; empty is all of them."""
+    schedule: str = ""
+    """Of a method that does not bring its own; empty is the preset's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,15 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
     """
     preset = named(str(options.preset))
     _refuse_its_own(options, preset, task)
+    return arms_of(preset, options)
+
+
+def arms_of(preset: Preset, options: Compare) -> Planned:
+    """The comparison of a preset's arms, in the order of its variants.
+
+    Raises:
+        UserError: a setting out of range.
+    """
     methods.check_chains(options.chains)
     methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
     made: dict[tuple[str, ...], Task] = {}
@@ -97,20 +108,21 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
             sampler=variant.sampler,
             schedule=_schedule(preset, variant),
         )
-        repeats, _ = methods.repeats_and_lanes(own, method.task, preset.task)
-        methods.check_total(len(preset.variants) * own.chains * repeats)
-        arm = _arm(preset, variant, method, own.chains, repeats)
+        repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
+        methods.check_total(len(preset.variants) * own.chains * (repeats // lanes))
+        arm = _arm(preset, variant, method, own.chains, repeats // lanes)
         notes += [f"warning: {w}" for w in method.schedule.warnings()]
         if method.spec.digest not in seen and not methods.noise_free(variant.sampler):
             notes.append(f"{arm.label}: {method.noise().partition(': ')[2]}")
         notes += method.notes()
         seen.add(method.spec.digest)
         arms.append(arm)
-    comparison = Comparison(task=preset.task, unit="epochs", split="test", arms=tuple(arms))
+    unit, split = ("steps", "target") if method.task.low_dimensional else ("epochs", "test")
+    comparison = Comparison(task=preset.task, unit=unit, split=split, arms=tuple(arms))
     return Planned(comparison, list(dict.fromkeys(notes)), method.start.tensors)
 
 
-def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, repeats: int) -> Arm:
+def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, groups: int) -> Arm:
     family, label = method.spec.sampler.kind, methods.named(variant.sampler).label
     schedule = _schedule(preset, variant)
     return Arm(
@@ -118,7 +130,7 @@ def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, 
         label=f"{label}, {variant.label}" if variant.label else label,
         sampler=family,
         schedule=schedule,
-        chains=tuple(tuple(method.chain(repeat, c) for c in range(chains)) for repeat in range(repeats)),
+        chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(groups)),
         length=method.length,
         published={},
         variables=variant.variables,
@@ -127,7 +139,7 @@ def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, 
 
 def _schedule(preset: Preset, variant: Variant) -> str:
     method = methods.named(variant.sampler)
-    return method.schedule if method.fixed else preset.schedule
+    return method.schedule if method.fixed else variant.schedule or preset.schedule
 
 
 def _schedules(preset: Preset) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
@@ -62,6 +64,17 @@ def cells(arm: str, density: Array) -> list[dict[str, Any]]:
     ]
 
 
+def gridded(rows: pd.DataFrame) -> Array:
+    """The density [x, y] that `cells` gave as rows."""
+    density = np.zeros((BINS, BINS))
+    at = [
+        np.rint((rows[name].to_numpy() + LIMIT) * BINS / (2 * LIMIT) - 0.5).astype(int)
+        for name in ("theta_1", "theta_2")
+    ]
+    density[at[0], at[1]] = rows["density"]
+    return density
+
+
 def histogram(material: Material, arm: Arm) -> Array | None:
     """Density of an arm's first lane on the grid, [x, y]; None without draws in two dimensions."""
     edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
@@ -90,16 +103,29 @@ def exact_density() -> Array:
 
 
 def _draw(material: Material, histograms: dict[str, Array], theme: Theme) -> Figure:
-    target = is_mixture(material.comparison)
     arms = [a for a in material.comparison.arms if a.name in histograms]
-    top = float(exact_density().max()) if target else max(h.max() for h in histograms.values())
+    shown = [Panel(a.label, _modes(material, a), histograms[a.name]) for a in arms]
+    return draw(shown, theme, target=is_mixture(material.comparison))
+
+
+class Panel(NamedTuple):
+    """One density, with what stands over it on the left and on the right."""
+
+    left: str
+    right: str
+    density: Array
+
+
+def draw(panels: Sequence[Panel], theme: Theme, *, target: bool) -> Figure:
+    """Densities on one colour scale; beside the mixture's own, with its modes' circles, where that is the ``target``."""
+    top = float(exact_density().max()) if target else max(p.density.max() for p in panels)
     norm = PowerNorm(0.6, vmin=0, vmax=top, clip=True)
     colours = LinearSegmentedColormap.from_list("density", theme.heat)
-    figure, axes, aside = _axes(len(arms), target)
+    figure, axes, aside = _axes(len(panels), target)
     image: Any = None
-    for axis, arm in zip(axes, arms, strict=True):
-        image = _panel(axis, histograms[arm.name], colours, norm)
-        _label(axis, arm.label, _modes(material, arm), theme)
+    for axis, panel in zip(axes, panels, strict=True):
+        image = _panel(axis, panel.density, colours, norm)
+        _label(axis, panel.left, panel.right, theme)
         if target:
             _rings(axis, theme)
     if aside is not None:

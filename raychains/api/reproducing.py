@@ -1,0 +1,348 @@
+"""`reproduce`: published tables and figures, each with its chains, its numbers beside ours, and what became of its claims."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from raychains.api import evaluating, sampling
+from raychains.api.driving import connected
+from raychains.data.root import rooted
+from raychains.errors import (
+    ChainsFailed,
+    Interrupted,
+    RaychainsError,
+    StorageAway,
+    StorageFull,
+    UserError,
+    require,
+    said,
+)
+from raychains.listeners import Listener, Listeners
+from raychains.options import Compare, Reproduce
+from raychains.planning import listener as told
+from raychains.schedules.base import is_number
+from raychains.store import Root, opening
+
+if TYPE_CHECKING:
+    from raychains.published.claims import Verdict
+    from raychains.published.experiment import Experiment, Tables
+    from raychains.published.folder import Folder
+    from raychains.published.standing import Ledger, PlannedPart
+
+STATES = ("done", "not run", "failed", "unfinished")
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedReproduction:
+    """What `reproduce` would run."""
+
+    scale: str
+    parts: Sequence[PlannedPart]
+    finished: frozenset[str]
+    """Digests of the chains that the store holds."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Gradient evaluations of all of them together."""
+        from raychains.published import standing
+
+        return standing.ledger(self.parts, self.finished)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduced:
+    """One experiment after it was run as far as it could be."""
+
+    experiment: Experiment
+    folder: Folder
+    about: Mapping[str, Any]
+    verdicts: Sequence[Verdict]
+
+    def states(self) -> dict[str, str]:
+        """Its parts' states by name: one of `STATES`."""
+        return {name: part["status"] for name, part in self.about["parts"].items()}
+
+
+class OutOfTime(Exception):
+    """The hours that the person gave are over."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Hands on to listeners that outlive one run: whoever closes its own at a run's end does not close them."""
+
+    listeners: Listeners
+
+    def on(self, happening: told.Happening) -> None:
+        """Tell them."""
+        self.listeners.on(happening)
+
+
+Watch = Callable[[], contextlib.AbstractContextManager[Listener | None]]
+"""A listener for one run at a time, such as a terminal's."""
+
+
+@dataclass
+class Clock:
+    """The end of the time that the person gave; a listener that stops a run when it comes."""
+
+    until: float | None
+    rang: bool = field(default=False)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come."""
+        return self.until is not None and time.monotonic() >= self.until
+
+    def check(self) -> None:
+        """Raise `OutOfTime` if it has."""
+        if self.over:
+            raise OutOfTime
+
+    def on(self, happening: told.Happening) -> None:
+        """Stop a run as Ctrl-C does: its chains write checkpoints and go on another time."""
+        if isinstance(happening, told.Tick) and self.over and not self.rang:
+            self.rang = True
+            signal.raise_signal(signal.SIGINT)
+
+
+def plan(options: Reproduce) -> PlannedReproduction:
+    """What `reproduce` with these options would run, without running anything.
+
+    Raises:
+        UserError: an unknown name or scale, or an option out of range.
+    """
+    from raychains.published import catalogue, standing
+
+    experiments = catalogue.chosen(options.names or (("all",) if options.list else ()))
+    check(options)
+    with at_scale(options) as given:
+        parts = [p for e in experiments for p in standing.plan(e, options.scale, given)]
+        chains = {d: spec for p in parts for d, spec in p.chains().items()}
+        return PlannedReproduction(
+            scale=options.scale, parts=parts, finished=frozenset(opening.finished(Root(options.store), chains))
+        )
+
+
+def plans(options: Reproduce) -> list[PlannedReproduction]:
+    """What there is: `plan` at the scale of a dry run, or with ``list`` at every one that has its data.
+
+    Raises:
+        UserError: as `plan`.
+    """
+    from raychains.published.experiment import SCALES
+
+    if not options.list:
+        return [plan(options)]
+    check(options)
+    return [plan(dataclasses.replace(options, scale=scale)) for scale in SCALES if scale != "smoke"]
+
+
+def check(options: Reproduce) -> None:
+    """Refuse options out of range.
+
+    Raises:
+        UserError: which.
+    """
+    from raychains.published import catalogue
+
+    catalogue.check_scale(options.scale)
+    hours = options.max_hours
+    require(hours is None or (is_number(hours) and hours > 0), "max_hours", hours, "be a finite number above 0")
+    require(options.name is None, "name", options.name, "be left out: every comparison has its own")
+
+
+@contextlib.contextmanager
+def at_scale(options: Reproduce) -> Iterator[Compare]:
+    """A body in which the scale's data are found; the options that its comparisons are run with.
+
+    Raises:
+        UserError: smoke in a store that is no local folder.
+    """
+    common = {f.name: getattr(options, f.name) for f in dataclasses.fields(Compare) if hasattr(options, f.name)}
+    common |= {"name": None, "resume": True}
+    if options.scale != "smoke":
+        with rooted(options.data_root):
+            yield Compare(**common)
+        return
+    from raychains.data import standins
+
+    if "://" in options.store:
+        raise UserError(
+            f"store must be a local folder at scale smoke, got {options.store!r}: its made-up data lie there"
+        )
+    folder = standins.make(f"{options.store}/stand-ins")
+    common |= {"data_root": str(folder), "keep_predictions": "all"}
+    with rooted(str(folder)):
+        yield Compare(**common)
+
+
+def reproduce(
+    options: Reproduce | None = None,
+    *,
+    listener: Listener | Sequence[Listener] | None = None,
+    tell: Callable[[Reproduced], None] = lambda one: None,
+    watch: Watch = contextlib.nullcontext,
+    **settings: Any,
+) -> list[Reproduced]:
+    """Run published experiments at a scale; see `raychains.options.Reproduce` for the settings.
+
+    What was run before is not run again: finished chains are found by their digests, whichever experiment they were run
+    for, and computations go on from the pieces that are kept.
+
+    Args:
+        options: what is run and where.
+        listener: one or several, told what happens.
+        tell: told each experiment as soon as it is done.
+        watch: makes a further listener for every comparison, evaluation and computation.
+
+    Raises:
+        UserError: an unknown name or scale, or a setting out of range.
+        ChainsFailed: some chains were given up; everything else is there.
+        Interrupted: the person stopped it; the same command goes on.
+    """
+    given = options if options is not None else Reproduce(**settings)
+    planned = plan(given)
+    clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
+    by_experiment: dict[str, list[PlannedPart]] = {}
+    for part in planned.parts:
+        by_experiment.setdefault(part.experiment.name, []).append(part)
+    done: list[Reproduced] = []
+    with Listeners(listener) as listeners, at_scale(given) as common, connected(given):
+        for parts in by_experiment.values():
+            done.append(_Running(given, common, parts, listeners, clock, watch).all())
+            tell(done[-1])
+    from raychains.published import pages
+
+    pages.write_index(Root(given.to or given.store), prefix_of(given), given.scale)
+    if failed := [f"{r.experiment.name} ({n})" for r in done for n, state in r.states().items() if state == "failed"]:
+        raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
+    return done
+
+
+def prefix_of(options: Reproduce) -> str:
+    """Where the experiments' folders lie in the store; in a folder of their own they lie at its top."""
+    return "" if options.to else f"reproduce/{options.scale}"
+
+
+@dataclass
+class _Running:
+    """One experiment at a scale."""
+
+    options: Reproduce
+    common: Compare
+    parts: Sequence[PlannedPart]
+    listeners: Listeners
+    clock: Clock
+    watch: Watch
+
+    def __post_init__(self) -> None:
+        from raychains.published.folder import Folder
+
+        self.experiment = self.parts[0].experiment
+        self.folder = Folder(Root(self.options.to or self.options.store), prefix_of(self.options), self.experiment.name)
+
+    def all(self) -> Reproduced:
+        from raychains.published import found, pages, provenance
+
+        tables: list[Tables] = []
+        states: dict[str, dict[str, Any]] = {}
+        for part in self.parts:
+            state, made = self._part(part)
+            states[part.part.name] = {**state, **self._cost(part)}
+            tables += [made] if made is not None else []
+        joined = found.joined(tables)
+        for name, rows in joined.items():
+            self.folder.write_table(name, rows)
+        root = Root(self.common.store)
+        ran = [d for p in self.parts if states[p.part.name]["status"] == "done" for d in p.chains()]
+        environments, of = provenance.environments(root, ran)
+        about = {
+            "experiment": self.experiment.name, "scale": self.options.scale, "revision": self.experiment.revision,
+            "commit": provenance.commit(), "parts": states, "tables": sorted(joined), "environments": environments,
+            "environments_of": of,
+        }  # fmt: skip
+        self.folder.write_about(about)
+        verdicts = pages.write(self.experiment, self.folder)
+        return Reproduced(experiment=self.experiment, folder=self.folder, about=about, verdicts=verdicts)
+
+    def _cost(self, part: PlannedPart) -> dict[str, Any]:
+        """The part's chains, their gradient evaluations, and the seconds of those that are finished."""
+        from raychains.published import standing
+        from raychains.store import ChainStore
+
+        chains, root = part.chains(), Root(self.common.store)
+        finished = opening.finished(root, chains)
+        return {
+            "chains": sorted(chains),
+            "gradients": standing.ledger([part]).unique,
+            "chain_seconds": round(sum(ChainStore(root, digest).seconds() for digest in finished), 1),
+        }
+
+    def _part(self, planned: PlannedPart) -> tuple[dict[str, Any], Tables | None]:
+        """Its state and its tables; nothing that goes wrong in one part costs the others."""
+        before = time.monotonic()
+        tables: Tables | None = None
+        status, reason = "done", ""
+        try:
+            if planned.lacks:
+                status, reason = "not run", planned.lacks
+            else:
+                tables = self._run(planned)
+        except OutOfTime:
+            status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
+        except Interrupted:
+            if not self.clock.rang:
+                raise
+            status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
+        except (StorageFull, StorageAway):
+            raise
+        except RaychainsError as error:
+            status, reason = "failed", said(error) if not isinstance(error, UserError) else str(error)
+        seconds = round(time.monotonic() - before, 1)
+        return {"status": status, "reason": reason, "seconds": seconds}, tables
+
+    def _run(self, planned: PlannedPart) -> Tables:
+        from raychains.published.found import Found, joined
+        from raychains.published.work import Work
+
+        part, scale = planned.part, self.options.scale
+        made: list[Tables] = []
+        found = []
+        for number, (sampled, comparison) in enumerate(planned.comparisons):
+            options = dataclasses.replace(self.common, name=planned.run_name(scale, number))
+            with self._heard() as heard:
+                result = sampling._execute("reproduce", options, comparison, heard, None)
+            for one in sampled.evaluations:
+                with self._heard() as heard:
+                    evaluating.evaluate(
+                        result.path, one.split, views=one.views, weights=one.weights, measures=one.measures,
+                        options=options, listener=heard,
+                    )  # fmt: skip
+            found.append(Found(result.store, result.comparison, sampled.preset))
+        if part.tables is not None:
+            made.append(part.tables(scale, found))
+        if part.computed is not None:
+            with self._heard() as heard:
+                tell = partial(self._tell, heard)
+                made.append(part.computed(Work(scale, part.name, self.folder, self.experiment.revision, tell)))
+        return joined(made)
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[Listeners]:
+        """Who listens to one run, if there is time for it."""
+        self.clock.check()
+        with self.watch() as one, Listeners([Told(self.listeners), self.clock, *([one] if one else [])]) as heard:
+            yield heard
+
+    def _tell(self, heard: Listeners, what: str, done: int, total: int) -> None:
+        self.clock.check()
+        heard.on(told.Measuring(what=f"{self.experiment.name} {what}", done=done, total=total))

@@ -1,0 +1,1 @@
+"""ATMC and ResNet++ (Heek & Kalchbrenner 2019)."""

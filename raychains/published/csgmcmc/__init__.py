@@ -1,0 +1,1 @@
+"""Cyclical SG-MCMC (Zhang et al., ICLR 2020)."""

@@ -1,0 +1,1 @@
+"""Entropy-MCMC (Li & Zhang, ICLR 2024)."""

@@ -1,0 +1,84 @@
+"""An experiment's page and files, and the index over all: drawn from the tables in its folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from raychains.published import catalogue, output, tables
+from raychains.published.claims import Verdict
+from raychains.published.experiment import PAPERS, SCALES, Experiment
+from raychains.published.folder import ABOUT, Folder
+from raychains.report import page as pages
+from raychains.report import results
+from raychains.store import Root
+
+
+def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
+    """Draw an experiment's page again: table.md, table.tex, table.parquet, claims.parquet, figures/ and index.html.
+
+    Raises:
+        UserError: a table is missing or damaged.
+    """
+    about = folder.about()
+    assert about is not None
+    scale = about["scale"]
+    stored = output.stored(folder, about)
+    cells = stored.get("cells", output.EMPTY)
+    table = output.table_of(experiment, scale, cells, about)
+    verdicts = output.verdicts(experiment, scale, cells)
+    folder.write_file("table.md", tables.markdown(table).encode())
+    folder.write_file("table.tex", tables.latex(table).encode())
+    results.write_rows(folder, "table", tables.rows(table))
+    results.write_rows(folder, "claims", [output.plain(asdict(v)) for v in verdicts])
+    makers = {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)}
+    figures, failed = pages.drawn(folder, makers)
+    html = pages.template("reproduced.html.j2").render(
+        style=pages.style(),
+        experiment=experiment,
+        paper=PAPERS[experiment.paper],
+        scale=scale,
+        about_scale=SCALES[scale],
+        about=about,
+        markdown=tables.markdown(table),
+        verdicts=verdicts,
+        settings=experiment.settings(scale),
+        differences=experiment.differences(scale),
+        figures=list(figures.values()),
+        failed=failed,
+    )
+    folder.write_file("index.html", html.encode(errors="replace"))
+    return verdicts
+
+
+def write_index(root: Root, prefix: str, scale: str) -> str:
+    """The page over all experiments of one scale whose folders lie there, and the same as Markdown; where it lies."""
+    entries = []
+    for experiment in catalogue.every().values():
+        folder = Folder(root, prefix, experiment.name)
+        about = folder.about()
+        if about is not None and about["scale"] == scale:
+            claims = results.read_rows(folder, "claims", texts=("verdict", "line"))
+            lines = [] if claims is None else list(zip(claims["verdict"], claims["line"], strict=True))
+            entries.append((experiment, about, lines))
+    html = pages.template("reproductions.html.j2").render(
+        style=pages.style(), scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=entries
+    )
+    name = "/".join(p for p in (prefix, "index.html") if p)
+    root.publish(name, html.encode(errors="replace"))
+    root.publish("/".join(p for p in (prefix, "README.md") if p), _markdown(scale, entries).encode())
+    return root.location(name)
+
+
+def _markdown(scale: str, entries: Sequence[tuple[Experiment, dict[str, object], list[tuple[str, str]]]]) -> str:
+    lines = [f"# Published tables and figures at scale {scale}", "", f"{SCALES[scale].capitalize()}.", ""]
+    for experiment, about, claims in entries:
+        lines += [f"## [{experiment.where}: {experiment.title}]({experiment.name}/table.md)", ""]
+        lines += [f"{PAPERS[experiment.paper]}. `raychains reproduce {experiment.name} --scale {scale}`", ""]
+        parts: dict[str, dict[str, str]] = about["parts"]  # type: ignore[assignment]
+        lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
+        lines += [f"- {line}" for _, line in claims] + [""]
+    return "\n".join(lines)
+
+
+__all__ = ["ABOUT", "write", "write_index"]

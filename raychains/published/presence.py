@@ -1,0 +1,51 @@
+"""Which data sets are there: what an experiment needs and does not have makes it "not run", with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from raychains.data import catalogue
+from raychains.data.root import data_root, root_of
+from raychains.errors import UserError
+from raychains.store import Root
+
+LABELS = {
+    "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "uci": "UCI (australian, german, heart)",
+    "imagenet": "ImageNet", "tiny-imagenet-50": "Tiny-ImageNet (sample of 50 classes)",
+}  # fmt: skip
+FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "tiny-imagenet-50": "tiny-imagenet-50"}
+
+
+def lacks(names: Iterable[str]) -> str:
+    """Why the first of these data sets that is missing is; nothing where all are there. Nothing is downloaded.
+
+    Raises:
+        UserError: the data root itself is wrong.
+    """
+    missing = [LABELS[name] for name in names if not there(name)]
+    return (
+        f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root ({root_of()})"
+        if missing
+        else ""
+    )
+
+
+def there(name: str) -> bool:
+    """Whether a data set lies in the data root, as far as its files' presence tells."""
+    try:
+        if name == "imagenet":  # a prepared set, which may lie behind a URI
+            return Root(root_of()).exists("imagenet/manifest.json")
+        root = data_root()
+        if name in FOLDERS:
+            return (root / FOLDERS[name]).is_dir()
+        entry = catalogue.entry(name)
+        files = [root / entry.folder / file.name for split in entry.splits.values() for file in split]
+        return all(_lies(path) for path in files)
+    except UserError:
+        return False
+
+
+def _lies(path: Path) -> bool:
+    return path.is_file() or (path.suffix == ".gz" and path.with_suffix("").is_file())

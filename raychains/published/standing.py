@@ -1,0 +1,106 @@
+"""How far an experiment is at a scale: its parts' states, its plan, what it shares with others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raychains.errors import UserError
+from raychains.experiments import presets
+from raychains.options import Compare
+from raychains.planning import gradient_evaluations
+from raychains.published import presence
+from raychains.published.experiment import Experiment, Part, Sampled
+from raychains.spec import ChainSpec
+
+if TYPE_CHECKING:
+    from raychains.experiments.comparisons import Planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPart:
+    """One part at a scale."""
+
+    experiment: Experiment
+    part: Part
+    lacks: str
+    """Why it cannot be run; empty where it can."""
+    comparisons: Sequence[tuple[Sampled, Planned]]
+
+    def chains(self) -> dict[str, ChainSpec]:
+        """Its unique chains by digest."""
+        return {d: spec for _, planned in self.comparisons for d, spec in planned.comparison.chains().items()}
+
+    def run_name(self, scale: str, number: int) -> str:
+        """Of its ``number``-th comparison, one for each plan: another plan does not meet this one's run."""
+        digest = self.comparisons[number][1].comparison.digest[:8]
+        return f"{scale}-{self.experiment.name}-{self.part.name}-{digest}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Gradient evaluations of several experiments."""
+
+    alone: int
+    """If each ran its own chains."""
+    unique: int
+    """With every chain once."""
+    to_run: int
+    """Without those that the store holds."""
+    chains: int
+    chains_to_run: int
+
+    @property
+    def saved(self) -> int:
+        """By chains that experiments share."""
+        return self.alone - self.unique
+
+
+def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPart]:
+    """The parts that an experiment has at a scale.
+
+    Args:
+        experiment: which.
+        scale: at which.
+        options: where and how chains run; what they are is the experiment's to say.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    return [_plan(experiment, part, scale, options) for part in experiment.parts if scale in part.scales]
+
+
+def _plan(experiment: Experiment, part: Part, scale: str, options: Compare) -> PlannedPart:
+    lacks = presence.lacks(part.data(scale))
+    made: list[tuple[Sampled, Planned]] = []
+    if not lacks:
+        try:
+            made = [(one, presets.arms_of(one.preset, options)) for one in part.sampled(scale)]
+        except UserError as error:  # data that are there and damaged, or an option that this experiment cannot have
+            lacks = str(error)
+    return PlannedPart(experiment=experiment, part=part, lacks=lacks, comparisons=made)
+
+
+def ledger(parts: Sequence[PlannedPart], finished: Collection[str] = ()) -> Ledger:
+    """What parts cost together.
+
+    Args:
+        parts: of one experiment or many.
+        finished: digests of chains that the store holds.
+    """
+    by_experiment: dict[str, dict[str, ChainSpec]] = {}
+    for one in parts:
+        by_experiment.setdefault(one.experiment.name, {}).update(one.chains())
+    unique = {d: spec for chains in by_experiment.values() for d, spec in chains.items()}
+    return Ledger(
+        alone=sum(_cost(chains) for chains in by_experiment.values()),
+        unique=_cost(unique),
+        to_run=_cost({d: spec for d, spec in unique.items() if d not in finished}),
+        chains=len(unique),
+        chains_to_run=len(unique.keys() - set(finished)),
+    )
+
+
+def _cost(chains: Mapping[str, ChainSpec]) -> int:
+    return sum(gradient_evaluations(spec) for spec in chains.values())

@@ -1,0 +1,65 @@
+"""What `raychains reproduce` prints: what there is, what would be run, and each experiment as it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raychains.published import output, tables
+from raychains.published.experiment import SCALES
+
+if TYPE_CHECKING:
+    from raychains.published.claims import Verdict
+    from raychains.published.experiment import Experiment
+    from raychains.published.folder import Folder
+    from raychains.published.standing import Ledger, PlannedPart
+
+STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
+
+
+def show_plan(console: Console, scale: str, parts: Sequence[PlannedPart], ledger: Ledger) -> None:
+    """What would be run at one scale, and what sharing chains saves."""
+    from raychains.published.standing import ledger as of
+
+    table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
+    for name in ("name", "part", "what", "data", "chains", "gradient evaluations", "hours"):
+        table.add_column(name, justify="right" if name in ("chains", "gradient evaluations", "hours") else "left")
+    first = ""
+    for part in parts:
+        experiment, own = part.experiment, of([part])
+        new = experiment.name != first
+        first = experiment.name
+        sampled = bool(part.comparisons)
+        table.add_row(
+            experiment.name if new else "", part.part.name, experiment.where if new else "",
+            Text(part.lacks or "there", style="yellow" if part.lacks else ""),
+            f"{own.chains:,}" if sampled else "–", f"{own.unique:,}" if sampled else "–",
+            f"{experiment.hours[scale]:g}" if new else "",
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments saves "
+        f"{ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
+        soft_wrap=True,
+    )
+
+
+def show(
+    console: Console, experiment: Experiment, folder: Folder, about: Mapping[str, Any], verdicts: Sequence[Verdict]
+) -> None:
+    """One experiment that is done: its table, what became of its claims, and what was not run."""
+    cells = output.stored(folder, about).get("cells", output.EMPTY)
+    console.print(tables.rich_table(output.table_of(experiment, about["scale"], cells, about)))
+    for name, part in about["parts"].items():
+        if part["reason"]:
+            console.print(
+                Text(f"{name}: {part['status']}: {part['reason']}", style=STYLES[part["status"]]), soft_wrap=True
+            )
+    for verdict in verdicts:
+        console.print(Text(verdict.line), soft_wrap=True)
+    console.print(Text(f"page: {folder.location('index.html')}"), soft_wrap=True)
