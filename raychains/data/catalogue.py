@@ -44,6 +44,8 @@ class Entry:
     """Name of torchvision's class, which can download it."""
     source: str = field(default="")
     """For a data set that torchvision has not: what to put into ``folder``."""
+    stand_in: bool = False
+    """Whether the files are stand-ins that the data root declares."""
 
 
 _Sums = tuple[str | None, str | None]

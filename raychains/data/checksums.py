@@ -11,11 +11,12 @@ _RIGHT: set[tuple[str, int, int, int, str]] = set()
 """(path, inode, size, modification time in ns, md5) of what was found right."""
 
 
-def read_checked(path: Path, md5: str | None, name: str) -> bytes:
+def read_checked(path: Path, md5: str | None, name: str, *, declared: bool = False) -> bytes:
     """The bytes of ``path``, whose md5 is ``md5``; None checks nothing.
 
     Args:
         name: of the data set, for the message.
+        declared: whether the md5 is a stand-in's, declared by its data root, instead of a published one.
 
     Raises:
         UserError: the file cannot be read, or its md5 differs.
@@ -31,6 +32,11 @@ def read_checked(path: Path, md5: str | None, name: str) -> bytes:
     if key not in _RIGHT:
         found = hashlib.md5(data, usedforsecurity=False).hexdigest()
         if found != md5:
+            if declared:
+                raise UserError(
+                    f"data set {name}: {path} has md5 {found}, but {md5} is declared for this stand-in: "
+                    "the file is damaged or another one; remove the folder and make the stand-ins anew"
+                )
             raise UserError(
                 f"data set {name}: {path} has md5 {found}, but {md5} is published: "
                 "the file is damaged or another version; remove it, so that it can be fetched anew"

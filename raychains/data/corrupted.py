@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from raychains.data import declared
 from raychains.data.root import data_root
 from raychains.data.sets import ImageSet, content_hash
 from raychains.errors import UserError, require, unknown_name
@@ -44,7 +45,13 @@ def corrupted(name: str, kind: str, severity: int, root: str | Path | None = Non
         raise unknown_name("corruption", kind, CORRUPTIONS)
     ok = isinstance(severity, int) and not isinstance(severity, bool) and 1 <= severity <= SEVERITIES
     require(ok, "severity", severity, f"be an integer in [1, {SEVERITIES}]")
-    folder = data_root(None if root is None else str(root)) / FOLDER
+    base = data_root(None if root is None else str(root))
+    folder = base / FOLDER
+    stand_ins = declared.find(base)
+    if stand_ins is not None:
+        images = stand_ins.of(NAME)["test"]
+        for file in (f"{kind}.npy", "labels.npy"):
+            stand_ins.check(folder / file, NAME)
     part = slice((severity - 1) * images, severity * images)
     total = SEVERITIES * images
     pictures = _part(folder / f"{kind}.npy", (total, 32, 32, 3), part)
@@ -58,6 +65,7 @@ def corrupted(name: str, kind: str, severity: int, root: str | Path | None = Non
         labels=torch.from_numpy(labels),
         classes=CLASSES,
         fingerprint=content_hash(pictures, labels),
+        stand_in=stand_ins is not None,
     )
 
 

@@ -57,7 +57,7 @@ def fetch(entry: Entry, split: str, root: Path, missing: Callable[[], list[Path]
     if not _writable(root):
         raise UserError(f"{_first(entry, missing())}, and it cannot be downloaded: {root} is not writable")
     root.mkdir(parents=True, exist_ok=True)
-    with _alone(root):
+    with alone(root):
         if not missing():
             return
         _logger.info("downloading data set %s to %s", entry.name, root)
@@ -84,8 +84,8 @@ def _writable(root: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """One download into ``root`` at a time, where the file system knows locks; elsewhere each makes its own."""
+def alone(root: Path) -> Iterator[None]:
+    """One who writes below ``root`` at a time, where the file system knows locks; elsewhere each makes its own."""
     folder = os.open(root, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from raychains.models import imagenet
 from raychains.models.cnn import LeNet
 from raychains.models.linear import Linear
 from raychains.models.mlp import MLP, three_layer
-from raychains.models.resnet import ResNet18
+from raychains.models.resnet import ResNet18, ThinResNet
 from raychains.models.resnet_plus import ResNetPlus
 from raychains.models.small_cnn import SmallCNN
 
@@ -24,12 +24,13 @@ NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "lenet": (LeNet, LeNet.revision),
     "small_cnn": (SmallCNN, SmallCNN.revision),
     "resnet18": (ResNet18, ResNet18.revision),
+    "resnet_thin": (ThinResNet, ThinResNet.revision),
     "resnet_plus": (ResNetPlus, ResNetPlus.revision),
     "resnet50": (imagenet.resnet50, imagenet.REVISION),
 }
 """What each name builds, and its revision."""
 
-__all__ = ["MLP", "NAMES", "LeNet", "Linear", "ResNet18", "ResNetPlus", "SmallCNN", "build", "revision"]
+__all__ = ["MLP", "NAMES", "LeNet", "Linear", "ResNet18", "ResNetPlus", "SmallCNN", "ThinResNet", "build", "revision"]
 
 
 def build(name: str, **settings: Any) -> nn.Module:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains import models
-from raychains.data import corrupted, sets
+from raychains.data import corrupted, declared, sets
 from raychains.data.augment import crop_and_flip, normalise
 from raychains.data.order import EpochOrder
 from raychains.data.source import Resident
@@ -87,6 +87,7 @@ class ImageTask(Task):
         self.fingerprint = hashlib.sha256(json.dumps(chosen).encode()).hexdigest() if chosen[1] else data.fingerprint
         parts = divide(data.images.numpy(), data.labels.numpy(), wanted, split_seed)
         self._train, self._val = _part(data, parts.train), _part(data, parts.val)
+        self.data_notes = (declared.NOTE.format(name=self.dataset),) if data.stand_in else ()
         self._data = data  # others who load it in this process share it as long as it is held
         self._source = Resident(*self._train)
         self.memory_format = self.cpu_format
@@ -247,14 +248,19 @@ class MnistCnn(ImageTask):
         return {"name": "lenet", "settings": settings}
 
 
-class Cifar10ResNet18(ImageTask):
-    """CIFAR-10, 32×32 colour images, 50,000 to learn from, under ResNet-18 with BatchNorm: cSG-MCMC §5.2."""
+class Cifar10Task(ImageTask):
+    """Base of the tasks on CIFAR-10: 32×32 colour images, 50,000 to learn from, cropped and mirrored."""
 
     dataset = "cifar10"
     augmented = True
     companions = ("svhn", "cifar100")
     has_corruptions = True
     gpu_format = torch.channels_last
+
+
+class Cifar10ResNet18(Cifar10Task):
+    """CIFAR-10, 32×32 colour images, 50,000 to learn from, under ResNet-18 with BatchNorm: cSG-MCMC §5.2."""
+
     norm: ClassVar[str] = "batch"
 
     def named_network(self) -> dict[str, Any]:
@@ -276,7 +282,59 @@ class Cifar10ResNet18Frn(Cifar10ResNet18):
     norm = "frn"
 
 
-class Cifar10ResNetPlus(Cifar10ResNet18):
+class Cifar10ResNet20(Cifar10Task):
+    """CIFAR-10 under He et al.'s thin ResNet of depth 20 with BatchNorm, 269,722 parameters: for machines without a GPU.
+
+    Args:
+        train_subset: as for every image task.
+        val_split: likewise.
+        split_seed: likewise.
+        augment: likewise; default yes.
+        depth: 6n + 2.
+        width: channels of the first of three stages. Depth 56 and width 32 are ATMC's network with BatchNorm.
+    """
+
+    def __init__(
+        self,
+        train_subset: int | None = None,
+        val_split: float = 0.0,
+        split_seed: int = 0,
+        augment: bool | None = None,
+        depth: int = 20,
+        width: int = 16,
+    ) -> None:
+        ok = is_int(depth) and 8 <= depth <= DEEPEST and depth % 6 == 2
+        require(ok, "depth", depth, f"be 6n + 2 in [8, {DEEPEST}]")
+        require(is_int(width) and 1 <= width <= WIDEST, "width", width, f"be an integer in [1, {WIDEST}]")
+        self.depth, self.width = depth, width
+        super().__init__(train_subset, val_split, split_seed, augment)
+
+    def settings(self) -> dict[str, Any]:
+        own = {"depth": (self.depth, 20), "width": (self.width, 16)}
+        return super().settings() | {n: value for n, (value, default) in own.items() if value != default}
+
+    def named_network(self) -> dict[str, Any]:
+        wide = {"width": self.width} if self.width != 16 else {}
+        return {"name": "resnet_thin", "settings": {"depth": self.depth, "classes": self.classes, **wide}}
+
+
+class Cifar10LeNet(Cifar10Task):
+    """CIFAR-10 under a LeNet of 62,006 parameters without BatchNorm: for machines without a GPU."""
+
+    def named_network(self) -> dict[str, Any]:
+        settings = {"in_channels": 3, "classes": self.classes, "size": self._data.images.shape[-1]}
+        return {"name": "lenet", "settings": settings}
+
+
+class Cifar100LeNet(Cifar10LeNet):
+    """CIFAR-100 under a LeNet of 69,656 parameters without BatchNorm."""
+
+    dataset = "cifar100"
+    companions = ("svhn", "cifar10")
+    has_corruptions = False
+
+
+class Cifar10ResNetPlus(Cifar10Task):
     """CIFAR-10 under ResNet++ of depth 56 with its own prior, as Heek & Kalchbrenner 2019 sample it.
 
     The prior is `raychains.priors.resnet_plus_prior`, so weight decay must be 0.

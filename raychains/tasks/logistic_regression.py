@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.data import uci
+from raychains.data import declared, uci
 from raychains.errors import require
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.discrepancy import Gaussian
@@ -57,6 +57,7 @@ class LogisticRegression(Task):
         require(ok, "prior_variance", prior_variance, f"lie in [{VARIANCES[0]:g}, {VARIANCES[1]:g}]")
         data = uci.load(self.dataset)
         self.prior_variance, self.fingerprint = float(prior_variance), data.fingerprint
+        self.data_notes = (declared.NOTE.format(name=self.dataset),) if data.stand_in else ()
         self.num_data = len(data.labels)
         self.whole, self.minibatch = minibatch is None, self.num_data if minibatch is None else minibatch
         inputs = design(data.features)

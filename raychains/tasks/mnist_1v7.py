@@ -45,6 +45,7 @@ class OneVersusSeven(ImageTask):
             labels=(data.labels[at] == DIGITS[1]).to(torch.int64),
             classes=2,
             fingerprint=hashlib.sha256(named.encode()).hexdigest(),
+            stand_in=data.stand_in,
         )
 
     def named_network(self) -> dict[str, Any]:

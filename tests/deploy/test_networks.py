@@ -54,6 +54,7 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "small_cnn": ({"classes": 3}, (64,)),
     "lenet": ({"classes": 3, "size": 16}, (1, 16, 16)),
     "resnet18": ({"classes": 3}, (3, 8, 8)),
+    "resnet_thin": ({"depth": 8, "classes": 3}, (3, 8, 8)),
     "resnet_plus": ({"depth": 8, "classes": 3, "width": 4}, (3, 8, 8)),
 }
 

@@ -20,6 +20,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [
     ("lenet", {"in_channels": 3, "classes": 5, "size": 32}, (2, 3, 32, 32), 5),
     ("small_cnn", {"norm": "frn"}, (2, 64), 10),
     ("resnet18", {"classes": 10, "norm": "frn"}, (2, 3, 32, 32), 10),
+    ("resnet_thin", {"depth": 8, "norm": "frn"}, (2, 3, 32, 32), 10),
     ("resnet_plus", {"depth": 8, "width": 4}, (2, 3, 32, 32), 10),
     ("resnet50", {"classes": 6}, (2, 3, 32, 32), 6),
 ]
@@ -61,8 +62,9 @@ def test_mistakes_are_one_line() -> None:
         build("lenet", colour=True)
     with refused("resnet18", "classes"):
         build("resnet18")
-    with refused("depth", "9"):
-        build("resnet_plus", depth=9)
+    for name in ("resnet_plus", "resnet_thin"):
+        with refused("depth", "9"):
+            build(name, depth=9)
     with refused("classes", "0"):
         build("resnet50", classes=0)
 

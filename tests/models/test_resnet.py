@@ -1,14 +1,17 @@
-"""ResNet-18 against torchvision's with its stem replaced."""
+"""ResNet-18 against torchvision's with its stem replaced; the thin networks against a plain transcription."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from raychains.models.batchnorm import has_batchnorm
 from raychains.models.frn import FRN, TLU
-from raychains.models.resnet import ResNet18
+from raychains.models.resnet import ResNet18, ThinResNet
 from tests.checks import refused
 
 
@@ -78,3 +81,56 @@ def test_grey_images_and_bad_settings() -> None:
         ResNet18(10, norm="layer")
     with refused("classes", "0"):
         ResNet18(0)
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (56, 853_018)])
+def test_thin_networks_have_as_many_parameters_as_their_layers(depth: int, parameters: int) -> None:
+    """He et al. 2016, Table 6: .27 million at depth 20, .85 million at depth 56; every convolution is counted here."""
+    n, widths = (depth - 2) // 6, [16, 16, 32, 64]
+    layers = [(3, 16)]
+    for before, width in itertools.pairwise(widths):
+        layers += [(before, width)] + [(width, width)] * (2 * n - 1)
+    by_hand = sum(9 * a * b + 2 * b for a, b in layers) + 64 * 10 + 10
+    model = ThinResNet(depth)
+    assert count(model) == by_hand == parameters and len(layers) == depth - 1
+    assert sum(isinstance(m, nn.Conv2d) for m in model.modules()) == depth - 1  # shortcuts have no parameters
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_thin_network_is_blocks_around_shortcuts_of_zeros(images: Tensor, training: bool) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ThinResNet(14, classes=5).double().train(training)
+        for p in model.parameters():
+            if p.ndim == 1:
+                nn.init.uniform_(p, 0.5, 1.5)
+    layers = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.BatchNorm2d)]
+
+    def normed(h: Tensor, stride: int = 1) -> Tensor:
+        convolution, norm = layers.pop(0), layers.pop(0)
+        h = F.conv2d(h, convolution.weight, stride=stride, padding=1)
+        if training:
+            var, mean = torch.var_mean(h, (0, 2, 3), correction=0, keepdim=True)
+            spread = (h - mean) / (var + 1e-5).sqrt()
+        else:
+            spread = h / (1 + 1e-5) ** 0.5  # where running statistics start
+        return spread * norm.weight.view(-1, 1, 1) + norm.bias.view(-1, 1, 1)
+
+    h = normed(images).clamp(min=0)
+    for stage, width in enumerate((16, 32, 64)):
+        for i in range(2):
+            stride = 2 if stage and not i else 1
+            branch = normed(normed(h, stride).clamp(min=0))
+            shortcut = torch.zeros_like(branch)
+            shortcut[:, : h.shape[1]] = h[:, :, ::stride, ::stride]
+            h = (branch + shortcut).clamp(min=0)
+            assert h.shape == (4, width, 32 >> stage, 32 >> stage)
+    expected = h.sum((2, 3)) / 64 @ model.fc.weight.T + model.fc.bias
+    assert not layers and expected.std() > 0.01
+    torch.testing.assert_close(model(images), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_thin_networks_of_other_depths_are_refused() -> None:
+    for depth in (2, 18, "20"):
+        with refused("depth", str(depth)):
+            ThinResNet(depth)  # type: ignore[arg-type]

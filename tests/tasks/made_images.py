@@ -14,6 +14,7 @@ from raychains.data.sets import ImageSet, content_hash
 NETWORKS = {
     "mnist-mlp": "mnist", "mnist-cnn": "mnist", "fashion-mnist-mlp": "fashion-mnist", "cifar10-resnet18": "cifar10",
     "cifar100-resnet18": "cifar100", "cifar10-resnet18-frn": "cifar10", "cifar10-resnetpp56": "cifar10",
+    "cifar10-resnet20": "cifar10", "cifar10-lenet": "cifar10", "cifar100-lenet": "cifar100",
 }  # fmt: skip
 """Every image task and its data set."""
 TRAIN, TEST = 240, 110
