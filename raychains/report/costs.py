@@ -12,7 +12,9 @@ from raychains.planning import Budget, Comparison, gradient_evaluations
 from raychains.planning.costs import Costs
 
 
-def show(console: Console, options: Plan, comparison: Comparison, budget: Budget, costs: Costs) -> None:
+def show(
+    console: Console, options: Plan, comparison: Comparison, budget: Budget, costs: Costs, rate: float | None
+) -> None:
     """The arms, then what is still to be paid for."""
     table = Table(box=box.SIMPLE, title=f"{comparison.task}: the plan", title_justify="left")
     for name in ("arm", "repeats", "chains", f"{comparison.unit} per chain/total", "gradient evaluations"):
@@ -22,25 +24,27 @@ def show(console: Console, options: Plan, comparison: Comparison, budget: Budget
         gradients = sum(gradient_evaluations(spec) for spec in specs)
         table.add_row(arm.label, str(arm.repeats), str(len(specs)), arm.cost, f"{gradients:,}")
     console.print(table)
-    for line in lines(options, budget, costs):
+    for line in lines(options, budget, costs, rate):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def lines(options: Plan, budget: Budget, costs: Costs) -> list[str]:
-    """The costs for people."""
+def lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) -> list[str]:
+    """The costs for people, given gradient evaluations a second of one device."""
     done = budget.unique_chains - budget.chains_to_run
     told = [
         f"to run: {costs.chains} chains, {costs.gradients:,} gradient evaluations"
         + (f"; sharing saves {budget.saved:,}" if budget.saved else "")
         + (f"; {done} chains are in the store already" if done else "")
     ]
-    if options.images_per_second is None:
-        told.append("device hours: give --images-per-second, which benchmarks/chain.py --device cuda measures")
+    if rate is None:
+        told.append(
+            "device hours: give --images-per-second, which benchmarks/chain.py --device cuda measures, or --measured-on a run"
+        )
     else:
-        hours = costs.device_hours(options.images_per_second)
+        hours = costs.device_hours(rate)
         devices = options.devices if options.devices is not None else max(1, costs.chains)
         told.append(
-            f"device hours: {hours:,.1f} at {options.images_per_second:,.6g} images/s each, "
+            f"device hours: {hours:,.1f} at {rate:,.6g} images/s each, "
             f"{hours / devices / 24:,.2f} days on {devices:,} devices, evaluation not counted"
         )
         if options.price is not None:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from raychains import methods
-from raychains.api.planning import plan
+from raychains import methods, tasks
+from raychains.api.planning import plan, rate
 from raychains.chain import Chain
 from raychains.cli import main
 from raychains.data.prepared.manifest import Manifest, Shard, Split
+from raychains.experiments import comparisons
 from raychains.options import Plan, Run
 from raychains.planning.costs import draws, sizes
 from raychains.report.costs import lines
 from raychains.sample import Sample
-from raychains.store import codec
+from raychains.store import ChainStore, Root, RunStore, codec
 from tests.checks import refused
 
 N, TEST, PER_GROUP = 1_281_167, 50_000, 64
@@ -61,7 +62,7 @@ def test_table_3_costs_what_a_sum_by_hand_says(imagenet: Path) -> None:
     assert costs.prediction_bytes == samples * TEST * 1000 * 2
     hours = gradients / 2500 / 3600
     assert costs.device_hours(2500) == pytest.approx(hours) and round(hours, 1) == 68.3
-    told = lines(options, budget, costs)
+    told = lines(options, budget, costs, rate(options))
     assert told[1] == "device hours: 68.3 at 2,500 images/s each, 0.36 days on 8 devices, evaluation not counted"
     assert told[2] == "price: 204.99 at 3 an hour"
 
@@ -102,3 +103,24 @@ def test_the_command_prints_it_and_refuses_what_is_wrong(tmp_path: Path, capsys:
     assert not (tmp_path / "runs" / "runs").exists()
     with refused("devices", "0"):
         plan(Plan(task="digits", devices=0, store=str(tmp_path)))
+    with refused("measured_on", "images_per_second"):
+        plan(Plan(task="digits", measured_on="runs/runs/a", images_per_second=1.0, store=str(tmp_path)))
+
+
+def test_a_finished_chain_tells_the_rate(tmp_path: Path) -> None:
+    options = Run(task="digits", sampler="csghmc", epochs=4, cycles=1, chains=2, repeats=1)
+    planned = comparisons.run(options).comparison
+    root = Root(str(tmp_path))
+    RunStore(root, "some").write_plan({"comparison": planned.to_json()})
+    given = Plan(task="digits", measured_on=str(tmp_path / "runs" / "some"))
+    with refused("measured_on", "some"):
+        rate(given)
+    spec = next(iter(planned.chains().values()))
+    store, chain = ChainStore(root, spec.digest), Chain(spec, tasks.build(spec.task))
+    store.begin(spec, 1, {"from_step": 0})
+    for event in chain:
+        if isinstance(event, Sample):
+            store.publish_sample(event, 1, {})
+    store.publish_progress([{"step": spec.steps, "seconds": 4.0}], spec.steps, 1)
+    store.finish()
+    assert rate(given) == pytest.approx(4 * 500 / 4.0)
