@@ -14,6 +14,8 @@ PYTEST_FLAGS ?=
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
 unexport $(OUTSIDE)
+# Without __pycache__ each of the processes that the tests start would compile raychains again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make compare     sample the two built-in tasks and write their reports under $(STORE)/ (resumes what is there)"

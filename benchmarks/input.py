@@ -1,7 +1,8 @@
 """Images a second from prepared shards over torchvision's DataLoader on the same pictures, with the same transforms.
 
 Two sets: the Tiny-ImageNet sample as it is (64×64), and pictures of 500×375 made by enlarging them. Random crop, mirror,
-resize to 56 or 224 pixels, bytes out; 1 and 2 processes. The ways take turns. *Decoding alone* is one process that
+resize to 56 or 224 pixels, bytes out; 1 and 2 processes. *Actors* are as many decoders of Ray instead (--decoders of a
+run), whose pictures come through its object store. The ways take turns. *Decoding alone* is one process that
 decodes, crops and resizes what is in memory: the limit of any loader per process.
 """
 
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,17 @@ from PIL import Image  # noqa: E402
 
 from benchmarks.machine import facts, median  # noqa: E402
 from raychains.data.prepared import shards, sources  # noqa: E402
+from raychains.data.prepared.carrier import Cutting  # noqa: E402
 from raychains.data.prepared.decode import augmented  # noqa: E402
-from raychains.data.prepared.feed import Cutting, Feed  # noqa: E402
+from raychains.data.prepared.feed import Feed  # noqa: E402
 from raychains.data.prepared.manifest import NAME, Manifest, Split, fingerprint  # noqa: E402
 from raychains.data.prepared.rows import Rows  # noqa: E402
+from raychains.orchestration.decoding import DecodingWorker, carry  # noqa: E402
+from raychains.orchestration.session import connect  # noqa: E402
 
 BATCH, WINDOW = 128, 16
+STORE = 500_000_000
+"""Bytes of Ray's object store."""
 
 
 def enlarged(folder: Path, to: Path, count: int, size: tuple[int, int] = (500, 375)) -> Path:
@@ -89,11 +96,19 @@ class Loader:
 
 
 class Ours:
-    """Shards, row groups by plan, long-lived decoders."""
+    """Shards, row groups by plan, long-lived decoders: processes beside this one, or actors."""
 
-    def __init__(self, rows: Rows, uri: str, size: int, processes: int) -> None:
+    def __init__(self, rows: Rows, uri: str, size: int, processes: int, *, actors: bool = False) -> None:
         cutting = Cutting(uri=uri, split="train", size=size, batch_size=BATCH, window=WINDOW)
-        self._feed = Feed(cutting, rows, decoders=processes)
+        if actors:
+            import ray
+
+            kind = ray.remote(DecodingWorker).options(num_cpus=1, max_restarts=-1, max_task_retries=0)
+            self._actors = [kind.remote() for _ in range(processes)]
+            ray.get([actor.ready.remote() for actor in self._actors])
+            self._feed = Feed(cutting, rows, carry=partial(carry, self._actors))
+        else:
+            self._feed = Feed(cutting, rows, decoders=processes)
 
     def epoch(self, seed: int) -> Any:
         return self._feed.epoch(seed)
@@ -142,6 +157,7 @@ def compare(title: str, folder: Path, rows: Rows, uri: str, size: int, rounds: i
         ways: dict[str, Any] = {
             "DataLoader": measured(lambda p=processes: Loader(folder, size, p), rounds),
             "ours": measured(lambda p=processes: Ours(rows, uri, size, p), rounds),
+            "actors": measured(lambda p=processes: Ours(rows, uri, size, p, actors=True), rounds),
         }
         found: dict[str, list[float]] = {n: [] for n in ways}
         first: dict[str, list[float]] = {n: [] for n in ways}
@@ -153,15 +169,16 @@ def compare(title: str, folder: Path, rows: Rows, uri: str, size: int, rounds: i
                 if seed:  # the first epoch starts processes
                     found[name].append(speed)
                     first[name].append(waited)
-        ratios = [b / a for a, b in zip(found["DataLoader"], found["ours"], strict=True)]
         for name in ways:
             print(
                 f"  {processes} process{'es' * (processes > 1)}, {name:10} {median(found[name]):7.0f} images/s, "
                 f"first batch after {median(first[name]):.2f} s"
             )
-        print(f"  ours / DataLoader: {median(ratios):.2f} × (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
-        print(f"  memory with both ways' processes: {peak:.0f} MB, {base:.0f} MB before")
-        del ways
+        for one, other in (("ours", "DataLoader"), ("actors", "ours")):
+            ratios = [b / a for a, b in zip(found[other], found[one], strict=True)]
+            print(f"  {one} / {other}: {median(ratios):.2f} × (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
+        print(f"  memory with all ways' processes: {peak:.0f} MB, {base:.0f} MB before")
+        del ways, way  # actors end with their last handle
 
 
 def main() -> None:
@@ -173,7 +190,8 @@ def main() -> None:
     given = parser.parse_args()
     print(facts())
     torch.set_num_threads(1)
-    work = Path(tempfile.mkdtemp(prefix="raychains-input-"))
+    work = Path(tempfile.mkdtemp(prefix="rc", dir="/tmp"))
+    session = connect("local", object_store_memory=STORE, temp_dir=str(work / "ray"), cpus=2)
     try:
         if given.smoke:
             given.rounds, given.enlarged = 1, 20
@@ -184,7 +202,8 @@ def main() -> None:
         large = enlarged(source, work / "large-raw", given.enlarged)
         compare("500×375", large, prepared(large, work / "large"), str(work / "large"), 224, given.rounds)
     finally:
-        shutil.rmtree(work)
+        session.close()
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _made(folder: Path) -> Path:

@@ -9,6 +9,12 @@ or 64 ranks, and after any resume; all-reduce, whose order follows buckets and r
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import socket
+import struct
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -23,6 +29,8 @@ TIMEOUT = 120.0
 """Seconds that a rank waits for the others."""
 PULSE = 5.0
 """Seconds after which rank 0, when it waits for something, says so to the others."""
+LOOK_EVERY = 0.05
+"""Seconds between looks at who came."""
 Node = tuple[int, int]
 """Micro-batches [first, last) below one node of the tree."""
 
@@ -32,11 +40,15 @@ class RankDiffers(RaychainsError):
 
 
 class RankMissing(RaychainsError):
-    """A rank did not come to an exchange in time, or its process is gone."""
+    """A rank did not come to an exchange in time, its process is gone, or its machine failed it."""
 
 
 class RankFailed(RaychainsError):
     """Another rank's own error, which it told before it left."""
+
+
+OF_OTHERS = (RankDiffers, RankMissing, RankFailed)
+"""What a rank raises that has nothing of its own to tell."""
 
 
 class Group(Protocol):
@@ -66,6 +78,9 @@ class Group(Protocol):
 
     def share(self, data: bytes) -> bytes:
         """Rank 0's bytes, on every rank."""
+
+    def together(self) -> None:
+        """Wait until every rank came here, however long: loading data takes what it takes."""
 
 
 def run_of(rank: int, size: int, leaves: int) -> Node:
@@ -131,6 +146,9 @@ class Alone:
         """Its own."""
         return data
 
+    def together(self) -> None:
+        """It is."""
+
 
 class Ranks:
     """Ranks in processes of their own, joined by torch.distributed: gloo on CPUs, nccl on GPUs.
@@ -141,38 +159,55 @@ class Ranks:
         address: HOST:PORT at which rank 0 waits for the others.
         device: of the chain.
         timeout: seconds that an exchange may take.
+        listener: rank 0's socket at the address, when it listens there already.
+        own: the IP address at which the others reach this rank; by default the one that its host's name has.
 
     Raises:
         RankMissing: the others do not come.
     """
 
     def __init__(
-        self, rank: int, size: int, address: str, device: torch.device | None = None, *, timeout: float = TIMEOUT
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        device: torch.device | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        listener: socket.socket | None = None,
+        own: str | None = None,
     ) -> None:
         import torch.distributed as dist
 
         require(0 <= rank < size, "rank", rank, f"lie in [0, {size})")
         self.rank, self.size = rank, size
         self._device = device if device is not None else torch.device("cpu")
-        self._dist, self._exchanges = dist, 0
+        self._dist, self._exchanges, self._meetings = dist, 0, 0
         limit = timedelta(seconds=timeout)
         host, _, port = address.rpartition(":")
+        handed = listener.detach() if listener is not None else None
+        if (name := interface(own)) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         try:
             self._board: Any = dist.TCPStore(
-                host.strip("[]"), int(port), size, is_master=rank == 0, timeout=limit, wait_for_workers=False
-            )
+                host.strip("[]"), int(port), size, is_master=rank == 0, timeout=limit, wait_for_workers=False,
+                master_listen_fd=handed,
+            )  # fmt: skip
             """What each rank says of itself, for when it is missed."""
+        except (RuntimeError, ValueError) as error:
+            raise RankMissing(f"rank {rank} of {size} did not find rank 0 at {address}: {_line(error)}") from None
+        self._say()
+        try:
             dist.init_process_group(
                 "nccl" if self._device.type == "cuda" else "gloo", store=dist.PrefixStore("group", self._board),
                 rank=rank, world_size=size, timeout=limit,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
-            raise RankMissing(f"rank {rank} of {size} did not meet the others at {address}: {_line(error)}") from None
+            raise self._missed(error) from None
 
     def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
         """The tree's sum: every rank adds up its subtrees, owners of stretches join them, and all gather the stretches."""
-        self._exchanges += 1
-        self._board.set(f"at/{self.rank}", str(self._exchanges))
+        self._say()
         whole = (0, leaves)
         runs = [cover(run_of(r, self.size, leaves), whole) for r in range(self.size)]
         mine = [add_up(leaf, node) for node in runs[self.rank]]
@@ -195,11 +230,13 @@ class Ranks:
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give all ranks rank 0's values, in place."""
+        self._say()
         for t in tensors:
             self._exchange(partial(self._dist.broadcast, t, src=0))
 
     def agree(self, digests: Mapping[str, bytes]) -> None:
         """Compare with rank 0, on every rank alike."""
+        self._say()
         mine = torch.tensor(list(b"".join(digests.values())), dtype=torch.uint8, device=self._device)
         all_of_them = [torch.empty_like(mine) for _ in range(self.size)]
         self._exchange(partial(self._dist.all_gather, all_of_them, mine))
@@ -239,10 +276,28 @@ class Ranks:
         self.broadcast([content])
         return data if self.rank == 0 else content.cpu().numpy().tobytes()
 
-    def leave(self, reason: str) -> None:
-        """Tell the others why this rank is gone."""
+    def together(self) -> None:
+        """Every rank's word is waited for; who dies meanwhile is seen by whoever started it."""
+        self._meetings += 1
+        try:
+            self._board.set(f"here/{self._meetings}/{self.rank}", "")
+            while not self._board.check([f"here/{self._meetings}/{r}" for r in range(self.size)]):
+                if (told := self._told()) is not None:
+                    raise told
+                time.sleep(LOOK_EVERY)
+        except RuntimeError as error:
+            raise self._missed(error) from None
+
+    def leave(self, reason: str, *, lost: bool = False) -> None:
+        """Tell the others why this rank is gone: its own error, or its machine's, for which another one may be tried."""
         with contextlib.suppress(RuntimeError):
-            self._board.set(f"failed/{self.rank}", reason)
+            self._board.set(f"{'lost' if lost else 'failed'}/{self.rank}", reason)
+
+    def _say(self) -> None:
+        """Tell the others that this rank comes to the next exchange."""
+        self._exchanges += 1
+        with contextlib.suppress(RuntimeError):  # the exchange itself fails then, and says more
+            self._board.set(f"at/{self.rank}", str(self._exchanges))
 
     def _exchange(self, call: Callable[[], object]) -> None:
         try:
@@ -250,12 +305,11 @@ class Ranks:
         except RuntimeError as error:
             raise self._missed(error) from None
 
-    def _missed(self, error: RuntimeError) -> RaychainsError:
+    def _missed(self, error: Exception) -> RaychainsError:
         """Who did not come, as far as the ranks said."""
         try:
-            for r in range(self.size):
-                if r != self.rank and self._board.check([f"failed/{r}"]):
-                    return RankFailed(f"rank {r}: {self._board.get(f'failed/{r}').decode()}")
+            if (told := self._told()) is not None:
+                return told
             keys = [f"at/{r}" for r in range(self.size)]
             at = [int(self._board.get(k)) if self._board.check([k]) else 0 for k in keys]
         except RuntimeError:
@@ -265,10 +319,34 @@ class Ranks:
             f"rank {self.rank} of {self.size} waited in vain for rank {' or '.join(behind) or 'another'}: {_line(error)}"
         )
 
+    def _told(self) -> RankFailed | RankMissing | None:
+        """What another rank told before it left."""
+        for r in range(self.size):
+            for word, kind in (("failed", RankFailed), ("lost", RankMissing)):
+                if r != self.rank and self._board.check([f"{word}/{r}"]):
+                    return kind(f"rank {r}: {self._board.get(f'{word}/{r}').decode()}")
+        return None
+
     def close(self) -> None:
         """Leave the group."""
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
+
+
+def interface(own: str | None) -> str | None:
+    """Name of the network interface that has an IPv4 address; None where that is not known, as on other than Linux.
+
+    gloo takes the address of the host's name otherwise, which many systems map to one that other machines do not reach.
+    """
+    if own is None or not sys.platform.startswith("linux"):
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                found = fcntl.ioctl(asked, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
+                if socket.inet_ntoa(found[20:24]) == own:
+                    return name
+    return None
 
 
 def _line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from raychains.ranks import Ranks
 from raychains.sample import Sample, tensors_sha256
 from tests.ranks_cases import chain_spec, task
 
+GROUPS: list[Ranks] = []
+"""Kept: with rank 0's goes what the others read when they miss someone."""
+
 
 def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> None:
     """Run a chain, pause where rank 0 is told to, and write what happened to OUT/RANK.json, the state to OUT/state.pt."""
@@ -21,6 +25,7 @@ def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> No
     group = None
     try:
         group = Ranks(rank, size, f"127.0.0.1:{port}", timeout=plan.get("timeout", 100))
+        GROUPS.append(group)
         chain = Chain(chain_spec(**plan["spec"]), task(**plan["task"]), group=group)
         if "resume" in plan:
             chain.load_state_dict(torch.load(plan["resume"], weights_only=True))
@@ -28,6 +33,11 @@ def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> No
             if plan.get("spoil") == rank and chain.step >= plan["spoil_at"]:
                 chain.sampler.reseed(99)
                 plan["spoil"] = None
+            if plan.get("hang") == rank and chain.step >= plan["at"]:
+                time.sleep(plan["timeout"] + 3)
+            if plan.get("leave") == rank and chain.step >= plan["at"]:
+                group.leave("its own trouble", lost=plan["lost"])
+                raise ValueError("its own trouble")
             events = chain.advance(lambda: rank == 0 and chain.step in plan.get("pauses", ()))
             told["samples"] += [tensors_sha256(e.tensors) for e in events if isinstance(e, Sample)]
             if chain.paused:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raychains.chain import Chain
-from raychains.ranks import add_up, cover, join, run_of
+from raychains.ranks import add_up, cover, interface, join, run_of
 from raychains.sample import Progress, Sample, tensors_sha256
 from raychains.spec import ChainSpec
 from tests.checks import refused
@@ -35,16 +35,21 @@ def free_port() -> int:
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "batchnorm": (2, {"spec": {"micro_batch": 12}}),
     "float64": (2, {"spec": {"micro_batch": 12, "norm": "group", "precision": "fp64"}, "task": {"norm": "group"}}),
+    "batchnorm float64": (2, {"spec": {"micro_batch": 12, "precision": "fp64"}}),
+    "groupnorm": (2, {"spec": {"micro_batch": 12, "norm": "group"}, "task": {"norm": "group"}}),
     "two gradients": (2, {"spec": {"micro_batch": 12, "sampler": "sam"}}),
     "first": (4, {"pauses": [3, 9], "end_at": 9}),
     "second": (4, {"resume": "first"}),
     "fewer": (3, {"resume": "first"}),
     "unnoticed": (3, {"pauses": [2, 13], "spoil": 1, "spoil_at": 14}),
     "spoilt": (3, {"pauses": [2, 13, 16], "spoil": 1, "spoil_at": 14}),
+    "hung": (4, {"hang": 2, "at": 4, "pauses": [3], "timeout": 8}),
+    "failing": (3, {"leave": 2, "at": 4, "pauses": [3], "lost": False}),
+    "losing": (3, {"leave": 1, "at": 4, "pauses": [3], "lost": True}),
     "too many": (2, {"spec": {"micro_batch": BATCH}}),
-    "absent": (2, {"absent": [1], "timeout": 2}),
+    "absent": (3, {"absent": [1], "timeout": 6}),
 }
-"""By name: how many ranks, and what they do."""
+"""By name: how many ranks, and what they do. The ranks come to the last one at times of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -167,13 +172,13 @@ def test_batchnorm_follows_the_first_micro_batch() -> None:
 Told = dict[str, list[dict[str, Any]]]
 
 
-@pytest.mark.parametrize("name", ["batchnorm", "float64", "two gradients"])
+@pytest.mark.parametrize("name", ["batchnorm", "batchnorm float64", "groupnorm", "float64", "two gradients"])
 def test_two_ranks_with_a_micro_batch_each_are_one_with_two(told: Told, name: str) -> None:
     ranks, spec = told[name], PLANS[name][1]["spec"]
     assert [t["error"] for t in ranks] == ["", ""]
     expected = alone(chain_spec(**spec), spec.get("norm", "batch"))
     assert len(expected) == 4 and ranks[0]["samples"] == expected
-    if name == "float64":  # no running statistics, which are rank 0's
+    if spec.get("norm") == "group":  # no running statistics, which are rank 0's
         assert ranks[1]["samples"] == expected
 
 
@@ -191,9 +196,24 @@ def test_a_rank_whose_noise_is_another_is_named_at_the_next_pause(told: Told) ->
         assert "rank 1 in its parameters; rank 1 in its sampler's states; rank 1 in its noise" in t["error"]
 
 
-def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(told: Told) -> None:
-    (one,) = told["absent"]
-    assert one["error"].startswith("RankMissing: rank 0 of 2 did not meet the others")
+def test_a_rank_that_does_not_come_is_named(told: Told) -> None:
+    assert [t["error"].partition(": ")[0] for t in told["absent"]] == ["RankMissing"] * 2
+    assert told["absent"][0]["error"].startswith("RankMissing: rank 0 of 3 waited in vain for rank 1: ")
+    for rank in (0, 1, 3):  # whoever gives up first takes the connections along, which the others notice first
+        assert told["hung"][rank]["pauses"] == [4]
+        assert told["hung"][rank]["error"].startswith(f"RankMissing: rank {rank} of 4 waited in vain for rank 2: ")
+
+
+def test_what_a_rank_tells_before_it_leaves_is_heard_by_all(told: Told) -> None:
+    """Its own error ends the chain; that of its machine is a loss, after which another one is tried."""
+    assert [t["error"] for t in told["failing"][:2]] == ["RankFailed: rank 2: its own trouble"] * 2
+    assert [told["losing"][r]["error"] for r in (0, 2)] == ["RankMissing: rank 1: its own trouble"] * 2
+    assert told["failing"][2]["error"] == told["losing"][1]["error"] == "ValueError: its own trouble"
+
+
+def test_the_interface_of_an_address_is_found() -> None:
+    assert interface(None) is None and interface("203.0.113.7") is None
+    assert interface("127.0.0.1") == ("lo" if sys.platform.startswith("linux") else None)
 
 
 def test_more_ranks_than_micro_batches_are_refused(told: Told) -> None:

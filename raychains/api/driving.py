@@ -15,6 +15,7 @@ from raychains.planning.listener import Listener
 from raychains.store import Root, RunStore
 
 if TYPE_CHECKING:
+    from raychains.orchestration.crew import Crew
     from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import Outcome
     from raychains.orchestration.placement import Placement
@@ -32,6 +33,7 @@ def placement(options: Common) -> Placement:
         gpus_per_chain=share,
         workers_per_chain=workers,
         evaluators=options.evaluators,
+        decoders=options.decoders,
         gpus_per_evaluator=options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         accelerator_type=options.accelerator_type,
         concurrent=options.concurrent,
@@ -57,13 +59,31 @@ def connected(options: Common) -> Iterator[None]:
         session.close()
 
 
-def drive(comparison: Comparison, root: Root, options: Common, listener: Listener, lease: Lease) -> Outcome:
-    """Run a comparison's unfinished chains and evaluate its arms."""
+@contextlib.contextmanager
+def crew(options: Common, name: str = "crew") -> Iterator[Crew]:
+    """A body whose runs and evaluations share their actors where they are handed the crew: `raychains.orchestration.crew`.
+
+    They come one after another. The connection to Ray is made here and ends with the body.
+
+    Args:
+        options: the address of Ray and what belongs to it; all other options are those of each run.
+        name: what the actors are called after.
+    """
+    from raychains.orchestration.crew import Crew
+
+    with connected(options), Crew(name) as made:
+        yield made
+
+
+def drive(
+    comparison: Comparison, root: Root, options: Common, listener: Listener, lease: Lease, crew: Crew | None = None
+) -> Outcome:
+    """Run a comparison's unfinished chains and evaluate its arms; with a ``crew``, by its actors."""
     from raychains.orchestration.driver import Driver
 
     with connected(options):
         lease.confirm()  # an entry that came at the same time is listed by now
-        return Driver(comparison, root, placement(options), listener, run_chains=True, lease=lease).run()
+        return Driver(comparison, root, placement(options), listener, run_chains=True, lease=lease, crew=crew).run()
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: Outcome) -> None:

@@ -25,6 +25,7 @@ from raychains.store import Root, RunStore, opening
 
 if TYPE_CHECKING:
     from raychains.analyses import Analysis, Context
+    from raychains.orchestration.crew import Crew
     from raychains.orchestration.outcome import Outcome, ViewResult
     from raychains.orchestration.placement import Placement
     from raychains.predictive import Selection
@@ -43,6 +44,7 @@ def evaluate(
     task: Task | None = None,
     options: Common | None = None,
     listener: Listener | Sequence[Listener] | None = None,
+    crew: Crew | None = None,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
@@ -55,6 +57,7 @@ def evaluate(
         task: as for `load`.
         options: where the work runs.
         listener: one or several, told what happens.
+        crew: the evaluators to work with, which go on afterwards: `raychains.api.driving.crew`; default those of this call.
 
     Raises:
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
@@ -70,7 +73,7 @@ def evaluate(
     with rooted(options.data_root), Listeners(listener) as listeners:
         loaded = load(path, task)
         listening.check(dataclasses.replace(options, store=loaded.store.root.uri))
-        return _Evaluating(loaded, split, options, listeners).all(views, weights, chosen)
+        return _Evaluating(loaded, split, options, listeners, crew).all(views, weights, chosen)
 
 
 @dataclass
@@ -81,6 +84,7 @@ class _Evaluating:
     split: str | None
     options: Common
     listener: Listeners
+    crew: Crew | None = None
 
     def __post_init__(self) -> None:
         from raychains import tasks
@@ -113,6 +117,9 @@ class _Evaluating:
             lease.confirm()
             self.lease = lease
             listening.listen(self.listener, self.options, self.folder, lease.driver_id)
+            if self.crew is not None:
+                self.evaluators = self.crew.evaluators(self.comparison, self.root, self.placement)
+                return self._all(views, weights, chosen)
             with Evaluators.of(self.comparison, self.root, self.placement) as self.evaluators:
                 return self._all(views, weights, chosen)
 

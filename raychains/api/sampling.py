@@ -21,16 +21,22 @@ from raychains.store import Root, RunStore, opening, starts
 
 if TYPE_CHECKING:
     from raychains.experiments.comparisons import Planned as PlannedComparison
+    from raychains.orchestration.crew import Crew
     from raychains.tasks import Task
 
 
 def compare(
-    options: Compare | None = None, *, listener: Listener | Sequence[Listener] | None = None, **settings: Any
+    options: Compare | None = None,
+    *,
+    listener: Listener | Sequence[Listener] | None = None,
+    crew: Crew | None = None,
+    **settings: Any,
 ) -> Result:
     """Compare parallel with single chains; see `raychains.options.Compare` for the settings.
 
     ``task`` may be a task's name, its import path, or a `raychains.Task` itself; ``listener`` one `raychains.Listener` or
-    several, which are told what happens and closed at the end.
+    several, which are told what happens and closed at the end; ``crew`` the actors to work with, which go on afterwards
+    (`raychains.api.driving.crew`); default those of this call alone.
 
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
@@ -44,20 +50,24 @@ def compare(
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.compare, task=task), options)
         with Listeners(listener) as listeners:
-            return _execute("compare", options, planned, listeners, task)
+            return _execute("compare", options, planned, listeners, task, crew)
 
 
 def run(
-    options: Run | None = None, *, listener: Listener | Sequence[Listener] | None = None, **settings: Any
+    options: Run | None = None,
+    *,
+    listener: Listener | Sequence[Listener] | None = None,
+    crew: Crew | None = None,
+    **settings: Any,
 ) -> Result:
-    """Sample one posterior; see `raychains.options.Run` for the settings. Task, listener and errors as for `compare`."""
+    """Sample one posterior; see `raychains.options.Run` for the settings. Task, listener, crew and errors as for `compare`."""
     from raychains.experiments import comparisons
 
     options, task = options_and_task(Run, options, settings)
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.run, task=task), options)
         with Listeners(listener) as listeners:
-            return _execute("run", options, planned, listeners, task)
+            return _execute("run", options, planned, listeners, task, crew)
 
 
 def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
@@ -78,7 +88,12 @@ def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str
 
 
 def _execute(
-    command: str, options: Compare | Run, planned: PlannedComparison, listener: Listeners, task: Task | None
+    command: str,
+    options: Compare | Run,
+    planned: PlannedComparison,
+    listener: Listeners,
+    task: Task | None,
+    crew: Crew | None = None,
 ) -> Result:
     from raychains.orchestration import luggage, session
     from raychains.orchestration.lease import Lease
@@ -102,7 +117,7 @@ def _execute(
             folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
         if planned.start is not None:
             starts.publish(root, planned.start)
-        outcome = drive(comparison, root, options, listener, lease)
+        outcome = drive(comparison, root, options, listener, lease, crew)
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
         if outcome.stopped:

@@ -12,7 +12,7 @@ from raychains.api import listening
 from raychains.api.driving import connected, placement
 from raychains.api.sampling import options_and_task
 from raychains.data.root import rooted
-from raychains.errors import ChainsFailed, Interrupted, UserError
+from raychains.errors import ChainsFailed, Interrupted, UserError, require
 from raychains.listeners import Listeners
 from raychains.options import Sweep
 from raychains.planning import space
@@ -118,6 +118,8 @@ def _execute(options: Sweep, planned: Planned, listener: Any, task: Task | None)
 
     plan, root = planned.plan, Root(options.store)
     place = placement(options)  # whatever is wrong is said before anything is written or started
+    alone = place.workers_per_chain == 1
+    require(alone, "workers_per_chain", place.workers_per_chain, "be left out of a sweep: its chains are one worker's")
     listening.check(options)
     if plan.search == "optuna":
         from raychains.orchestration.tuning.search import check_installed

@@ -20,7 +20,7 @@ from raychains.methods.defaults import Defaults, defaults
 from raychains.methods.names import METHODS, Named, named, noise_free
 from raychains.methods.shape import Lengths, make_schedule
 from raychains.methods.start import Start, start_of
-from raychains.methods.workers import micro_batch_of
+from raychains.methods.workers import check_decoders, micro_batch_of
 from raychains.options import Sampling
 from raychains.schedules import Schedule
 from raychains.schedules.base import LARGEST_LR, positive, positive_int
@@ -70,8 +70,8 @@ class Method:
         )
 
     def notes(self) -> list[str]:
-        """Lines on where its chains start and whether they are reproducible, for the printed plan."""
-        return [*self.start.notes, *([] if self.spec.exact else [not_exact(self.spec)])]
+        """Lines on its data, where its chains start and whether they are reproducible, for the printed plan."""
+        return [*self.task.data_notes, *self.start.notes, *([] if self.spec.exact else [not_exact(self.spec)])]
 
 
 def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
@@ -162,6 +162,7 @@ def resolve(
         micro_batch=micro_batch_of(options, task, name, lengths.batch_size, built.parts),
     )  # fmt: skip
     check_task(spec, task, name)
+    check_decoders(options, task, name)
     return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
 
 

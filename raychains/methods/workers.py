@@ -20,10 +20,25 @@ def workers_of(options: Common) -> tuple[int, float | None]:
     if workers is not None:
         positive_int("workers_per_chain", workers)
     if gpus is None or gpus <= 1 or gpus != int(gpus):
+        # Two ranks on one GPU cannot exchange anything by nccl.
+        fits = workers in (None, 1) or gpus in (None, 0, 1)
+        require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
         return workers or 1, gpus
     fits = workers is None or workers == gpus
     require(fits, "workers_per_chain", workers, f"be left out or {gpus:g} beside gpus_per_chain {gpus:g}")
     return int(gpus), 1.0
+
+
+def check_decoders(options: Common, task: Task, name: str) -> None:
+    """Refuse decoders that would have nothing to decode.
+
+    Raises:
+        UserError: a task without a prepared set, or a number out of range.
+    """
+    if options.decoders is not None:
+        prepared = f"be left out for task {name}: only prepared sets (raychains prepare) are decoded"
+        require(task.streams, "decoders", options.decoders, prepared)
+        positive_int("decoders", options.decoders)
 
 
 def micro_batch_of(options: Sampling, task: Task, name: str, batch_size: int, parts: int) -> int | None:

@@ -14,6 +14,8 @@ import ray
 from raychains import execution, tasks
 from raychains.errors import RaychainsError, StorageAway, StorageFull
 from raychains.orchestration import wanted
+from raychains.orchestration.crew import Crew
+from raychains.orchestration.decoders import Decoders
 from raychains.orchestration.dispatch import Dispatcher, recovered
 from raychains.orchestration.elsewhere import Elsewhere
 from raychains.orchestration.evaluators import Evaluators
@@ -68,6 +70,7 @@ class Driver:
         requests: which views are evaluated, of chains that do not run; without it, all samples of every arm and group.
         dropped: digests of unfinished chains that their arms are evaluated without, of chains that do not run.
         evaluators: those of the caller, who ends them; without them some are started, and ended with the run.
+        crew: keeps workers and evaluators for the caller's next driver; without it they end with the run.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Driver:
         requests: Asking | None = None,
         dropped: Collection[str] = (),
         evaluators: Evaluators | None = None,
+        crew: Crew | None = None,
     ) -> None:
         if run_chains and (requests is not None or dropped):
             raise ValueError("views are asked for, and chains left out, of a run whose chains do not run")
@@ -96,20 +100,20 @@ class Driver:
         task = tasks.build(comparison.task_spec)
         luggage = pack(task)
         names = Names(self._lease.run or comparison.run_name, self._lease.driver_id)
-        self._workers = Workers(
-            root.uri,
-            self._slots,
-            placement.checkpoint_every,
-            placement.data_root,
-            luggage,
-            every_cycle=placement.on_divergence == "restart-cycle",
-            names=names,
+        self._workers = (
+            Workers.of(root, self._slots, placement, luggage, names)
+            if crew is None or not run_chains
+            else crew.workers(root, self._slots, placement, luggage)
         )
+        self._decoders = Decoders(self._slots, names)
+        self._workers.decoders = self._decoders.actors
         self._shortage = Shortage(self._slots, self._workers, placement.slot_timeout, placement.gpus_per_evaluator)
         unfinished = self._open(run_chains)
         inexact = {digest for digest, spec in self._specs.items() if not spec.exact}
         self._coordinator = c.Coordinator(unfinished, placement.max_failures, placement.on_divergence, inexact)
-        self._lent = evaluators is not None
+        self._lent = evaluators is not None or crew is not None
+        if evaluators is None and crew is not None:
+            evaluators = crew.evaluators(comparison, root, placement, luggage, slots=self._slots)
         self._evaluators = evaluators or Evaluators.of(
             comparison, root, placement, luggage, slots=self._slots, names=names
         )
@@ -170,6 +174,7 @@ class Driver:
                     self._listener.on(told.GoesOn())  # the rest was over before the next look
         finally:
             self._workers.close()
+            self._decoders.close()
             self._dispatcher.close()
             if not self._lent:
                 self._evaluators.close()
@@ -206,11 +211,14 @@ class Driver:
         now = time.monotonic()
         waiting = len(self._coordinator.queue)
         self._workers.withdraw(waiting)
+        if self._coordinator.over:
+            self._decoders.close()
         if self._coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
             return
         self._grown = now
         busy = sum(1 for d in self._coordinator.slots.values() if d is not None)
         self._workers.ask_for(self._slots.wanted(busy + waiting))
+        self._decoders.keep()
 
     def _wait(self) -> None:
         references = self._workers.references() + self._dispatcher.references()

@@ -5,6 +5,7 @@ With a share of a GPU, which chains then do without, it predicts there.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections import OrderedDict
@@ -60,25 +61,23 @@ class EvaluationWorker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them; with a share Ray names them
         if data_root is not None:
             os.environ["RAYCHAINS_DATA"] = data_root
+        gc.disable()  # imports leave no garbage; to look for it takes a fifth of their time
         import torch
 
-        from raychains.spec import TaskSpec
         from raychains.store import Root, starts
 
+        gc.freeze()
+        gc.enable()
         torch.set_num_threads(1)
-        if luggage is not None:
-            from raychains.orchestration.luggage import unpack
-
-            unpack(luggage)
-        self._root, self._bins, self._keep = Root(store), bins, keep
+        self._root, self._bins = Root(store), bins
         self._complete = starts.Completion(self._root)
-        self._spec = TaskSpec.from_json(task)
-        self._others = {digest: TaskSpec.from_json(other) for digest, other in (others or {}).items()}
+        self._by_hand = False
         self._tasks: dict[TaskSpec, Task] = {}
         self._benches: dict[TaskSpec, Bench] = {}
         self._device = torch.device("cuda") if gpus and torch.cuda.is_available() else None
         self._splits: OrderedDict[tuple[str, TaskSpec], Evaluation] = OrderedDict()
         self._kept: dict[tuple[str, TaskSpec], Predictions] = {}
+        self._take_up(task, luggage, bins, keep, others)
         first = self._of(split)
         os.nice(NICENESS)  # after the imports: niced, they outlast a short run
         # Metrics' libraries take seconds to import: meanwhile the first samples are drawn.
@@ -86,6 +85,49 @@ class EvaluationWorker:
 
     def __repr__(self) -> str:
         return self._name
+
+    def serve(
+        self,
+        task: dict[str, Any],
+        split: str,
+        luggage: Luggage | None = None,
+        *,
+        bins: int = 15,
+        keep: str = "none",
+        others: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Take up another comparison's samples, in order with the other calls; arguments as when it was made.
+
+        What was held for the one before, and is of no use to this one, is let go first.
+        """
+        self._take_up(task, luggage, bins, keep, others)
+        threading.Thread(target=self._of(split).warm, daemon=True).start()
+
+    def _take_up(
+        self,
+        task: dict[str, Any],
+        luggage: Luggage | None,
+        bins: int,
+        keep: str,
+        others: Mapping[str, dict[str, Any]] | None,
+    ) -> None:
+        from raychains.spec import TaskSpec
+
+        # First of all: whatever fails below, no sample is taken for one of the task before.
+        self._spec = TaskSpec.from_json(task)
+        self._others = {digest: TaskSpec.from_json(other) for digest, other in (others or {}).items()}
+        by_hand = luggage is not None and bool(luggage[1])
+        # Another object may have the same spec, and splits know their bins.
+        used = set() if by_hand or self._by_hand or bins != self._bins else {self._spec, *self._others.values()}
+        self._tasks = {spec: kept for spec, kept in self._tasks.items() if spec in used}
+        self._benches = {spec: kept for spec, kept in self._benches.items() if spec in used}
+        self._splits = OrderedDict((at, kept) for at, kept in self._splits.items() if at[1] in used)
+        self._kept = {at: kept for at, kept in self._kept.items() if at[1] in used}
+        self._bins, self._keep, self._by_hand = bins, keep, by_hand
+        if luggage is not None:
+            from raychains.orchestration.luggage import unpack
+
+            unpack(luggage)
 
     def _of(self, split: str, digest: str | None = None) -> Evaluation:
         """A split of the task; under the network of a chain, where that has a task of its own."""

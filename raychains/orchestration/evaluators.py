@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +27,23 @@ class Evaluator:
 
     actor: Any
     jobs: dict[Any, Any] = field(default_factory=dict)
+    work: _Work | None = None
+    """What it was told to work on."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A comparison as evaluators are told of it."""
+
+    task: dict[str, Any]
+    split: str
+    luggage: Luggage | None
+    settings: dict[str, Any]
+
+    def same(self, other: _Work) -> bool:
+        """Whether evaluators need not be told of the other one: every call names its split."""
+        by_hand = any(luggage is not None and luggage[1] for luggage in (self.luggage, other.luggage))
+        return not by_hand and replace(self, split=other.split) == other
 
 
 class Evaluators:
@@ -61,13 +78,15 @@ class Evaluators:
         names: Names | None = None,
     ) -> None:
         self.limit, self._gpus = limit, placement.gpus_per_evaluator
-        self._arguments = (store, task, split, placement.data_root, luggage, self._gpus)
-        self._settings = {"bins": placement.bins, "keep": placement.keep_predictions, "others": others}
+        self._store, self._data_root = store, placement.data_root
+        self._work = _work(task, split, placement, luggage, others)
         self._slots, self._accelerator = slots, placement.accelerator_type if self._gpus else None
         self._names = names if names is not None else Names("evaluation")
         self._class = ray.remote(self._names.titled(EvaluationWorker))  # once, as in `Workers`
         self._number = itertools.count()
         self.running: list[Evaluator] = []
+        self._resting: list[Evaluator] = []
+        """Those of comparisons before, until they are needed."""
 
     @classmethod
     def of(
@@ -90,19 +109,36 @@ class Evaluators:
             slots: those of the chains that run meanwhile; without it none run, and the cluster is asked.
             names: what the actors are called; made from the run's without it.
         """
-        luggage = luggage if luggage is not None else pack(tasks.build(comparison.task_spec))
-        chains = len(comparison.chains())
-        at_once = (slots if slots is not None else placement.slots(run_chains=False)).at_once(chains)
-        limit = placement.evaluators or (1 if placement.gpus_per_evaluator else max(1, at_once // 2))
-        main, specs = comparison.task_spec, comparison.chains()
-        others = {digest: spec.task.to_json() for digest, spec in specs.items() if spec.task != main}
+        task, split, luggage, others = _told(comparison, luggage)
+        limit = _limit(comparison, placement, slots)
         names = names if names is not None else Names(comparison.run_name)
-        return cls(
-            root.uri, main.to_json(), comparison.split, limit, placement, luggage, others, slots=slots, names=names
-        )
+        return cls(root.uri, task, split, limit, placement, luggage, others, slots=slots, names=names)
+
+    def serve(
+        self,
+        comparison: Comparison,
+        placement: Placement,
+        luggage: Luggage | None = None,
+        *,
+        slots: session.Slots | None = None,
+    ) -> None:
+        """Turn to another comparison of the same store, data root and share of GPUs; arguments as for `of`.
+
+        The actors rest, and take it up as `start` needs them: what they hold of the one before is let go then.
+        """
+        task, split, luggage, others = _told(comparison, luggage)
+        work = _work(task, split, placement, luggage, others)
+        if not work.same(self._work):
+            self._work = work
+        self.limit, self._slots = _limit(comparison, placement, slots), slots
+        self._resting += self.running
+        self.running = []
 
     def start(self) -> None:
-        """One more."""
+        """One more: one that rests, if there is one."""
+        if self._resting:
+            self.running.append(self._wake(self._resting.pop(0)))
+            return
         number = next(self._number)
         options: dict[str, Any] = {
             "num_cpus": 0,
@@ -115,8 +151,21 @@ class Evaluators:
         if self._accelerator is not None:
             options["accelerator_type"] = self._accelerator
         name = f"evaluator-{number} of {self._names.run}"
-        actor = self._class.options(**options).remote(*self._arguments, name=name, **self._settings)
-        self.running.append(Evaluator(actor))
+        actor = self._class.options(**options).remote(
+            self._store, self._work.task, self._work.split, self._data_root, self._work.luggage, self._gpus,
+            name=name, **self._work.settings,
+        )  # fmt: skip
+        self.running.append(Evaluator(actor, work=self._work))
+
+    def _wake(self, evaluator: Evaluator) -> Evaluator:
+        """Have an evaluator take up what the others work on; one that died meanwhile is found out with its first job."""
+        evaluator.jobs.clear()
+        if evaluator.work is not self._work:
+            evaluator.work = self._work
+            evaluator.actor.serve.remote(
+                self._work.task, self._work.split, self._work.luggage, **self._work.settings
+            )  # before all jobs: an actor's calls run in their order
+        return evaluator
 
     def _where(self) -> Any:
         """Spread over the nodes; with a share of a GPU where it costs the fewest chains, if there is room."""
@@ -131,12 +180,38 @@ class Evaluators:
 
     def close(self) -> None:
         """End them all."""
-        for evaluator in self.running:
+        for evaluator in (*self.running, *self._resting):
             ray.kill(evaluator.actor)
-        self.running = []
+        self.running, self._resting = [], []
 
     def __enter__(self) -> Evaluators:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _told(
+    comparison: Comparison, luggage: Luggage | None
+) -> tuple[dict[str, Any], str, Luggage, dict[str, dict[str, Any]]]:
+    """JSON of the task, split, luggage, and the tasks of the chains that have another one."""
+    main = comparison.task_spec
+    luggage = luggage if luggage is not None else pack(tasks.build(main))
+    others = {digest: spec.task.to_json() for digest, spec in comparison.chains().items() if spec.task != main}
+    return main.to_json(), comparison.split, luggage, others
+
+
+def _limit(comparison: Comparison, placement: Placement, slots: session.Slots | None) -> int:
+    at_once = (slots if slots is not None else placement.slots(run_chains=False)).at_once(len(comparison.chains()))
+    return placement.evaluators or (1 if placement.gpus_per_evaluator else max(1, at_once // 2))
+
+
+def _work(
+    task: dict[str, Any],
+    split: str,
+    placement: Placement,
+    luggage: Luggage | None,
+    others: Mapping[str, dict[str, Any]] | None,
+) -> _Work:
+    settings = {"bins": placement.bins, "keep": placement.keep_predictions, "others": dict(others or {})}
+    return _Work(task, split, luggage, settings)

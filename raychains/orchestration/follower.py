@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from raychains.orchestration.ending import reason_of
+from raychains.orchestration.ending import outcome_of, reason_of
 from raychains.orchestration.states import unpacked
 
 if TYPE_CHECKING:
+    from raychains.data.prepared.carrier import Carry
     from raychains.ranks import Ranks
     from raychains.spec import ChainSpec
     from raychains.store import Root
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def follow(spec: ChainSpec, root: Root, tasks: dict[str, Any], attempt: int, group: Ranks, device: Any) -> None:
+def follow(
+    spec: ChainSpec,
+    root: Root,
+    tasks: dict[str, Any],
+    attempt: int,
+    group: Ranks,
+    device: Any,
+    carry: Carry | None = None,
+) -> None:
     """Run a chain as one of its ranks until rank 0 ends it.
 
     Args:
@@ -26,12 +35,14 @@ def follow(spec: ChainSpec, root: Root, tasks: dict[str, Any], attempt: int, gro
         attempt: the noise streams asked for, as for rank 0.
         group: the chain's ranks.
         device: of this rank.
+        carry: carries a streaming task's batches.
 
     Raises:
         Exception: whatever happens here, once the others were told.
     """
     from raychains import tasks as known
     from raychains.chain import Chain
+    from raychains.ranks import OF_OTHERS
     from raychains.sample import Sample
     from raychains.store import starts
 
@@ -40,6 +51,8 @@ def follow(spec: ChainSpec, root: Root, tasks: dict[str, Any], attempt: int, gro
         if key not in tasks:
             tasks.clear()  # one task's data at a time
             tasks[key] = known.build(spec.task)
+        tasks[key].carried(carry)
+        group.together()
         state = unpacked(group.share(b""))
         start = starts.read(root, spec.start) if spec.start is not None else None
         chain = Chain(spec, tasks[key], device=device, start=start, group=group)
@@ -47,6 +60,7 @@ def follow(spec: ChainSpec, root: Root, tasks: dict[str, Any], attempt: int, gro
             chain.load_state_dict(state["chain"])
         if chain.noise_attempt < attempt:
             chain.restart_noise(attempt)
+        group.together()
         while not chain.done:
             for event in chain.advance():
                 if isinstance(event, Sample):
@@ -59,7 +73,8 @@ def follow(spec: ChainSpec, root: Root, tasks: dict[str, Any], attempt: int, gro
         chain.check_ranks()
     except Exception as error:
         log.info("rank %d of chain %s", group.rank, spec.digest[:12], exc_info=True)
-        group.leave(reason_of(error))
+        if not isinstance(error, OF_OTHERS):
+            group.leave(reason_of(error), lost=outcome_of(error) == "lost")
         raise
     finally:
         group.close()

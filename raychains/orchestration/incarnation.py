@@ -24,6 +24,7 @@ from raychains.orchestration.states import copied, diagnosed, packed
 
 if TYPE_CHECKING:
     from raychains.chain import Chain
+    from raychains.data.prepared.carrier import Carry
     from raychains.spec import ChainSpec
     from raychains.store import ChainStore
 
@@ -52,6 +53,8 @@ class Orders:
     """Whether every cycle's end must be in the store."""
     attempt: int = 0
     """The noise streams asked for: above the newest checkpoint's they restart the chain at its cycle's start."""
+    carry: Carry | None = None
+    """What carries a streaming task's batches: see `raychains.tasks.Task.carried`."""
     holds: frozenset[int] = frozenset()
     """Steps behind which the chain waits, its checkpoint written, until `Incarnation.allow` lets it go on."""
 
@@ -169,17 +172,20 @@ class Incarnation:
         from raychains.chain import Chain
         from raychains.store import starts
 
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if self._meet is not None:  # before anything can go wrong here, so that the others learn of it
+            self._group = self._meet(torch.device(device))
         key = repr(self.spec.task.to_json())
         if key not in self._tasks:
             self._tasks.clear()  # one task's data at a time
             self._tasks[key] = tasks.build(self.spec.task)
+        self._tasks[key].carried(self.orders.carry)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
         digest, root = self.spec.start, self._store.root
         start = self._patiently(lambda: starts.read(root, digest)) if digest is not None else None
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        if self._meet is not None:
-            self._group = self._meet(torch.device(device))
+        if self._group is not None:
+            self._group.together()
             self._group.share(packed(state))
         chain = Chain(self.spec, self._tasks[key], device=device, start=start, group=self._group)
         if state is not None:
@@ -196,6 +202,7 @@ class Incarnation:
         }  # fmt: skip
         self._store.begin(self.spec, self.orders.number, about, keep_trying=self._keep_trying)
         self._waiting = None
+        chain.group.together()
         began = {"kind": "began", "step": chain.step, "drawn": chain.drawn, "attempt": chain.noise_attempt}
         self._ready.put(({**began, "torn": torn}, None))
         return chain

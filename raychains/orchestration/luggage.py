@@ -33,13 +33,14 @@ def pack(task: Task) -> Luggage:
 
 
 def unpack(luggage: Luggage) -> None:
-    """Make a task and its modules known to this process, before anything builds one.
+    """Make a task and its modules known to this process, before anything builds one; earlier ones are let go.
 
     Raises:
         UserError: the object cannot be made here.
     """
     folders, task = luggage
     sys.path.extend(folder for folder in folders if folder not in sys.path)
+    tasks.forget()
     for ref in task:
         try:
             tasks.give(ray.get(ref))

@@ -25,6 +25,8 @@ class Placement:
     evaluators: int | None = None
     """None: one for every two slots; one in all where they hold GPUs."""
     gpus_per_evaluator: float = 0.0
+    decoders: int | None = None
+    """Actors of one CPU that decode pictures for all chains; None: processes beside each chain do."""
     accelerator_type: str | None = None
     """Of the GPUs that chains and evaluators hold, as Ray names it; None is any."""
     concurrent: int | None = None
@@ -55,6 +57,8 @@ class Placement:
             raise unknown_name("on_divergence", self.on_divergence, POLICIES)
         if self.evaluators is not None:
             positive_int("evaluators", self.evaluators)
+        if self.decoders is not None:
+            positive_int("decoders", self.decoders)
         session.check_share(self.gpus_per_chain)
         positive_int("workers_per_chain", self.workers_per_chain)
         ok = self.workers_per_chain == 1 or self.gpus_per_chain is None or self.gpus_per_chain <= 1
@@ -87,4 +91,5 @@ class Placement:
             accelerator_type=self.accelerator_type,
             concurrent=self.concurrent,
             ranks=self.workers_per_chain if run_chains else 1,
+            decoders=(self.decoders or 0) if run_chains else 0,
         )

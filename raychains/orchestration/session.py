@@ -8,15 +8,14 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
-from ray._private import ray_constants
 
 from raychains.errors import UserError, require, unknown_name
-from raychains.orchestration import cluster, preflight
+from raychains.orchestration import alone, cluster, preflight
 from raychains.orchestration.interrupt import sigterm_kept
 from raychains.planning.room import Fit, Node, fit
 from raychains.planning.room import describe as describe_nodes
@@ -70,7 +69,7 @@ def connect(
         memory = preflight.object_store_bytes(object_store_memory)
         options |= {"object_store_memory": memory, "include_dashboard": False, "_temp_dir": temp_dir, "num_cpus": cpus}
     try:
-        with sigterm_kept(), _on_this_machine_only() if where == "local" else contextlib.nullcontext():
+        with sigterm_kept(), alone.on_this_machine() if where == "local" else contextlib.nullcontext():
             ray.init(**{k: v for k, v in options.items() if v is not None})
     except ConnectionError as error:
         raise UserError(
@@ -83,20 +82,6 @@ def connect(
             f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
         ) from None
     return Session(ours=True)
-
-
-@contextlib.contextmanager
-def _on_this_machine_only() -> Iterator[None]:
-    """A Ray that starts in the body takes the loopback address, so that none of its processes listens to the network.
-
-    Ray does so by itself on macOS and Windows; on Linux it would listen on every interface.
-    """
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def look(address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None) -> str:
@@ -149,6 +134,8 @@ class Slots:
     """The most chains that may run at once."""
     ranks: int = 1
     """Workers of one chain, each of which holds so much."""
+    decoders: int = 0
+    """Actors of one CPU that decode for the chains; they come before chains, but for the last."""
     grows: bool = False
     """Whether chains are to wait for slots that no node has yet: an autoscaler adds nodes for them."""
 
@@ -179,6 +166,15 @@ class Slots:
         placed = self._fit(nodes).evaluators
         return nodes[placed[number]].id if number < len(placed) else None
 
+    def nodes_of_decoders(self) -> list[str | None]:
+        """The node of each decoder, where their CPUs cost the fewest chains; None is any that comes.
+
+        Fewer than wanted where a chain has no room beside more.
+        """
+        nodes = cluster.nodes(self.accelerator_type)
+        placed: list[str | None] = [nodes[i].id for i in self._fit(nodes).decoders]
+        return placed + [None] * (self.decoders - len(placed)) if self.grows else placed
+
     def describe(self) -> str:
         """For people."""
         held = f"{self.cpus:g} CPU"
@@ -190,7 +186,10 @@ class Slots:
 
     def _fit(self, nodes: Sequence[Node] | None = None) -> Fit:
         nodes = cluster.nodes(self.accelerator_type) if nodes is None else nodes
-        return fit(nodes, self.cpus, self.gpus, self.others, self.others_gpus / self.others)
+        return fit(
+            nodes, self.cpus, self.gpus, self.others, self.others_gpus / self.others,
+            decoders=self.decoders, least=self.ranks,
+        )  # fmt: skip
 
     def _most(self, chains: int) -> int:
         return chains if self.concurrent is None else min(chains, self.concurrent)
@@ -214,11 +213,13 @@ def slots(
     accelerator_type: str | None = None,
     concurrent: int | None = None,
     ranks: int = 1,
+    decoders: int = 0,
 ) -> Slots:
     """The cluster's slots now; GPUs are used when Ray has them, unless ``gpus_per_chain`` says otherwise.
 
     ``evaluators`` hold ``evaluators_gpus`` of the GPUs, all of them together. A cluster that adds nodes on demand may have
-    none yet; one that was joined counts as such where ``concurrent`` says how many chains may run.
+    none yet; one that was joined counts as such where ``concurrent`` says how many chains may run. ``decoders`` take a CPU
+    each, but never the last chain's.
 
     Raises:
         UserError: a fraction of a GPU that is not 1/k, or a slot or a type of GPU that no part of the cluster can hold.
@@ -229,13 +230,14 @@ def slots(
     grows = not cluster.ours() and (concurrent is not None or cluster.grows())
     if not grows:
         _check_type(accelerator_type, nodes)
-        _check_room(cpus_per_chain, share, evaluators, evaluators_gpus, cluster.nodes(accelerator_type))
+        _check_room(cpus_per_chain, share, evaluators, evaluators_gpus, cluster.nodes(accelerator_type), ranks)
         fitting = fit(cluster.nodes(accelerator_type), cpus_per_chain, share, evaluators, evaluators_gpus / evaluators)
         if fitting.chains < ranks:
             raise UserError(
                 f"workers_per_chain must be at most what the cluster holds ({fitting.chains}), got {ranks}: it has "
                 f"{describe_nodes(nodes)}"
             )
+        _check_decoders(decoders, cpus_per_chain, share, evaluators, evaluators_gpus, accelerator_type, ranks)
     made = Slots(
         cpus=cpus_per_chain,
         gpus=share,
@@ -245,6 +247,7 @@ def slots(
         accelerator_type=accelerator_type,
         concurrent=concurrent,
         ranks=ranks,
+        decoders=decoders,
         grows=grows,
     )
     return dataclasses.replace(made, count=made.room())
@@ -261,12 +264,28 @@ def _check_type(accelerator_type: str | None, nodes: Sequence[Node]) -> None:
     )
 
 
-def _check_room(cpus: float, share: float, evaluators: int, held: float, nodes: Sequence[Node]) -> None:
+def _check_decoders(
+    decoders: int, cpus: float, share: float, evaluators: int, held: float, accelerator_type: str | None, ranks: int
+) -> None:
+    """Refuse decoders that leave no chain room."""
+    nodes = cluster.nodes(accelerator_type)
+    most = len(fit(nodes, cpus, share, evaluators, held / evaluators, decoders=decoders, least=ranks).decoders)
+    if most < decoders:
+        allowed = f"be at most {most} here" if most else "be left out here"
+        raise UserError(
+            f"decoders must {allowed}, got {decoders}: each takes a CPU, a chain takes {cpus * ranks:g}, and the cluster has "
+            f"{describe_nodes(cluster.nodes())}"
+        )
+
+
+def _check_room(
+    cpus: float, share: float, evaluators: int, held: float, nodes: Sequence[Node], ranks: int = 1
+) -> None:
     """Refuse a slot that no node of the cluster holds."""
     most_cpus, most_gpus = max((n.cpus for n in nodes), default=0.0), max((n.gpus for n in nodes), default=0.0)
     gpus = sum(n.gpus for n in nodes)
     if share > gpus:
-        raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share:g}")
+        raise UserError(f"gpus_per_chain must be at most the cluster's GPUs ({gpus:g}), got {share * ranks:g}")
     if share > most_gpus:
         raise UserError(f"gpus_per_chain must be at most the GPUs of one node ({most_gpus:g}), got {share:g}")
     if cpus > most_cpus:

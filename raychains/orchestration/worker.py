@@ -5,12 +5,15 @@ Each chain runs in threads of its own (`Incarnation`); the actor's methods only 
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raychains.data.prepared.carrier import Carry
     from raychains.orchestration.incarnation import Incarnation
     from raychains.orchestration.luggage import Luggage
 
@@ -44,12 +47,15 @@ class ChainWorker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them
         if data_root is not None:
             os.environ["RAYCHAINS_DATA"] = data_root
+        gc.disable()  # imports leave no garbage; to look for it takes a fifth of their time
         import torch
-        import torch._dynamo  # by the first optimizer else: seconds, which are start-up and no chain's
 
-        import raychains.chain  # noqa: F401  # the same
+        import raychains.chain
+        import raychains.orchestration.incarnation  # noqa: F401  # by the first chain else, in its seconds
         from raychains.store import Root
 
+        gc.freeze()
+        gc.enable()
         torch.set_num_threads(1)
         if luggage is not None:
             from raychains.orchestration.luggage import unpack
@@ -58,26 +64,39 @@ class ChainWorker:
         self._root, self._every, self._every_cycle = Root(store), checkpoint_every, every_cycle
         self._run: Incarnation | None = None
         self._tasks: dict[str, Any] = {}
+        self._by_hand = luggage is not None and bool(luggage[1])
+        self._listener: socket.socket | None = None
 
     def __repr__(self) -> str:
         return self._name
 
-    def ready(self) -> str:
-        """The version of raychains here, once the worker is up."""
+    def ready(self, luggage: Luggage | None = None) -> str:
+        """The version of raychains here, once the worker is up; with ``luggage`` it works for another driver from now on."""
         from raychains import __version__
 
+        if luggage is not None:
+            from raychains.orchestration.luggage import unpack
+
+            unpack(luggage)
+            if self._by_hand or luggage[1]:
+                self._tasks.clear()  # another object may have the same spec
+            self._by_hand = bool(luggage[1])
         return __version__
 
     def meeting(self) -> str:
         """HOST:PORT at which this worker, as rank 0, can wait for the other ranks of a chain."""
         import ray
 
-        with socket.socket() as s:
-            s.bind(("", 0))
-            return f"{ray.util.get_node_ip_address()}:{s.getsockname()[1]}"
+        own = ray.util.get_node_ip_address()
+        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        self._listener = socket.create_server((own, 0), family=family)  # kept, so that nobody else takes the port
+        return f"{own}:{self._listener.getsockname()[1]}"
 
-    def follow(self, spec: dict[str, Any], attempt: int, address: str, rank: int, size: int) -> None:
+    def follow(
+        self, spec: dict[str, Any], attempt: int, address: str, rank: int, size: int, decoders: Sequence[Any] = ()
+    ) -> None:
         """Run a chain as its ``rank``-th of ``size``, with rank 0 at ``address``, until rank 0 ends it."""
+        import ray
         import torch
 
         from raychains.orchestration import follower
@@ -85,8 +104,8 @@ class ChainWorker:
         from raychains.spec import ChainSpec
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        group = Ranks(rank, size, address, device)
-        follower.follow(ChainSpec.from_json(spec), self._root, self._tasks, attempt, group, device)
+        group = Ranks(rank, size, address, device, own=ray.util.get_node_ip_address())
+        follower.follow(ChainSpec.from_json(spec), self._root, self._tasks, attempt, group, device, _carry(decoders))
 
     def start(
         self,
@@ -96,11 +115,12 @@ class ChainWorker:
         attempt: int = 0,
         address: str | None = None,
         size: int = 1,
+        decoders: Sequence[Any] = (),
     ) -> None:
         """Run a chain from its newest checkpoint, or from its beginning, in the background.
 
         An ``attempt`` above that checkpoint's sends it back to its cycle's start, on fresh noise. With an ``address`` it is
-        rank 0 of ``size`` that meet there.
+        rank 0 of ``size`` that meet there. ``decoders`` are actors that cut its pictures.
         """
         from raychains.orchestration.incarnation import Incarnation, Orders
         from raychains.ranks import Ranks
@@ -109,9 +129,17 @@ class ChainWorker:
 
         chain_spec = ChainSpec.from_json(spec)
         orders = Orders(
-            number=incarnation, about=about, every=self._every, every_cycle=self._every_cycle, attempt=attempt
+            number=incarnation,
+            about=about,
+            every=self._every,
+            every_cycle=self._every_cycle,
+            attempt=attempt,
+            carry=_carry(decoders),
         )
-        meet = partial(Ranks, 0, size, address) if address is not None else None
+        meet = None
+        if address is not None:
+            own = address.rpartition(":")[0]
+            meet = partial(Ranks, 0, size, address, listener=self._listener, own=own)
         self._run = Incarnation(chain_spec, ChainStore(self._root, chain_spec.digest), orders, self._tasks, meet)
         self._run.begin()
 
@@ -135,3 +163,12 @@ class ChainWorker:
         """Stop the chain at its next step; a checkpoint is written before ``ended`` comes."""
         if self._run is not None and self._run.spec.digest == digest:
             self._run.stop()
+
+
+def _carry(decoders: Sequence[Any]) -> Carry | None:
+    """What carries batches from these actors; None without any."""
+    if not decoders:
+        return None
+    from raychains.orchestration.decoding import carry
+
+    return partial(carry, decoders)

@@ -17,11 +17,12 @@ from raychains import __version__
 from raychains.errors import UserError
 from raychains.orchestration.luggage import Luggage
 from raychains.orchestration.names import Names
+from raychains.orchestration.placement import Placement
 from raychains.orchestration.session import Slots
 from raychains.orchestration.worker import ChainWorker
 from raychains.planning import coordinator as c
 from raychains.sample import SampleMeta
-from raychains.store import SampleRecord
+from raychains.store import Root, SampleRecord
 
 AHEAD = 2
 """`next` calls queued per worker, so that it never waits for the driver."""
@@ -49,7 +50,11 @@ class _Worker:
     place: Any = None
     """The placement group that holds all of them."""
     up: int = 0
-    """How many of its actors are up."""
+    """How many of its actors said that they are up."""
+    luggage: Luggage | None = None
+    """The last that it was given."""
+    proven: bool = False
+    """Whether it was up before."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,10 @@ class Message:
 
 @dataclass
 class Workers:
-    """Starts, feeds and listens to chain workers. Nothing is restarted or retried by Ray."""
+    """Starts, feeds and listens to chain workers. Nothing is restarted or retried by Ray.
+
+    With ``keeps``, workers that a driver has no more chains for rest until `serve` hands them to the next one.
+    """
 
     store: str
     slots: Slots
@@ -98,12 +106,16 @@ class Workers:
     luggage: Luggage | None = None
     every_cycle: bool = False
     names: Names = field(default_factory=lambda: Names("run"))
+    keeps: bool = False
+    decoders: Sequence[Any] = ()
+    """Actors that cut the pictures of the chains that are started."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _calls: dict[Any, _Call] = field(default_factory=dict)
     """Outstanding calls by the reference that answers them."""
     _number: Any = field(default_factory=itertools.count)
     _pending: dict[int, _Worker] = field(default_factory=dict)
     """Those that are not up yet, oldest first."""
+    _resting: dict[int, _Worker] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         groups = {"control": 2, "samples": 1}
@@ -113,21 +125,57 @@ class Workers:
     def __len__(self) -> int:
         return len(self._workers)
 
+    @classmethod
+    def of(
+        cls, root: Root, slots: Slots, placement: Placement, luggage: Luggage, names: Names, *, keeps: bool = False
+    ) -> Workers:
+        """Those of a run whose slots are known."""
+        cycles = placement.on_divergence == "restart-cycle"
+        return cls(
+            root.uri, slots, placement.checkpoint_every, placement.data_root, luggage,
+            every_cycle=cycles, names=names, keeps=keeps,
+        )  # fmt: skip
+
+    def serve(self, slots: Slots, luggage: Luggage) -> None:
+        """Work for another driver from now on: its workers are those that rest, as far as they go.
+
+        Raises:
+            ValueError: the last driver is not through.
+        """
+        if self._workers:
+            raise ValueError("workers serve one driver at a time")
+        self.slots, self.luggage = slots, luggage
+
     def ask_for(self, number: int) -> None:
         """Start workers until there are so many, as far as not too many are asked for already."""
         for _ in range(min(number - len(self._workers), PENDING - len(self._pending))):
             self.add()
 
     def add(self) -> None:
-        """Start one more worker; `SlotReady` comes once it is up."""
+        """Start one more worker, or take one that rests; `SlotReady` comes once it is up."""
+        if self._resting:
+            self._wake()
+            return
         slot = next(self._number)
         ranks, place = self.slots.ranks, None
         if ranks > 1:  # reserved whole, or not at all: two halves of groups never wait for one another
             place = placement_group([self.slots.bundle()] * ranks, strategy="PACK")
         actors = [self._actor(slot, rank, place) for rank in range(ranks)]
-        worker = self._workers[slot] = self._pending[slot] = _Worker(slot, actors[0], others=actors[1:], place=place)
+        worker = _Worker(slot, actors[0], others=actors[1:], place=place, luggage=self.luggage)
+        self._workers[slot] = self._pending[slot] = worker
         for actor in actors:
             self._control(worker, "ready", actor=actor)
+
+    def _wake(self) -> None:
+        """Take a worker that rests, one that was up before if there is one; where it died meanwhile it is lost now."""
+        worker = max(self._resting.values(), key=lambda w: w.proven)
+        self._workers[worker.slot] = self._pending[worker.slot] = self._resting.pop(worker.slot)
+        unpacked = () if worker.luggage is self.luggage else (self.luggage,)
+        worker.luggage, worker.status, worker.asked, worker.up = self.luggage, None, False, 0
+        if worker.proven:
+            worker.since = time.monotonic()
+        for actor in (worker.actor, *worker.others):
+            self._control(worker, "ready", *unpacked, actor=actor)
 
     def _actor(self, slot: int, rank: int, place: Any) -> Any:
         options: dict[str, Any] = {
@@ -165,36 +213,51 @@ class Workers:
         """Run a chain on a slot; its events are asked for once the worker has taken it on."""
         worker = self._workers[action.slot]
         worker.digest, worker.incarnation, worker.status = action.digest, action.incarnation, None
+        decoders = list(self.decoders)
         if not worker.others:
-            self._control(worker, "start", spec, action.incarnation, about, action.attempt)
+            self._control(worker, "start", spec, action.incarnation, about, action.attempt, None, 1, decoders)
             return
         size = len(worker.others) + 1
         address = worker.actor.meeting.options(concurrency_group="control").remote()
-        self._control(worker, "start", spec, action.incarnation, about, action.attempt, address, size)
+        self._control(worker, "start", spec, action.incarnation, about, action.attempt, address, size, decoders)
         for rank, actor in enumerate(worker.others, 1):
             follow = actor.follow.options(concurrency_group="samples")
-            self._expect(worker, follow.remote(spec, action.attempt, address, rank, size), "follow", rank)
+            self._expect(worker, follow.remote(spec, action.attempt, address, rank, size, decoders), "follow", rank)
 
     def stop(self, slot: int, digest: str) -> None:
         """Ask for a stop at the next step."""
         self._control(self._workers[slot], "stop", digest)
 
     def release(self, slot: int) -> None:
-        """End a worker that has nothing more to do."""
+        """Let a worker go that has nothing more to do: it rests, or it ends."""
+        worker = self._detached(slot)
+        if worker is None:
+            return
+        # One that is not up yet may be waiting for a node, which nobody is to add for it any more.
+        if self.keeps and worker.digest is None and (worker.proven or not self.slots.grows):
+            self._resting[slot] = worker
+        else:
+            _end(worker)
+
+    def close(self) -> None:
+        """Let all workers go."""
+        for slot in list(self._workers):
+            self.release(slot)
+
+    def dismiss(self) -> None:
+        """End those that rest."""
+        for slot in list(self._resting):
+            _end(self._resting.pop(slot))
+
+    def _detached(self, slot: int) -> _Worker | None:
+        """A worker that is none of the driver's any more, whatever it was asked last."""
         worker = self._workers.pop(slot, None)
         self._pending.pop(slot, None)
         if worker is not None:
             for ref in worker.calls:
                 self._calls.pop(ref, None)
-            for actor in (worker.actor, *worker.others):
-                ray.kill(actor)
-            if worker.place is not None:
-                remove_placement_group(worker.place)
-
-    def close(self) -> None:
-        """End all workers."""
-        for slot in list(self._workers):
-            self.release(slot)
+            worker.calls.clear()
+        return worker
 
     def references(self) -> list[Any]:
         """References to wait for."""
@@ -242,6 +305,7 @@ class Workers:
             if worker.up <= len(worker.others):
                 return None
             self._pending.pop(call.slot, None)
+            worker.proven = True
             return Message(c.SlotReady(call.slot))
         if call.method == "status":
             worker.asked = False
@@ -272,8 +336,9 @@ class Workers:
 
     def _failed(self, worker: _Worker, reason: str, *, with_node: bool = False) -> Message:
         """The worker is given up, its chain is not."""
-        stillborn = worker.slot in self._pending and not with_node
-        self.release(worker.slot)
+        stillborn = worker.slot in self._pending and not with_node and not worker.proven
+        self._detached(worker.slot)
+        _end(worker)
         return Message(c.SlotLost(worker.slot, reason), stillborn=stillborn)
 
     def _ask(self, worker: _Worker) -> None:
@@ -292,6 +357,13 @@ class Workers:
     def _expect(self, worker: _Worker, ref: Any, method: str, payload: Any = None) -> None:
         worker.calls.add(ref)
         self._calls[ref] = _Call(method, worker.slot, worker.digest, worker.incarnation, payload)
+
+
+def _end(worker: _Worker) -> None:
+    for actor in (worker.actor, *worker.others):
+        ray.kill(actor)
+    if worker.place is not None:
+        remove_placement_group(worker.place)
 
 
 def _wrong_runtime(version: str) -> str:

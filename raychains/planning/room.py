@@ -1,7 +1,7 @@
 """How many chains fit on a cluster's nodes: node by node, since a chain never spans two.
 
 A cluster's sums would count too many: two nodes of one CPU hold no chain of two. Evaluators with a share of a GPU come
-first, where they cost the fewest chains.
+first, where they cost the fewest chains; then decoders, of one CPU each.
 """
 
 from __future__ import annotations
@@ -31,13 +31,55 @@ class Fit:
     chains: int
     evaluators: tuple[int, ...] = ()
     """The index of each evaluator's node; fewer than asked for where no more fit."""
+    decoders: tuple[int, ...] = ()
+    """The index of each decoder's node; fewer than asked for where a chain could not run beside more."""
 
 
-def fit(nodes: Sequence[Node], cpus: float, gpus: float, evaluators: int = 0, evaluator_gpus: float = 0.0) -> Fit:
-    """The most chains of ``cpus`` and ``gpus`` each, beside as many of the evaluators as fit.
+def fit(
+    nodes: Sequence[Node],
+    cpus: float,
+    gpus: float,
+    evaluators: int = 0,
+    evaluator_gpus: float = 0.0,
+    *,
+    decoders: int = 0,
+    least: int = 1,
+) -> Fit:
+    """The most chains of ``cpus`` and ``gpus`` each, beside as many of the evaluators as fit, and of the decoders.
 
-    GPUs are whole numbers or 1/k, a share of one. Evaluators hold no CPU; those without GPUs take nothing.
+    GPUs are whole numbers or 1/k, a share of one. Evaluators hold no CPU; those without GPUs take nothing. Decoders take
+    CPUs that chains have no use for, then chains' own, but never those of the ``least`` chains that there must be.
     """
+    made = _evaluating(nodes, cpus, gpus, evaluators, evaluator_gpus)
+    return _decoding(made, nodes, cpus, gpus, evaluator_gpus, decoders, least) if decoders else made
+
+
+def _decoding(
+    made: Fit, nodes: Sequence[Node], cpus: float, gpus: float, share: float, decoders: int, least: int
+) -> Fit:
+    """The same with decoders: spread over what is free, a chain's CPUs freed where nothing is."""
+    chains = [_beside(node, cpus, gpus, made.evaluators.count(i), share) or 0 for i, node in enumerate(nodes)]
+    held = [0] * len(nodes)
+
+    def free(i: int) -> float:
+        return nodes[i].cpus - chains[i] * cpus - held[i]
+
+    placed: list[int] = []
+    while len(placed) < decoders and nodes:
+        at = max(range(len(nodes)), key=free)
+        if free(at) < 1 - EPSILON:
+            at = max(range(len(nodes)), key=chains.__getitem__)
+            if sum(chains) <= least or not chains[at]:
+                break
+            chains[at] -= 1
+        else:
+            held[at] += 1
+            placed.append(at)
+    return Fit(sum(chains), made.evaluators, tuple(placed))
+
+
+def _evaluating(nodes: Sequence[Node], cpus: float, gpus: float, evaluators: int, evaluator_gpus: float) -> Fit:
+    """The most chains beside as many of the evaluators as fit."""
     wanted = evaluators if evaluator_gpus > 0 else 0
     best: list[Fit | None] = [Fit(0)] + [None] * wanted
     for index, node in enumerate(nodes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -60,7 +61,7 @@ class Sampler(torch.optim.Optimizer):
         super().__init__(params, {**defaults, "temperature": temperature})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
+        self._of_torch("add_param_group", param_group)
         try:
             self._check_group(self.param_groups[-1])
         except UserError:
@@ -83,6 +84,20 @@ class Sampler(torch.optim.Optimizer):
                 raise UserError(
                     f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts"
                 )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._of_torch("zero_grad", set_to_none)
+
+    def _of_torch(self, method: str, *args: Any) -> Any:
+        """Call torch's own method.
+
+        Torch hides these from its compiler, and loads it for that, which takes every process 1.4 s and 150 MB. As long as
+        nobody else has loaded it there is nothing to hide them from.
+        """
+        called = getattr(torch.optim.Optimizer, method)
+        if "torch._dynamo" not in sys.modules:
+            called = getattr(called, "__wrapped__", called)
+        return called(self, *args)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
@@ -169,7 +184,7 @@ class Sampler(torch.optim.Optimizer):
         return None if found is None else float(found)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "sampler": {"num_data": self.num_data, **self._noise.state()}}
+        return {**self._of_torch("state_dict"), "sampler": {"num_data": self.num_data, **self._noise.state()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave: parameters' states, groups and where the noise stood, bit for bit.
@@ -184,7 +199,7 @@ class Sampler(torch.optim.Optimizer):
                 f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
             )
         noise = Noise.load(own)
-        super().load_state_dict(rest)
+        self._of_torch("load_state_dict", rest)
         # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would share.
         saved = (rest["state"].get(i, {}) for group in rest["param_groups"] for i in group["params"])
         for p, state in zip(self.parameters(), saved, strict=True):

@@ -26,6 +26,9 @@ NAMES: dict[str, str] = {
     "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
     "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
     "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
+    "cifar10-lenet": "raychains.tasks.images:Cifar10LeNet",
+    "cifar100-lenet": "raychains.tasks.images:Cifar100LeNet",
+    "cifar10-resnet20": "raychains.tasks.images:Cifar10ResNet20",
     "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
     "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
     "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
@@ -34,9 +37,9 @@ NAMES: dict[str, str] = {
     "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
 }
 
-__all__ = ["NAMES", "Task", "build", "give", "give_again", "kind_of", "make", "name_of", "takes", "travels"]
+__all__ = ["NAMES", "Task", "build", "forget", "give", "give_again", "kind_of", "make", "name_of", "takes", "travels"]
 
-give, give_again, travels = given.give, given.give_again, given.travels
+forget, give, give_again, travels = given.forget, given.give, given.give_again, given.travels
 takes = paths.takes
 
 

@@ -15,6 +15,7 @@ from raychains.evaluation.base import Array, Evaluation
 from raychains.spec import TaskSpec
 
 if TYPE_CHECKING:
+    from raychains.data.prepared.carrier import Carry
     from raychains.evaluation.exact import Exact
     from raychains.priors import Prior
 
@@ -26,6 +27,8 @@ class Task(ABC):
     """Raised by a change that alters samples."""
     low_dimensional: ClassVar[bool] = False
     """Whether draws are stored as blocks [draws, lanes, dim] instead of one by one."""
+    streams: ClassVar[bool] = False
+    """Whether its batches are pictures of a prepared set, which decoders elsewhere may cut: see `carried`."""
     supports_lanes: ClassVar[bool] = False
     """Whether independent chains can be stacked on axis 0 of every parameter."""
 
@@ -39,6 +42,8 @@ class Task(ABC):
     """N; 1 for a density given in closed form."""
     fingerprint: str
     """Identifies the data: a hash of them and of the split."""
+    data_notes: Sequence[str] = ()
+    """What a run's plan and page say of the data, a line each."""
     predicts: str = "classes"
     """What a network's samples average to: probabilities of ``classes``; the mean and variance of a ``gaussian``
     regression, whose task has σ as ``noise`` (None where samples hold ``log_noise``); or ``outputs`` of no known meaning."""
@@ -104,6 +109,9 @@ class Task(ABC):
 
         The others are other processes'. A task whose data are in memory anyway need not listen.
         """
+
+    def carried(self, carry: Carry | None) -> None:  # noqa: B027  # most have nothing to carry
+        """Take batches from what ``carry`` makes, where the task streams; None: as it does by itself."""
 
     def inputs(self, batch: Any) -> Tensor:
         """What the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.

@@ -41,6 +41,11 @@ def give_again(task: Task, spec: TaskSpec) -> Task:
     return give(task)
 
 
+def forget() -> None:
+    """Let go of all that were given here, and of their data."""
+    _GIVEN.clear()
+
+
 def find(spec: TaskSpec) -> Task | None:
     """The object of this very spec; None where the spec tells how to build one.
 

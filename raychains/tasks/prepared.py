@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains import models
+from raychains.data import declared
 from raychains.data.augment import normalise
+from raychains.data.prepared.carrier import Carry
 from raychains.data.prepared.order import Part
 from raychains.data.prepared.rows import manifest_at
 from raychains.data.prepared.streaming import Central, Streaming
@@ -63,6 +65,7 @@ class Prepared(Task):
         UserError: a setting out of range, or no such set.
     """
 
+    streams = True
     model: ClassVar[str]
     """Of `raychains.models`."""
 
@@ -76,6 +79,8 @@ class Prepared(Task):
             known = ", ".join(self.manifest.splits)
             raise UserError(f"set must have the splits train and val (or test), got {known} of {set!r}")
         self.classes = len(self.manifest.classes)
+        if all(name.startswith(declared.CLASS) for name in self.manifest.classes):
+            self.data_notes = (declared.NOTE.format(name=set),)
         self._source = Streaming(self._uri, self.manifest, "train", size, window)
         self.num_data = len(self._source)
         # The order of learning follows the row groups, so they are part of what the data are.
@@ -114,6 +119,9 @@ class Prepared(Task):
 
     def share(self, first: int, last: int, parts: int) -> None:
         self._source.share(first, last, parts)
+
+    def carried(self, carry: Carry | None) -> None:
+        self._source.carried(carry)
 
     def divide(self, batch: Part, parts: int) -> Sequence[Part]:
         count = min(parts, len(batch))

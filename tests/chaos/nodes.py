@@ -27,7 +27,7 @@ class Nodes:
             initialize_head=True,
             head_node_args={
                 "num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": folder,
-                "_system_config": HEALTH,
+                "_system_config": HEALTH, "include_log_monitor": False,
             },
         )  # fmt: skip
         for _ in range(workers):
@@ -38,7 +38,7 @@ class Nodes:
 
     def add(self) -> None:
         """One more node of one CPU."""
-        self._cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+        self._cluster.add_node(num_cpus=1, object_store_memory=100_000_000, include_log_monitor=False)
 
     def replace_dead(self) -> int:
         """Clear away nodes whose raylet is dead and start as many new ones."""

@@ -30,7 +30,7 @@ def cluster(folder: str, **head: Any) -> Iterator[Cluster]:
         initialize_head=True,
         head_node_args={
             "num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "temp_dir": folder,
-            "_system_config": HEALTH, **head,
+            "_system_config": HEALTH, "include_log_monitor": False, **head,
         },
     )  # fmt: skip
     try:
@@ -43,7 +43,7 @@ def cluster(folder: str, **head: Any) -> Iterator[Cluster]:
 def add(made: Cluster, *, accelerator: str | None = None, **resources: float) -> Any:
     """One more node."""
     kind = {f"accelerator_type:{accelerator}": 1.0} if accelerator else None
-    return made.add_node(object_store_memory=STORE, resources=kind, **resources)
+    return made.add_node(object_store_memory=STORE, resources=kind, include_log_monitor=False, **resources)
 
 
 @contextlib.contextmanager

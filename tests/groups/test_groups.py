@@ -1,37 +1,35 @@
-"""Chains of several workers on Ray: the samples of a single process, through the death of a rank, a stop and a resume."""
+"""Chains of several workers on Ray: the samples of a single process, through a mistake, a stop, a death and a wait."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raychains as rc
-from raychains import methods
 from raychains.chain import Chain
 from raychains.errors import Interrupted
-from raychains.options import Run
-from raychains.planning.listener import SlotGone, Tick
+from raychains.orchestration import shortage
+from raychains.planning.listener import ChainBegan, ChainFailed, SlotGone, Tick
 from raychains.sample import Sample, tensors_sha256
 from raychains.store import ChainStore, Root
 from tests.checks import refused
+from tests.groups.tasks import Mistaken
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 SETTINGS: dict[str, Any] = {
-    "task": "digits", "sampler": "csghmc", "epochs": 160, "cycles": 2, "chains": 1, "batch_size": 50, "micro_batch": 25,
+    "task": "digits", "sampler": "csghmc", "epochs": 150, "cycles": 2, "chains": 2, "batch_size": 50, "micro_batch": 25,
     "repeats": 1, "checkpoint_every": 0.3, "evaluators": 1,
 }  # fmt: skip
-
-
-def reference() -> dict[int, str]:
-    """By one process, without Ray: sha256 by the sample's index."""
-    given = Run(**SETTINGS)
-    method = methods.resolve(given, task=methods.make_task(given, "digits"), name="digits", sampler="csghmc")
-    chain = Chain(method.spec, method.task)
-    return {e.meta.index: tensors_sha256(e.tensors) for e in chain if isinstance(e, Sample)}
 
 
 def found(store: str, result: Any) -> dict[int, str]:
@@ -69,43 +67,107 @@ def _follower() -> int:
     raise AssertionError([(t.get("Name"), t["State"]) for t in ray._private.state.actors().values()])
 
 
-def test_two_workers_of_which_one_is_killed_give_one_processs_samples(store: str) -> None:
-    listener = Killing(store, at=200)
-    result = rc.run(**SETTINGS, workers_per_chain=2, store=store, name="pair", listener=listener)
-    assert listener.killed and listener.gone and found(store, result) == reference()
-    (digest,) = result.comparison.chains()
-    stored = ChainStore(Root(store), digest)
-    assert [stored.incarnation(n)["workers"] for n in range(1, stored.last_incarnation() + 1)] == [2, 2]
-    assert result.table()["error"].notna().all()
+class Watching:
+    """Notes why a chain failed, and asks for a stop, as Ctrl-C does, once the next one began."""
 
-
-class Stopping:
-    """Asks for a stop, as Ctrl-C does, once the chain has come so far."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.asked = at, False
+    def __init__(self) -> None:
+        self.failed: list[str] = []
 
     def on(self, happening: Any) -> None:
-        if (
-            isinstance(happening, Tick)
-            and happening.running
-            and happening.running[0].step >= self.at
-            and not self.asked
-        ):
-            self.asked = True
+        if isinstance(happening, ChainFailed):
+            self.failed.append(happening.reason)
+        elif isinstance(happening, ChainBegan) and self.failed:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_stopped_pair_goes_on_as_one(store: str) -> None:
-    """Another number of workers continues the same chain, since its micro-batches are the same."""
+def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store: str, tmp_path: Path) -> None:
+    """A mistake on rank 1 ends its chain alone; another number of workers goes on with what a pair began."""
+    settings = {"marker": str(tmp_path / "marker"), "rank": 1, "step": 12, "pause": 0.005}
+    given = {
+        **SETTINGS, "task": "tests.groups.tasks:Mistaken", "task_settings": tuple(f"{k}={v}" for k, v in settings.items()),
+        "store": store, "name": "pair",
+    }  # fmt: skip
+    watching = Watching()
     with pytest.raises(Interrupted):
-        rc.run(**SETTINGS, workers_per_chain=2, store=store, name="stopped", listener=Stopping(200))
-    result = rc.run(**SETTINGS, workers_per_chain=1, store=store, name="stopped", resume=True)
-    assert found(store, result) == reference()
-    (digest,) = result.comparison.chains()
-    stored = ChainStore(Root(store), digest)
-    told = [stored.incarnation(n) for n in range(1, stored.last_incarnation() + 1)]
-    assert [t["workers"] for t in told] == [2, 1] and 200 <= told[1]["from_step"] < 1600
+        rc.run(**given, workers_per_chain=2, listener=watching)
+    (reason,) = watching.failed
+    assert reason.startswith("rank 1: Traceback") and reason.endswith("ZeroDivisionError: rank 1's own mistake")
+    assert 'tests/groups/tasks.py", line' in reason
+    kill_a_driver(given)
+    result = rc.run(**given, workers_per_chain=1, resume=True)
+
+    specs = result.comparison.chains()
+    alone, told = Mistaken(**{**settings, "pause": 0.0}), []
+    for digest, spec in specs.items():
+        stored = ChainStore(Root(store), digest)
+        expected = {e.meta.index: tensors_sha256(e.tensors) for e in Chain(spec, alone) if isinstance(e, Sample)}
+        assert {r.meta.index: r.sha256 for r in stored.records()} == expected and len(expected) == 6
+        told.append([stored.incarnation(n) for n in range(1, stored.last_incarnation() + 1)])
+    failed, other = told
+    assert failed[0]["pid"] == other[0]["pid"], "the group does not go on with the next chain"
+    assert [t["workers"] for t in failed] == [2, 2, 1] and [t["workers"] for t in other] == [2, 1]
+    steps = [t["from_step"] for t in failed]
+    assert steps[0] == 0 <= steps[1] < 12 and steps[1] < steps[2] < 300
+    assert other[0]["from_step"] == 0 < other[1]["from_step"] < 300
+    assert result.table()["error"].notna().all()
+
+
+def kill_a_driver(given: dict[str, Any]) -> None:
+    """SIGKILL to the command that resumes a run by pairs, on this session's Ray, once a chain has a checkpoint more."""
+    import ray
+
+    words = []
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else [str(value)])]
+    words += ["--workers-per-chain", "2", "--resume", "--address", ray.get_runtime_context().gcs_address]
+    # This session has the loopback address, for which Ray would put another one of this machine.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    checkpoints = partial(Path(given["store"]).glob, "chains/*/checkpoints/*.safetensors")
+    before = {*checkpoints()}
+    command = [sys.executable, "-m", "raychains.cli", "run", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as driver:
+        try:
+            while not {*checkpoints()} - before:
+                assert driver.poll() is None, driver.stdout.read().decode() if driver.stdout else ""
+                time.sleep(0.02)
+        finally:
+            driver.kill()
+
+
+def test_a_group_waits_whole_while_others_hold_part_of_the_cluster(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(shortage, "HELD_AFTER", 0.5)
+
+    @ray.remote(num_cpus=1)
+    class Other:
+        def here(self) -> None:
+            """It is up."""
+
+    other = Other.remote()
+    try:
+        ray.get(other.here.remote())
+        while ray.available_resources().get("CPU") != 1:  # it is told of late
+            time.sleep(0.05)
+        with refused("nothing could be placed", "others hold the room", "2 workers of 1 CPU", "--resume"):
+            rc.run(**SETTINGS, workers_per_chain=2, slot_timeout=2.0, store=store, listener=Free())
+        assert Free.least == 1, "half a group was reserved"
+    finally:
+        ray.kill(other)
+
+
+class Free:
+    """Notes how few CPUs are free while a run waits."""
+
+    least = 2.0
+
+    def on(self, happening: Any) -> None:
+        import ray
+
+        if isinstance(happening, Tick):
+            Free.least = min(Free.least, ray.available_resources().get("CPU", 0.0))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +177,11 @@ def test_a_stopped_pair_goes_on_as_one(store: str) -> None:
         ({"workers_per_chain": 0}, ("workers_per_chain", "0")),
         ({"workers_per_chain": 2, "micro_batch": 50}, ("workers_per_chain", "2", "1")),
         ({"micro_batch": 51}, ("micro_batch", "51", "50")),
+        ({"micro_batch": 10, "workers_per_chain": 4}, ("workers_per_chain", "2", "4")),  # on two CPUs
+        ({"workers_per_chain": 2, "cpus_per_chain": 2}, ("workers_per_chain", "1", "2")),
+        ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, ("gpus_per_chain", "0.5")),
+        ({"gpus_per_chain": 2}, ("gpus_per_chain", "0", "2")),
+        ({"workers_per_chain": 2, "sampler": "bsam"}, ("micro_batch", "25", "m_sharpness")),
         ({"workers_per_chain": 2, "gpus_per_chain": 4}, ("workers_per_chain", "2", "4")),
         (
             {"task": "gaussian", "epochs": None, "batch_size": None, "micro_batch": None, "workers_per_chain": 2},
@@ -125,3 +192,8 @@ def test_a_stopped_pair_goes_on_as_one(store: str) -> None:
 def test_wrong_numbers_are_refused(store: str, given: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
         rc.run(**{**SETTINGS, **given}, store=store)
+
+
+def test_a_sweep_of_groups_is_refused(store: str) -> None:
+    with refused("workers_per_chain", "2", "sweep"):
+        rc.sweep(task="digits", epochs=8, grid={"exploration": [0, 0.5]}, workers_per_chain=2, store=store)

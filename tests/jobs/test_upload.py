@@ -69,3 +69,20 @@ def test_a_script_is_the_command_also_where_raychains_is_not_installed(words: li
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("raychains: unknown option --no-such-option;") and done.stderr.count("\n") == 1
     assert f"raychains {command} --help" in done.stderr
+
+
+def test_the_script_for_imagenet_is_compare_with_table_3s_preset_unless_another_is_named(tmp_path: Path) -> None:
+    script = str(REPOSITORY / "jobs" / "imagenet.py")
+    outside = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RAYCHAINS_DATA")}
+    for words, line in (
+        (
+            ["--data-root", str(tmp_path), "--gpus-per-chain", "8"],
+            "a prepared set must have a manifest.json, got none at",
+        ),
+        (["--preset=imagenet-tabel3"], "did you mean 'imagenet-table3'?"),
+    ):
+        done = subprocess.run(
+            [sys.executable, script, *words], cwd=tmp_path, env=outside, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.stderr.count("\n") == 1 and line in done.stderr, done.stderr

@@ -25,7 +25,7 @@ HEALTH = {
     "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 2,
 }  # fmt: skip
-NODE: dict[str, Any] = {"object_store_memory": 100_000_000}
+NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
 
 
 class Watch(Diary):

@@ -1,4 +1,4 @@
-"""A Ray that is started here is this machine's alone: no dashboard, and no process of it listens to the network."""
+"""A Ray that is started here is this machine's alone: nothing that nobody asks runs, and nothing listens to the network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray._private import ray_constants as constants
 
 LISTENING = "0A"
 """The state in /proc/net/tcp."""
@@ -58,6 +59,9 @@ def test_a_local_ray_listens_to_this_machine_only(ray_session: None) -> None:
     assert ray.get(nothing.remote()) != os.getpid()  # so that a worker process listens too
     node = ray._private.worker._global_node
     assert not node.webui_url
+    unasked = (constants.PROCESS_TYPE_DASHBOARD, constants.PROCESS_TYPE_MONITOR, constants.PROCESS_TYPE_LOG_MONITOR)
+    assert constants.PROCESS_TYPE_RAYLET in node.all_processes and not node.all_processes.keys() & set(unasked)
+    assert type(node).start_monitor.__name__ == "start_monitor", "another Ray of this process would lack it"
     started = {info.process.pid for infos in node.all_processes.values() for info in infos} | {os.getpid()}
     mine = sockets({p for pid in started for p in descendants(pid)})
     listening = []

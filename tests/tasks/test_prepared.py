@@ -12,8 +12,8 @@ import torch
 from raychains import methods, tasks
 from raychains.chain import Chain
 from raychains.data.prepared.decode import augmented, central
+from raychains.data.prepared.processes import DECODERS
 from raychains.data.prepared.rows import Rows
-from raychains.data.prepared.streaming import DECODERS
 from raychains.errors import UserError
 from raychains.evaluation.classification import Classification
 from raychains.options import Run

@@ -56,7 +56,7 @@ def test_held_out_images_are_predicted_as_well_as_test_images() -> None:
     assert abs(error(test, drawn, 10_000) - error(val, drawn, 2000)) < 0.05
 
 
-@pytest.mark.parametrize("images", [256, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("images", [128, pytest.param(2000, marks=pytest.mark.long)])
 def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
     method = resolved("cifar10-resnet18", images, epochs=2, cycles=1, exploration=0.25, samples_per_cycle=2, lr=0.05)
     epoch = method.spec.steps_per_epoch

@@ -1,7 +1,7 @@
-"""One decoder of several: reads the row groups that are its own and cuts their pictures for every batch.
+"""A decoder: reads row groups, each once while its window lasts, and cuts the pictures of its share of every batch.
 
-The row groups of a window are dealt out among the decoders, so that each is read once, by one of them, and stays in memory
-while the window lasts. Which decoder cuts a picture changes nothing of it.
+The row groups of a window are dealt out in shares, so that each is read by one decoder of several. Which one cuts a
+picture changes nothing of it.
 """
 
 from __future__ import annotations
@@ -20,30 +20,36 @@ Cut = Callable[[Any, int, int, int], Array]
 """(JPEG bytes, size, seed, index) → uint8 [size, size, 3]."""
 
 
+def share_of(rows: Rows, order: ShardedOrder, part: Part, shares: int) -> Array:
+    """Which of ``shares`` the row group of each picture of ``part`` belongs to, int64 [images]."""
+    found: Array = order.epoch.place[rows.groups_of(part.indices)] % shares
+    return found
+
+
 class Decoder:
-    """Cuts the pictures of its own row groups.
+    """Cuts pictures, and keeps the bytes of row groups as long as their window lasts.
 
     Args:
         rows: of the split.
-        size: pixels of a cut picture's side.
-        number: which of the decoders this is.
-        decoders: how many there are.
         cut: how a picture is cut.
+        behind: batches that a part may lie behind those before it, of an epoch that several ranks ask for.
     """
 
-    def __init__(self, rows: Rows, size: int, number: int, decoders: int, cut: Cut = augmented) -> None:
-        self._rows, self._size, self._number, self._decoders, self._cut = rows, size, number, decoders, cut
+    def __init__(self, rows: Rows, cut: Cut = augmented, behind: int = 0) -> None:
+        self._rows, self._cut, self._behind = rows, cut, behind
         self._kept: dict[int, list[memoryview]] = {}
         self._seed: int | None = None
         self.reads = 0
         """Row groups read so far."""
 
-    def fill(self, order: ShardedOrder, part: Part, out: Array) -> int:
-        """Cut this decoder's pictures of ``part`` into their places of ``out`` uint8 [images, size, size, 3].
+    def fill(self, order: ShardedOrder, part: Part, share: int, shares: int, out: Array) -> int:
+        """Cut a share's pictures of ``part`` into their places of ``out`` uint8 [images, size, size, 3].
 
         Args:
-            order: the epoch's; its parts come in their order.
+                order: the epoch's; its parts come in their order, but for ``behind``.
             part: of one of its batches.
+            share: which row groups.
+            shares: how many shares there are.
             out: where the pictures go.
 
         Returns:
@@ -52,24 +58,35 @@ class Decoder:
         Raises:
             OSError: a picture or its storage is damaged.
         """
-        groups = self._rows.groups_of(part.indices)
-        place = order.epoch.place
-        self._forget(order, groups)
-        mine = np.flatnonzero(place[groups] % self._decoders == self._number)
+        self._forget(order, part.step)
+        mine = np.flatnonzero(share_of(self._rows, order, part, shares) == share)
         for at in mine:
-            group, index = int(groups[at]), int(part.indices[at])
-            if group not in self._kept:
-                self._kept[group] = self._rows.read(group)
-                self.reads += 1
-            jpeg = self._kept[group][index - int(self._rows.first[group])]
-            out[at] = self._cut(jpeg, self._size, part.seed, index)
+            out[at] = self._one(part, int(at), out.shape[1])
         return len(mine)
 
-    def _forget(self, order: ShardedOrder, groups: Array) -> None:
+    def piece(self, order: ShardedOrder, part: Part, share: int, shares: int, size: int) -> Array:
+        """The same pictures by themselves, uint8 [n, size, size, 3], in the order of their places."""
+        self._forget(order, part.step)
+        mine = np.flatnonzero(share_of(self._rows, order, part, shares) == share)
+        out = np.empty((len(mine), size, size, 3), dtype=np.uint8)
+        for at, place in enumerate(mine):
+            out[at] = self._one(part, int(place), size)
+        return out
+
+    def _one(self, part: Part, at: int, size: int) -> Array:
+        index = int(part.indices[at])
+        group = int(self._rows.groups_of(part.indices[at : at + 1])[0])
+        if group not in self._kept:
+            self._kept[group] = self._rows.read(group)
+            self.reads += 1
+        return self._cut(self._kept[group][index - int(self._rows.first[group])], size, part.seed, index)
+
+    def _forget(self, order: ShardedOrder, step: int) -> None:
         """Row groups of windows, or of an epoch, that are over."""
         place = order.epoch.place
         if self._seed != order.seed:
             self._kept, self._seed = {}, order.seed
-        elif len(groups):
-            now = int(place[groups].min()) // order.window
-            self._kept = {g: jpegs for g, jpegs in self._kept.items() if place[g] // order.window >= now}
+            return
+        first = max(0, step - self._behind) * order.batch_size
+        now = int(place[self._rows.groups_of(order.epoch.indices[first : first + 1])[0]]) // order.window
+        self._kept = {g: jpegs for g, jpegs in self._kept.items() if place[g] // order.window >= now}

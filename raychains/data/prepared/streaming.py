@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,33 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.data.prepared.carrier import Carry, Cutting
 from raychains.data.prepared.decode import augmented, central
-from raychains.data.prepared.feed import Cutting, Feed
+from raychains.data.prepared.feed import Feed
 from raychains.data.prepared.manifest import Manifest
 from raychains.data.prepared.order import Part, ShardedOrder
+from raychains.data.prepared.processes import decoders
 from raychains.data.prepared.rows import Rows
-from raychains.errors import require
 
 Array = np.ndarray[Any, Any]
-DECODERS = "RAYCHAINS_DECODERS"
-"""The variable that says how many processes cut pictures beside a chain."""
-
-
-def decoders() -> int:
-    """Decoder processes of a chain: `DECODERS`, else as many as it has cores.
-
-    Raises:
-        UserError: the variable holds no positive integer.
-    """
-    said = (
-        os.environ.get(DECODERS) or os.environ.get("OMP_NUM_THREADS") or "1"
-    )  # Ray sets the latter to an actor's cores
-    require(said.isdigit() and int(said) >= 1, DECODERS, said, "be an integer of at least 1")
-    return int(said)
 
 
 class Streaming:
-    """Batches of a prepared split, cut ahead by decoder processes that start with the first of them.
+    """Batches of a prepared split, cut ahead by decoders that start with the first of them.
 
     Args:
         uri: where the set lies.
@@ -55,6 +40,7 @@ class Streaming:
         self._feed: Feed | None = None
         self._batch_size = 0
         self._share = (0, 1, 1)
+        self._carry: Carry | None = None
         self._epoch: Iterator[tuple[Array, Array]] | None = None
         self._next: tuple[int, int] = (-1, -1)
         """(seed, step) of what the feed gives next."""
@@ -75,6 +61,11 @@ class Streaming:
         """Cut only the pieces [first, last) of ``parts`` of every batch from now on."""
         self.close()
         self._share = (first, last, parts)
+
+    def carried(self, carry: Carry | None) -> None:
+        """Take batches from what ``carry`` makes from now on; None: from processes beside this one."""
+        self.close()
+        self._carry = carry
 
     def to(self, device: torch.device) -> None:
         """Give batches on ``device`` from now on."""
@@ -124,7 +115,7 @@ class Streaming:
                 uri=self._uri, split=self._split, size=self._size, batch_size=self._batch_size, window=self._window,
                 first=first, last=last, parts=parts,
             )  # fmt: skip
-            self._feed = Feed(cutting, self.rows, decoders=decoders())
+            self._feed = Feed(cutting, self.rows, decoders=decoders(), carry=self._carry)
             self._finalizer = weakref.finalize(self, self._feed.close)
         if self._epoch is None or key != self._next:  # another epoch, or the chain jumped
             if self._epoch is not None:

@@ -27,7 +27,7 @@ def serve(lines: Iterable[str], out: TextIO) -> None:
     rows = Rows(about["uri"], manifest_at(about["uri"]), about["split"])
     shape = (about["slots"], about["part"], about["size"], about["size"], 3)
     pixels = np.frombuffer(mmap.mmap(about["file"], int(np.prod(shape))), dtype=np.uint8).reshape(shape)
-    decoder = Decoder(rows, about["size"], about["number"], about["decoders"])
+    decoder = Decoder(rows)
     order: ShardedOrder | None = None
     print("ready", file=out, flush=True)
     for line in told:
@@ -39,7 +39,7 @@ def serve(lines: Iterable[str], out: TextIO) -> None:
         step, slot = int(numbers[0]), int(numbers[1])
         part = order[step].slice(about["first"], about["parts"], about["last"])
         try:
-            decoder.fill(order, part, pixels[slot, : len(part)])
+            decoder.fill(order, part, about["number"], about["decoders"], pixels[slot, : len(part)])
             print(f"done {step}", file=out, flush=True)
         except (OSError, ValueError) as error:
             print(f"failed {step}: {' '.join(str(error).split())}", file=out, flush=True)

@@ -72,9 +72,8 @@ class Trial(tune.Trainable):
         if setting.data_root is not None:
             os.environ["RAYCHAINS_DATA"] = setting.data_root
         import torch
-        import torch._dynamo  # by the first optimizer else: seconds, which are start-up and no chain's
 
-        import raychains.chain  # noqa: F401  # the same
+        import raychains.chain  # noqa: F401  # by the first chain else: seconds, which are start-up and no chain's
         from raychains.orchestration.luggage import unpack
         from raychains.store import Root
 

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raychains.data.prepared.carrier import Cutting, DecodingFailed
 from raychains.data.prepared.decode import augmented
 from raychains.data.prepared.decoder import Decoder
-from raychains.data.prepared.feed import Cutting, DecodingFailed, Feed
+from raychains.data.prepared.feed import Feed
 from raychains.data.prepared.manifest import Manifest
 from raychains.data.prepared.order import ShardedOrder
+from raychains.data.prepared.processes import Processes
 from raychains.data.prepared.rows import Rows
 from tests.data.prepared.made import folder_of_classes, prepared
 
@@ -96,11 +98,11 @@ def test_each_row_group_is_read_once_and_slow_decoders_change_nothing(rows: Rows
 
     order = ShardedOrder(rows.split.rows, BATCH, 9, WINDOW)
     out = np.zeros((len(rows), SIZE, SIZE, 3), dtype=np.uint8)
-    all_of_them = [Decoder(rows, SIZE, n, decoders, slowly) for n in range(decoders)]
-    rng.shuffle(all_of_them)
-    for decoder in all_of_them:
+    all_of_them = [Decoder(rows, slowly) for _ in range(decoders)]
+    for share in rng.sample(range(decoders), decoders):
         for part in order:
-            decoder.fill(order, part, out[part.step * BATCH : part.step * BATCH + len(part)])
+            place = out[part.step * BATCH : part.step * BATCH + len(part)]
+            all_of_them[share].fill(order, part, share, decoders, place)
     assert (out == plainly(rows, 9)[0]).all()
     assert sum(d.reads for d in all_of_them) == len(rows.counts)
     assert max(d.reads for d in all_of_them) - min(d.reads for d in all_of_them) <= -(-len(rows.counts) // WINDOW)
@@ -111,11 +113,13 @@ def test_a_killed_decoder_is_named(small: tuple[str, Manifest], rows: Rows) -> N
     with Feed(cutting, rows, decoders=2, ahead=1) as feed:
         epoch = feed.epoch(5)
         next(epoch)
-        process = feed._decoders[1]._process
+        carrier = feed._carrier
+        assert isinstance(carrier, Processes)
+        process = carrier._decoders[1]._process
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(DecodingFailed, match="decoder 1: its process ended with status -9"):
             list(epoch)
-        assert process.poll() == -9 and not feed._decoders
+        assert process.poll() == -9 and not carrier._decoders
 
 
 def test_a_missing_shard_is_said(small: tuple[str, Manifest], rows: Rows, tmp_path: Path) -> None:
