@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from raychains.api import evaluating, sampling
-from raychains.api.driving import connected
+from raychains.api import driving, evaluating, sampling
 from raychains.data.root import rooted
 from raychains.errors import (
     ChainsFailed,
@@ -31,6 +30,7 @@ from raychains.schedules.base import is_number
 from raychains.store import Root, opening
 
 if TYPE_CHECKING:
+    from raychains.orchestration.crew import Crew
     from raychains.published.claims import Verdict
     from raychains.published.experiment import Experiment, Tables
     from raychains.published.folder import Folder
@@ -174,12 +174,14 @@ def at_scale(options: Reproduce) -> Iterator[Compare]:
             yield Compare(**common)
         return
     from raychains.data import standins
+    from raychains.data.prepared import local
 
     if "://" in options.store:
         raise UserError(
             f"store must be a local folder at scale smoke, got {options.store!r}: its made-up data lie there"
         )
     folder = standins.make(f"{options.store}/stand-ins")
+    local.prepare(standins.pictures_of(folder), folder / "imagenet")
     common |= {"data_root": str(folder), "keep_predictions": "all"}
     with rooted(str(folder)):
         yield Compare(**common)
@@ -216,9 +218,9 @@ def reproduce(
     for part in planned.parts:
         by_experiment.setdefault(part.experiment.name, []).append(part)
     done: list[Reproduced] = []
-    with Listeners(listener) as listeners, at_scale(given) as common, connected(given):
+    with Listeners(listener) as listeners, at_scale(given) as common, driving.crew(given) as crew:
         for parts in by_experiment.values():
-            done.append(_Running(given, common, parts, listeners, clock, watch).all())
+            done.append(_Running(given, common, parts, listeners, clock, watch, crew).all())
             tell(done[-1])
     from raychains.published import pages
 
@@ -243,12 +245,15 @@ class _Running:
     listeners: Listeners
     clock: Clock
     watch: Watch
+    crew: Crew
 
     def __post_init__(self) -> None:
         from raychains.published.folder import Folder
 
         self.experiment = self.parts[0].experiment
-        self.folder = Folder(Root(self.options.to or self.options.store), prefix_of(self.options), self.experiment.name)
+        name, scale = self.experiment.name, self.options.scale
+        self.folder = Folder(Root(self.options.to or self.options.store), prefix_of(self.options), name)
+        self.pieces = Folder(Root(self.options.store), f"reproduce/{scale}", name)
 
     def all(self) -> Reproduced:
         from raychains.published import found, pages, provenance
@@ -295,6 +300,8 @@ class _Running:
         try:
             if planned.lacks:
                 status, reason = "not run", planned.lacks
+            elif planned.refused:
+                status, reason = "failed", planned.refused
             else:
                 tables = self._run(planned)
         except OutOfTime:
@@ -320,12 +327,12 @@ class _Running:
         for number, (sampled, comparison) in enumerate(planned.comparisons):
             options = dataclasses.replace(self.common, name=planned.run_name(scale, number))
             with self._heard() as heard:
-                result = sampling._execute("reproduce", options, comparison, heard, None)
+                result = sampling._execute("reproduce", options, comparison, heard, None, self.crew)
             for one in sampled.evaluations:
                 with self._heard() as heard:
                     evaluating.evaluate(
                         result.path, one.split, views=one.views, weights=one.weights, measures=one.measures,
-                        options=options, listener=heard,
+                        options=options, listener=heard, crew=self.crew,
                     )  # fmt: skip
             found.append(Found(result.store, result.comparison, sampled.preset))
         if part.tables is not None:
@@ -333,7 +340,7 @@ class _Running:
         if part.computed is not None:
             with self._heard() as heard:
                 tell = partial(self._tell, heard)
-                made.append(part.computed(Work(scale, part.name, self.folder, self.experiment.revision, tell)))
+                made.append(part.computed(Work(scale, part.name, self.pieces, self.experiment.revision, tell)))
         return joined(made)
 
     @contextlib.contextmanager

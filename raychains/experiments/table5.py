@@ -155,9 +155,33 @@ class Bench:
         here, there = (mean_step(self.method(a, 1.0, tuning=True).schedule) for a in (arm, MATCHED))
         return lr * there / here
 
+    def measured(self, arm: Arm, lr: float) -> tuple[Figures, Array] | None:
+        """The figures of fresh chains and their draws [draws, lanes, dim]; None where one of them diverged."""
+        found = self.draws(arm, lr, tuning=False)
+        return None if found is None else (figures(found, self.reference.sd), found)
+
+    def steps(self, arm: Arm, matched: float) -> dict[str, float | None]:
+        """The first step of an arm by every rule.
+
+        Args:
+            arm: which.
+            matched: the step at which `MATCHED` has the published effective sample size: `matched`.
+        """
+        grid = log_grid(*self.plan.grid)
+        return {
+            BY_SPREAD: largest(grid, lambda lr: self.spread(arm, lr), LIMIT),
+            SAME_START: matched,
+            SAME_MEAN: self.same_mean(arm, matched),
+        }
+
+    def matched(self) -> float:
+        """The step of the grid at which `MATCHED` comes nearest to the published effective sample size."""
+        published = PUBLISHED[MATCHED.method][self.dataset]
+        return nearest(log_grid(*self.plan.grid), lambda lr: self.size(MATCHED, lr), published)
+
     def row(self, arm: Arm, rule: str, lr: float | None) -> dict[str, Any]:
         """The figures of fresh chains as one row; None for what a rule found no step for, or chains that diverge."""
-        found = None if lr is None else self.draws(arm, lr, tuning=False)
+        found = None if lr is None else self.measured(arm, lr)
         row: dict[str, Any] = {
             "dataset": self.dataset, "method": arm.method, "arm": arm.schedule, "rule": rule, "lr": lr,
             "published_ess": PUBLISHED[arm.method][self.dataset],
@@ -165,11 +189,11 @@ class Bench:
         names = ("ess", "ess_uncapped", "sd_ratio")
         if found is None:
             return {**row, **dict.fromkeys([n for name in names for n in (name, f"{name}_se")]), "draws": None}
-        seen = figures(found, self.reference.sd)
+        seen, draws = found
         for name, values in zip(names, (seen.ess, seen.uncapped, seen.sd_ratio), strict=True):
             error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
             row |= {name: float(values.mean()), f"{name}_se": error}
-        return {**row, "draws": len(found)}
+        return {**row, "draws": len(draws)}
 
 
 def figures(draws: Array, sd: Array) -> Figures:
@@ -199,7 +223,6 @@ def rows(
         UserError: an unknown data set, or one that is not in the data root.
     """
     plan = plan if plan is not None else Plan()
-    steps = log_grid(*plan.grid)
     for dataset in datasets:
         bench = Bench(dataset, plan)
         r = bench.reference
@@ -207,13 +230,11 @@ def rows(
             f"{dataset}: reference of {r.chains} × {r.draws} draws, least effective sample size {r.ess.min():.0f}, largest "
             f"R-hat {r.r_hat.max():.4f}"
         )
-        matched = nearest(steps, lambda lr: bench.size(MATCHED, lr), PUBLISHED[MATCHED.method][dataset])  # noqa: B023
+        matched = bench.matched()
         for arm in ARMS:
             tell(f"{dataset}: {arm.method}, {arm.schedule}")
-            widest = largest(steps, lambda lr: bench.spread(arm, lr), LIMIT)  # noqa: B023
-            yield bench.row(arm, BY_SPREAD, widest)
-            yield bench.row(arm, SAME_START, matched)
-            yield bench.row(arm, SAME_MEAN, bench.same_mean(arm, matched))
+            for rule, lr in bench.steps(arm, matched).items():
+                yield bench.row(arm, rule, lr)
 
 
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"), ("SGHMC", "SGLD"), ("cSGHMC", "cSGLD"))

@@ -253,17 +253,21 @@ def _summary(values: Any) -> Summary:
 
 
 def _contrast(left: Summary, right: Summary | float) -> tuple[float, float, float]:
-    """Left − right with its standard error (nan where unknown) and degrees of freedom (nan with it, or where se is 0)."""
+    """Left − right with its standard error (nan where unknown) and degrees of freedom (of no use without it)."""
     if not isinstance(right, Summary):
-        known = left.n > 1 and math.isfinite(left.mean)
-        return left.mean - right, left.se if known else math.nan, left.n - 1 if known else math.nan
-    difference, se = left.mean - right.mean, math.hypot(left.se, right.se)
-    if not math.isfinite(difference) or math.isnan(se) or min(left.n, right.n) < 2:
+        return _less(left.mean, right), left.se if left.n > 1 else math.nan, left.n - 1
+    difference, se = _less(left.mean, right.mean), math.hypot(left.se, right.se)
+    if math.isnan(se) or min(left.n, right.n) < 2:
         return difference, math.nan, math.nan
     if se == 0:
         return difference, 0.0, math.nan
     a, b = (left.se / se) ** 2, (right.se / se) ** 2
     return difference, se, 1 / (a**2 / (left.n - 1) + b**2 / (right.n - 1))
+
+
+def _less(left: float, right: float) -> float:
+    """left − right, 0 where that is a rounding error."""
+    return 0.0 if math.isclose(left, right, rel_tol=ROUNDING) else left - right
 
 
 def _word(claim: Claim, low: float, high: float) -> Word:

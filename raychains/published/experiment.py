@@ -120,6 +120,8 @@ class Experiment:
     """The table's rows at a scale: keys of cells, and what they are called."""
     columns: Callable[[str], Sequence[Heading]]
     """Its columns, the same of every part."""
+    absent: str = "not measured"
+    """Why a cell of a part that was run may have no value."""
     values: tuple[Value, ...] = ()
     claims: tuple[Claim, ...] = ()
     settings: Callable[[str], Sequence[Setting]]

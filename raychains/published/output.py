@@ -42,7 +42,8 @@ def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Map
         rows=rows,
         columns=columns,
         published={(v.part, v.row, v.column): (v.text, v.standing) for v in values},
-        missing={(n, "", ""): f"{p['status']}: {p['reason']}" for n, p in about["parts"].items() if p["reason"]},
+        missing={("", "", ""): experiment.absent}
+        | {(n, "", ""): f"{p['status']}: {p['reason']}" for n, p in about["parts"].items() if p["reason"]},
         title=f"{experiment.where}: {experiment.title}" + (" — SMOKE" if scale == "smoke" else ""),
     )
 
@@ -65,8 +66,8 @@ def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdic
     left = _values(claim, claim.left, cells)
     right = _values(claim, claim.right, cells) if isinstance(claim.right, Of) else None
     if claim.rule == "paired" and right is not None:
-        common = [r for r in left if r in right]
-        left, right = {r: left[r] for r in common}, {r: right[r] for r in common}
+        every = sorted({*left, *right})
+        left, right = ({r: side.get(r, math.nan) for r in every} for side in (left, right))
     by = {(v.part, v.row, v.column): v.summary for v in experiment.values}
     of_left = by.get((claim.left.part or claim.part, claim.left.row, claim.left.column))
     of_right = None

@@ -40,7 +40,11 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
         scale=scale,
         about_scale=SCALES[scale],
         about=about,
-        markdown=tables.markdown(table),
+        table=table,
+        marks=tables.STANDINGS,
+        explained=tables.EXPLAINED,
+        standings=[s for s in tables.STANDINGS if any(c.published and c.standing == s for c in table.cells.values())],
+        notes=_numbered(table),
         verdicts=verdicts,
         settings=experiment.settings(scale),
         differences=experiment.differences(scale),
@@ -49,6 +53,12 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     )
     folder.write_file("index.html", html.encode(errors="replace"))
     return verdicts
+
+
+def _numbered(table: tables.Table) -> dict[str, int]:
+    """Footnotes: reasons of cells in their order, each once."""
+    ordered = [table.cells[p.key, r.key, c.key] for r in table.rows for p in table.parts for c in table.columns]
+    return {reason: n for n, reason in enumerate(dict.fromkeys(c.reason for c in ordered if c.reason), start=1)}
 
 
 def write_index(root: Root, prefix: str, scale: str) -> str:
@@ -71,7 +81,7 @@ def write_index(root: Root, prefix: str, scale: str) -> str:
 
 
 def _markdown(scale: str, entries: Sequence[tuple[Experiment, dict[str, object], list[tuple[str, str]]]]) -> str:
-    lines = [f"# Published tables and figures at scale {scale}", "", f"{SCALES[scale].capitalize()}.", ""]
+    lines = [f"# Published tables and figures at scale {scale}", "", f"{SCALES[scale][0].upper()}{SCALES[scale][1:]}.", ""]
     for experiment, about, claims in entries:
         lines += [f"## [{experiment.where}: {experiment.title}]({experiment.name}/table.md)", ""]
         lines += [f"{PAPERS[experiment.paper]}. `raychains reproduce {experiment.name} --scale {scale}`", ""]

@@ -18,6 +18,10 @@ LABELS = {
 FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "tiny-imagenet-50": "tiny-imagenet-50"}
 
 
+class Unfit(UserError):
+    """A scale cannot run a part, whatever data there are: the part is not run, and nothing is wrong."""
+
+
 def lacks(names: Iterable[str]) -> str:
     """Why the first of these data sets that is missing is; nothing where all are there. Nothing is downloaded.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raychains.errors import UserError
 from raychains.experiments import presets
@@ -25,7 +25,9 @@ class PlannedPart:
     experiment: Experiment
     part: Part
     lacks: str
-    """Why it cannot be run; empty where it can."""
+    """Which data it lacks, or why its scale is none for it; empty where it can be run."""
+    refused: str
+    """What is wrong with data that are there, or with an option; empty where nothing is."""
     comparisons: Sequence[tuple[Sampled, Planned]]
 
     def chains(self) -> dict[str, ChainSpec]:
@@ -72,14 +74,35 @@ def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPa
 
 
 def _plan(experiment: Experiment, part: Part, scale: str, options: Compare) -> PlannedPart:
-    lacks = presence.lacks(part.data(scale))
+    lacks, refused = presence.lacks(part.data(scale)), ""
     made: list[tuple[Sampled, Planned]] = []
     if not lacks:
         try:
             made = [(one, presets.arms_of(one.preset, options)) for one in part.sampled(scale)]
-        except UserError as error:  # data that are there and damaged, or an option that this experiment cannot have
+        except presence.Unfit as error:
             lacks = str(error)
-    return PlannedPart(experiment=experiment, part=part, lacks=lacks, comparisons=made)
+        except UserError as error:
+            refused = str(error)
+    return PlannedPart(experiment=experiment, part=part, lacks=lacks, refused=refused, comparisons=made)
+
+
+def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str]:
+    """Why results that were stored are not those that would be run now; nothing where they are.
+
+    Args:
+        about: of the experiment's folder.
+        parts: what would be run at its scale.
+    """
+    found = []
+    for one in parts:
+        stored = about["parts"].get(one.part.name)
+        if stored is None or stored["status"] != "done" or one.lacks:
+            continue
+        if one.refused or sorted(one.chains()) != stored["chains"]:
+            found.append(f"{one.part.name}: its chains' specs have changed since")
+        if one.part.computed is not None and about["revision"] != one.experiment.revision:
+            found.append(f"{one.part.name}: computed by revision {about['revision']}, now {one.experiment.revision}")
+    return found
 
 
 def ledger(parts: Sequence[PlannedPart], finished: Collection[str] = ()) -> Ledger:

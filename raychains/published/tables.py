@@ -340,7 +340,7 @@ def latex(table: Table) -> str:
         groups = [list(group) for _, group in groupby(levels[depth])]
         spans = [(group[0][0], len(group)) for group in groups]
         last = depth == told[-1]
-        heads = [tex(text) if last and n == 1 else f"\\multicolumn{{{n}}}{{c}}{{{tex(text)}}}" for text, n in spans]
+        heads = [tex(text) if last else f"\\multicolumn{{{n}}}{{c}}{{{tex(text)}}}" for text, n in spans]
         lines.append(_tex_row([tex(table.corner) if last else "", *heads]))
         if not last:
             starts = [2 + sum(n for _, n in spans[:i]) for i in range(len(spans))]

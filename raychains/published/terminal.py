@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from raychains.published.folder import Folder
     from raychains.published.standing import Ledger, PlannedPart
 
+MOST_COLUMNS = 4
+"""Up to which parts stand side by side: a terminal is no page."""
 STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
 
 
@@ -37,7 +40,7 @@ def show_plan(console: Console, scale: str, parts: Sequence[PlannedPart], ledger
         sampled = bool(part.comparisons)
         table.add_row(
             experiment.name if new else "", part.part.name, experiment.where if new else "",
-            Text(part.lacks or "there", style="yellow" if part.lacks else ""),
+            Text(part.lacks or part.refused or "there", style="yellow" if part.lacks or part.refused else ""),
             f"{own.chains:,}" if sampled else "–", f"{own.unique:,}" if sampled else "–",
             f"{experiment.hours[scale]:g}" if new else "",
         )  # fmt: skip
@@ -54,7 +57,11 @@ def show(
 ) -> None:
     """One experiment that is done: its table, what became of its claims, and what was not run."""
     cells = output.stored(folder, about).get("cells", output.EMPTY)
-    console.print(tables.rich_table(output.table_of(experiment, about["scale"], cells, about)))
+    table = output.table_of(experiment, about["scale"], cells, about)
+    beside = len(table.parts) * len(table.columns) <= MOST_COLUMNS
+    for part in [table.parts] if beside else [(part,) for part in table.parts]:
+        title = table.title if beside else f"{table.title}: {part[0].label}"
+        console.print(tables.rich_table(dataclasses.replace(table, parts=part, title=title)))
     for name, part in about["parts"].items():
         if part["reason"]:
             console.print(

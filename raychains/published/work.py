@@ -19,7 +19,7 @@ class Work:
     part: str
     """The part's name."""
     folder: Folder
-    """The experiment's, which holds the pieces."""
+    """The experiment's in the store, which holds the pieces and whatever raw draws they keep."""
     revision: int
     """The experiment's: pieces of another are not used."""
     tell: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)

@@ -88,6 +88,7 @@ def test_published_numbers_are_judged_as_scipy_tests_summaries() -> None:
         (of(3.95), of(4.09), ": not published with standard errors (3.950 against 4.090)"),
         (of(3.95, 0.1), of(4.09), ": not published with standard errors (3.950 against 4.090)"),
         (of(3.95, 0.1, 0), of(4.09, 0.1), ": not published with standard errors (3.950 against 4.090)"),
+        (of(3.95, 0.1, 1), of(4.09, 0.1), ": not published with standard errors (3.950 against 4.090)"),
         (of(3.95, 0.0), of(4.09, 0.0), ": holds"),
     ],
 )
@@ -109,6 +110,11 @@ def test_the_interval_covers_the_truth_19_times_in_20() -> None:
     high = 2 * (a.mean(1) - b.mean(1)) - low
     # Welch's degrees of freedom are an approximation: it covers a little less than it says, by less than half a per cent.
     assert abs(((low < 0.4) & (high > 0.4)).mean() - 0.95) < 4 * math.sqrt(0.95 * 0.05 / n) + 0.005
+
+
+def test_a_single_published_run_says_nothing_of_a_constant() -> None:
+    assert judge(constant(), [], None, of(3.0, 0.0, 1)).published == "not published"
+    assert judge(constant(), [], None, of(3.0, 0.0, 2)).published == "holds"
 
 
 # The words
@@ -238,9 +244,9 @@ def test_failed_repeats_are_left_out_and_said() -> None:
 
 def test_a_failed_repeat_takes_its_pair_with_it() -> None:
     pair = claim(rule="paired")
-    found = judge(pair, [1.0, NAN, 3.0, 4.0], [2.0, 0.0, 4.5, 5.1])
+    found = judge(pair, [1.0, NAN, 3.0, 4.0, 7.0], [2.0, 0.0, 4.5, 5.1, NAN])
     assert found == replace(
-        judge(pair, [1.0, 3.0, 4.0], [2.0, 4.5, 5.1]), reason="1 of 4 pairs left out, without a value", line=found.line
+        judge(pair, [1.0, 3.0, 4.0], [2.0, 4.5, 5.1]), reason="2 of 5 pairs left out, without a value", line=found.line
     )
     with pytest.raises(UserError, match=r"repeats of c10/sghmc/error must be as many .* \(3\): .*seeds|got 2"):
         judge(pair, [1.0, 2.0, 3.0], [1.0, 2.0])
@@ -253,6 +259,9 @@ def test_equal_repeats_give_an_interval_without_width() -> None:
     assert (found.verdict, found.reason) == ("holds", "no spread between the repeats")
     assert "−0.2000 [−0.2000, −0.2000] (detectable 0)" in found.line
     assert judge(claim(), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    # Without a tolerance even this shows no equality.
+    assert judge(claim(direction="equal"), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    assert judge(claim(direction="equal", tolerance=0.1), [0.1] * 3, [0.1] * 3).verdict == "holds"
     one_side = judge(claim(), [25.0] * 3, [18.0, 19.0, 17.0])
     assert (one_side.high - one_side.low) / 2 == pytest.approx(stats.t.ppf(0.975, 2) / math.sqrt(3))
     paired = judge(claim(rule="paired"), [1.0, 2.0], [2.0, 3.0])
@@ -276,12 +285,18 @@ def test_infinite_values_decide_nothing() -> None:
         ([3.9, 4.0, 3.8], [4.2, 4.1], "−0.250 [−0.499, −0.001] (detectable 0.33): holds"),  # not −0.00
         ([1200, 1300, 1250], [1900, 2000, 1800], "−650 [−860, −440] (detectable 280): holds"),
         ([12e4, 13e4], [19e4, 20e4], "−70,000 [−100,000, −40,000] (detectable 40,000): holds"),
+        ([0.1, 0.301], [0.3, 0.102], "0.00 [−0.61, 0.61] (detectable 0.80): cannot be told"),  # of −0.0005
         ([1e-8, 2e-8], [1e-8, 3e-8], "−5e−09 [−7.4e−08, 6.4e−08] (detectable 9.0e−08): cannot be told"),
     ],
 )
 def test_the_line_has_two_digits_of_the_half_width(left: list[float], right: list[float], shown: str) -> None:
     line = judge(claim(), left, right).line
     assert line == f"cSGHMC errs less than SGHMC: {shown}; the paper's own numbers: not published"
+
+
+def test_a_spread_of_rounding_errors_is_not_shown_as_one() -> None:
+    found = judge(claim(rule="paired", direction="greater"), [0.3, 0.5], [0.1, 0.3])
+    assert found.high > found.low and "0.2000 [0.2000, 0.2000]" in found.line
 
 
 def test_the_line_of_a_tolerance_names_it() -> None:

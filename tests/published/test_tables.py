@@ -134,12 +134,16 @@ def test_what_is_missing_has_the_most_specific_reason() -> None:
     reasons = {
         ("", "", ""): "all",
         ("c10", "", ""): "part",
+        ("", "csgld", "nll"): "row and column",
         ("c10", "sgld", ""): "part and row",
         ("c10", "sgld", "nll"): "cell",
     }
     found = {key: c.reason for key, c in build([], missing=reasons).cells.items()}
     assert found["c10", "sgld", "nll"] == "cell" and found["c10", "sgld", "error"] == "part and row"
-    assert found["c10", "csgld", "nll"] == "part" and found["c100", "csgld", "nll"] == "all"
+    assert found["c10", "csgld", "error"] == "part" and found["c100", "sgld", "nll"] == "all"
+    assert found["c10", "csgld", "nll"] == "row and column"
+    # A reason that ends as a sentence has one full stop.
+    assert "¹ all.\n" in tables.markdown(build([], missing={("", "", ""): "all."}, published={}))
     # A value needs no reason.
     assert build(missing={("", "", ""): "all"}).cells["c10", "sgld", "nll"].reason == ""
 
@@ -180,14 +184,15 @@ def test_what_no_heading_shows_is_an_error(cells: Any, changes: dict[str, Any], 
 
 
 def test_plain_rows_go_to_parquet_and_have_everything() -> None:
-    cells = [c | {"digests": f"aa b{i % 2}", "samples": 12} for i, c in enumerate(CELLS)]
+    cells = [c | {"digests": f"aa b{i}", "samples": 12} for i, c in enumerate(CELLS)]
     found = tables.rows(
         build(pd.DataFrame([*cells, cell("c100", "csgld", "nll", 0, 0.5)]))
     )  # nan in the last one's digests
     assert len(found) == len(ROWS) * len(COLUMNS) * len(PARTS)
     by = {(r["part"], r["row"], r["column"]): r for r in pa.Table.from_pylist(found).to_pylist()}
     first, failed, absent = by["c10", "sgld", "error"], by["c10", "csgld", "error"], by["c100", "sgld", "nll"]
-    assert (first["digests"], first["samples"], first["n"]) == ("aa b0 b1", 36, 3)
+    assert (first["digests"], first["samples"], first["n"]) == ("aa b0 b1 b2", 36, 3)
+    assert tables.rows(build(cells[::-1]))[0]["digests"] == "aa b0 b1 b2"
     assert first["mean"] == pytest.approx(5.3) and first["text"] == "5.30 ± 0.12 (3)"
     assert (first["published"], first["standing"]) == ("5.20 ± .06", "in the paper's text")
     assert (first["row_label"], first["column_label"], first["unit"]) == ("SGLD", "Error", "%")
@@ -308,6 +313,12 @@ def test_the_latex_has_parts_and_columns_over_their_groups() -> None:
     assert r"\caption{Table 1}" in text
 
 
+def test_columns_of_one_name_keep_heads_of_their_own() -> None:
+    text = tables.latex(build([], columns=[Heading("error", "Same"), Heading("nll", "Same")], published={}))
+    sound(text)
+    assert r"Sampler & Same & Same & Same & Same \\" in text
+
+
 def test_any_text_survives_latex() -> None:
     draw = random.Random(6)
     for _ in range(300):
@@ -320,6 +331,7 @@ def test_every_character_that_the_house_writes_has_its_latex() -> None:
     """All but Latin letters with accents, which LaTeX reads as they are, comes out in ASCII."""
     for c in "αβγδεζηθλμξπρσφψω±−–—×·∞≤≥≈→↓↑√‖∝†‡§¶…°“”‘’₀₁₄ₐ⁰²⁻⅔½¼\u00a0":
         assert tex(c).isascii() and tex(c), c
+    assert tex("[a]*") == "{[}a]{*}"  # no option of the line before
     assert tex("θₐ, é, λ10⁻⁵") == r"$\theta$$_a$, é, $\lambda$10$^-$$^5$"
 
 
