@@ -95,16 +95,19 @@ def store_results(folder: RunStore, comparison: Comparison, outcome: Outcome) ->
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
 
 
-def publish(folder: RunStore, comparison: Comparison, outcome: Outcome, data_root: str | None) -> Result:
-    """Tables and page of a run, and the run as people hold it.
+def publish(
+    folder: RunStore, comparison: Comparison, outcome: Outcome, data_root: str | None, *, page: bool = True
+) -> Result:
+    """Tables and ``page`` of a run, and the run as people hold it.
 
     Raises:
         ChainsFailed: some chains were given up; everything else is written.
     """
-    from raychains.report import page
+    from raychains.report import page as pages
 
     store_results(folder, comparison, outcome)
-    page.write(folder, comparison)
+    if page:
+        pages.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed, data_root)
     if outcome.failed:
         digest, reason = next(iter(outcome.failed.items()))

@@ -45,6 +45,7 @@ def evaluate(
     options: Common | None = None,
     listener: Listener | Sequence[Listener] | None = None,
     crew: Crew | None = None,
+    page: bool = True,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
@@ -57,6 +58,7 @@ def evaluate(
         task: as for `load`.
         options: where the work runs.
         listener: one or several, told what happens.
+        page: whether the run's page is drawn; `draw_report` draws it later.
         crew: the evaluators to work with, which go on afterwards: `raychains.api.driving.crew`; default those of this call.
 
     Raises:
@@ -73,7 +75,7 @@ def evaluate(
     with rooted(options.data_root), Listeners(listener) as listeners:
         loaded = load(path, task)
         listening.check(dataclasses.replace(options, store=loaded.store.root.uri))
-        return _Evaluating(loaded, split, options, listeners, crew).all(views, weights, chosen)
+        return _Evaluating(loaded, split, options, listeners, crew, page).all(views, weights, chosen)
 
 
 @dataclass
@@ -85,6 +87,7 @@ class _Evaluating:
     options: Common
     listener: Listeners
     crew: Crew | None = None
+    page: bool = True
 
     def __post_init__(self) -> None:
         from raychains import tasks
@@ -146,7 +149,7 @@ class _Evaluating:
                 raise UserError(f"measures: {analysis.name} does not apply: {reason}")
 
     def _all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Analysis]) -> Result:
-        from raychains.report import page
+        from raychains.report import page as pages
 
         self.listener.on(told.Evaluating(comparison=self.comparison))
         outcome = self._own()
@@ -155,7 +158,8 @@ class _Evaluating:
         self._views(context, views, [w for w in dict.fromkeys(weights) if w != "equal"], refused)
         for analysis in chosen:
             self._measure(context, analysis, refused)
-        page.write(self.folder, self.comparison)
+        if self.page:
+            pages.write(self.folder, self.comparison)
         if refused:
             raise UserError("; ".join(refused) + f" (everything else is in {self.folder.location()})")
         return Result(self.folder, self.comparison, outcome.failed, self.options.data_root)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 STATES = ("done", "not run", "failed", "unfinished")
 HOUR = 3600.0
+CORRUPTIONS = 2
+"""Types of CIFAR-10-C among the stand-ins: with all 19 a smoke run spends most of its time on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +182,7 @@ def at_scale(options: Reproduce) -> Iterator[Compare]:
         raise UserError(
             f"store must be a local folder at scale smoke, got {options.store!r}: its made-up data lie there"
         )
-    folder = standins.make(f"{options.store}/stand-ins")
+    folder = standins.make(f"{options.store}/stand-ins", corruptions=CORRUPTIONS)
     local.prepare(standins.pictures_of(folder), folder / "imagenet")
     common |= {"data_root": str(folder), "keep_predictions": "all"}
     with rooted(str(folder)):
@@ -327,12 +329,12 @@ class _Running:
         for number, (sampled, comparison) in enumerate(planned.comparisons):
             options = dataclasses.replace(self.common, name=planned.run_name(scale, number))
             with self._heard() as heard:
-                result = sampling._execute("reproduce", options, comparison, heard, None, self.crew)
+                result = sampling.execute("reproduce", options, comparison, heard, None, self.crew, page=False)
             for one in sampled.evaluations:
                 with self._heard() as heard:
                     evaluating.evaluate(
                         result.path, one.split, views=one.views, weights=one.weights, measures=one.measures,
-                        options=options, listener=heard, crew=self.crew,
+                        options=options, listener=heard, crew=self.crew, page=False,
                     )  # fmt: skip
             found.append(Found(result.store, result.comparison, sampled.preset))
         if part.tables is not None:

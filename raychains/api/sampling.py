@@ -50,7 +50,7 @@ def compare(
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.compare, task=task), options)
         with Listeners(listener) as listeners:
-            return _execute("compare", options, planned, listeners, task, crew)
+            return execute("compare", options, planned, listeners, task, crew)
 
 
 def run(
@@ -67,7 +67,7 @@ def run(
     with rooted(options.data_root):
         planned = planned_from(partial(comparisons.run, task=task), options)
         with Listeners(listener) as listeners:
-            return _execute("run", options, planned, listeners, task, crew)
+            return execute("run", options, planned, listeners, task, crew)
 
 
 def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
@@ -87,14 +87,30 @@ def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str
     return dataclasses.replace(made, task=tasks.name_of(task)), task
 
 
-def _execute(
+def execute(
     command: str,
     options: Compare | Run,
     planned: PlannedComparison,
     listener: Listeners,
     task: Task | None,
     crew: Crew | None = None,
+    *,
+    page: bool = True,
 ) -> Result:
+    """Run what is planned, under the name and with the placement that the options say.
+
+    Args:
+        command: of the run's plan.
+        options: whose settings of chains are in ``planned`` already.
+        planned: the comparison.
+        listener: told what happens.
+        task: the object that the person gave, if it was one.
+        crew: as for `compare`.
+        page: whether the run's page is drawn.
+
+    Raises:
+        UserError, Interrupted, ChainsFailed: as `compare`.
+    """
     from raychains.orchestration import luggage, session
     from raychains.orchestration.lease import Lease
 
@@ -125,7 +141,7 @@ def _execute(
                 f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; the others go on "
                 f"from their last checkpoints. To go on: the same command with --resume --name {folder.name}"
             )
-        return publish(folder, comparison, outcome, options.data_root)
+        return publish(folder, comparison, outcome, options.data_root, page=page)
 
 
 def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) -> None:

@@ -36,7 +36,14 @@ EACH = 5
 """Training images that every class has: with fewer a network learns nothing of 100 classes."""
 
 
-def make(folder: str | Path, *, train: int = 200, test: int = 100, seed: int = 0) -> Path:
+def make(
+    folder: str | Path,
+    *,
+    train: int = 200,
+    test: int = 100,
+    seed: int = 0,
+    corruptions: int = len(corrupted.CORRUPTIONS),
+) -> Path:
     """A data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG files.
 
     Equal arguments give equal images. The folder appears when everything is in it: what a killed process leaves behind is a
@@ -47,6 +54,7 @@ def make(folder: str | Path, *, train: int = 200, test: int = 100, seed: int = 0
         train: training images of each set that has any, but five of each class at least; and examples of each UCI table.
         test: test images of the first set; every further one has one more. Of CIFAR-10-C: of each severity, as CIFAR-10.
         seed: of all patterns and noise.
+        corruptions: how many types of CIFAR-10-C there are, the first ones; a folder that has more is left as it is.
 
     Returns:
         The folder as an absolute path.
@@ -58,7 +66,11 @@ def make(folder: str | Path, *, train: int = 200, test: int = 100, seed: int = 0
         ok = isinstance(value, int) and not isinstance(value, bool) and value >= FEWEST
         require(ok, field, value, f"be an integer of at least {FEWEST}")
     require(isinstance(seed, int) and seed >= 0, "seed", seed, "be an integer of at least 0")
+    most = len(corrupted.CORRUPTIONS)
+    ok = isinstance(corruptions, int) and 1 <= corruptions <= most
+    require(ok, "corruptions", corruptions, f"be an integer in [1, {most}]")
     made = {"train": train, "test": test, "seed": seed, "revision": REVISION}
+    made |= {"corruptions": corruptions} if corruptions < most else {}
     folder = Path(folder).expanduser().resolve()
     try:
         if _there(folder, made):
@@ -89,7 +101,7 @@ def _there(folder: Path, made: dict[str, int]) -> bool:
                 f"folder must be missing or empty for stand-ins, got {str(folder)!r}, which holds other files"
             )
         return False
-    if dict(found.made) != made:
+    if not _fits(dict(found.made), made):
         raise UserError(
             f"folder must be missing or empty for stand-ins, got {str(folder)!r}, which holds stand-ins of other "
             f"settings: {_told(found.made)}, not {_told(made)}"
@@ -97,6 +109,13 @@ def _there(folder: Path, made: dict[str, int]) -> bool:
     for file in found.md5s:
         found.check(folder / file, "stand-ins")
     return True
+
+
+def _fits(there: dict[str, int], made: dict[str, int]) -> bool:
+    """Whether stand-ins are these, or have more types of corruption."""
+    most = {"corruptions": len(corrupted.CORRUPTIONS)}
+    there, made = most | there, most | made
+    return there == made | {"corruptions": max(there["corruptions"], made["corruptions"])}
 
 
 def _told(made: object) -> str:
@@ -110,7 +129,7 @@ def _build(folder: Path, made: dict[str, int]) -> None:
     building.mkdir()
     md5s: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
-    for name, file, data, count in _everything(made["train"], made["test"], made["seed"]):
+    for name, file, data, count in _everything(made["train"], made["test"], made["seed"], made.get("corruptions")):
         path = building / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -125,7 +144,7 @@ Made = tuple[str, str, bytes, dict[str, int]]
 """Data set, path below the root, content, and what it adds to the set's counts."""
 
 
-def _everything(train: int, test: int, seed: int) -> Iterator[Made]:
+def _everything(train: int, test: int, seed: int, corruptions: int | None = None) -> Iterator[Made]:
     for entry in catalogue.SETS.values():
         for split, files in entry.splits.items():
             n = _tests(entry.name, test) if split == "test" else max(train, EACH * entry.classes)
@@ -137,7 +156,7 @@ def _everything(train: int, test: int, seed: int) -> Iterator[Made]:
     pictures, labels = _images(catalogue.SETS["cifar10"], "test", test_images, seed)
     severe = np.tile(labels, corrupted.SEVERITIES)
     yield corrupted.NAME, f"{corrupted.FOLDER}/labels.npy", _npy(severe), {"test": test_images}
-    for kind in corrupted.CORRUPTIONS:
+    for kind in corrupted.CORRUPTIONS[:corruptions]:
         spoilt = invented.corruptions(pictures, kind, corrupted.SEVERITIES, seed=seed)
         yield corrupted.NAME, f"{corrupted.FOLDER}/{kind}.npy", _npy(spoilt.transpose(0, 2, 3, 1)), {}
     for table in uci.TABLES.values():

@@ -278,9 +278,7 @@ def _check_decoders(
         )
 
 
-def _check_room(
-    cpus: float, share: float, evaluators: int, held: float, nodes: Sequence[Node], ranks: int = 1
-) -> None:
+def _check_room(cpus: float, share: float, evaluators: int, held: float, nodes: Sequence[Node], ranks: int = 1) -> None:
     """Refuse a slot that no node of the cluster holds."""
     most_cpus, most_gpus = max((n.cpus for n in nodes), default=0.0), max((n.gpus for n in nodes), default=0.0)
     gpus = sum(n.gpus for n in nodes)

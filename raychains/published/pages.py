@@ -81,7 +81,12 @@ def write_index(root: Root, prefix: str, scale: str) -> str:
 
 
 def _markdown(scale: str, entries: Sequence[tuple[Experiment, dict[str, object], list[tuple[str, str]]]]) -> str:
-    lines = [f"# Published tables and figures at scale {scale}", "", f"{SCALES[scale][0].upper()}{SCALES[scale][1:]}.", ""]
+    lines = [
+        f"# Published tables and figures at scale {scale}",
+        "",
+        f"{SCALES[scale][0].upper()}{SCALES[scale][1:]}.",
+        "",
+    ]
     for experiment, about, claims in entries:
         lines += [f"## [{experiment.where}: {experiment.title}]({experiment.name}/table.md)", ""]
         lines += [f"{PAPERS[experiment.paper]}. `raychains reproduce {experiment.name} --scale {scale}`", ""]

@@ -43,6 +43,12 @@ CASES = [
     (["run", "--slot-timeout", "soon"], "slot_timeout must be a finite number above 0, in seconds or with a unit"),
     (["run", "--concurrent", "0"], "concurrent must be an integer of at least 1, got 0"),
     (["run", "--accelerator-type", "T4", "--gpus-per-chain", "0"], "accelerator_type must be left out where nothing"),
+    (["reproduce"], "names must be all or some of fig1"),
+    (["reproduce", "tabel2"], "got 'tabel2'; did you mean 'table2'?"),
+    (["reproduce", "fig1", "--scale", "small"], "scale must be one of cpu, gpu, paper, smoke, got 'small'"),
+    (["reproduce", "fig1", "--max-hours", "0"], "max_hours must be a finite number above 0, got 0.0"),
+    (["reproduce", "fig1", "--name", "mine"], "name must be left out, got 'mine': every comparison has its own"),
+    (["run", "--decoders", "2"], "decoders"),
     (["run", "--max-failures", "-1"], "max_failures must be an integer of at least 0, got -1"),
     (["run", "--max-failures", "many"], "max_failures must be an integer, got 'many'"),
     (

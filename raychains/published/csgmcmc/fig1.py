@@ -19,7 +19,7 @@ from raychains.schedules import Cyclical, Decreasing, Schedule
 STEPS, CYCLES, EXPLORATION, LR = 2000, 4, 0.75, 0.1
 SCHEDULES: Mapping[str, Schedule] = {
     "cyclical": Cyclical(steps=STEPS, lr=LR, cycles=CYCLES, exploration=EXPLORATION),
-    "decreasing": Decreasing.between(steps=STEPS, lr=LR, final_lr=LR / 100, gamma=0.55),
+    "decreasing": Decreasing.between(steps=STEPS, lr=LR, final_lr=LR / 10, gamma=0.55),
 }
 LABELS = {"cyclical": "cyclical cosine", "decreasing": "decreasing"}
 THINNING = 10
@@ -87,9 +87,10 @@ EXPERIMENTS = (
         settings=lambda scale: (
             Setting(name="step size", value="Eq. 1", origin="published"),
             Setting(name="K, M, β, first step", value=f"{STEPS:,}, {CYCLES}, {EXPLORATION:g}, {LR:g}", origin="ours"),
-            Setting(name="decreasing", value="a (b + k)^-0.55, to a hundredth", origin="ours"),
+            Setting(name="decreasing", value="a (b + k)^-0.55, to a tenth", origin="ours"),
         ),
         differences=lambda scale: ("The paper's figure is a sketch without numbers: K, M and β are ours.",),
+        figures=figures,
         hours={"smoke": 0.001, "cpu": 0.001, "gpu": 0.001, "paper": 0.001},
     ),
 )  # fmt: skip

@@ -46,7 +46,7 @@ def preset(scale: str) -> Preset:
     variants = [
         Variant(
             name=v.sampler, label=v.label, sampler=v.sampler,
-            options={"schedule_settings": ("samples=2",)} if short and v.sampler in ("sgld", "sghmc") else v.options,
+            options={"schedule_settings": ("samples=1",)} if short and v.sampler in ("sgld", "sghmc") else v.options,
         )
         for v in known.variants
     ]  # fmt: skip
@@ -168,6 +168,7 @@ EXPERIMENTS = (
             "Letters are the 10,000 of the notMNIST sample, not the whole set.",
             "The paper shows curves and no numbers; the share below half a nat is where they differ most.",
         ),
+        figures=figures,
         hours={"smoke": 0.01, "cpu": 0.6, "gpu": 0.3, "paper": 0.2},
     ),
 )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Entropy-MCMC's figures and ablations as experiments: their numbers by hand, what chains they share, that figures draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raychains.experiments import presets
+from raychains.experiments.landscape import SETUPS
+from raychains.options import Compare
+from raychains.published.emcmc import ablations, basins, chains, fig2, fig3, fig4, fig5
+from raychains.published.experiment import Experiment
+from raychains.report.style import LIGHT
+from raychains.samplers.emcmc import EntropyMCMC
+from raychains.schedules import Constant
+from raychains.spec import Part
+
+MINE: Mapping[str, Experiment] = {
+    e.name: e for module in (fig2, fig3, fig4, fig5, ablations) for e in module.EXPERIMENTS
+}
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_every_claim_is_about_cells_that_its_scales_have(name: str) -> None:
+    experiment = MINE[name]
+    for claim in experiment.claims:
+        for scale in claim.scales:
+            rows = {h.key for h in experiment.rows(scale)}
+            columns = {h.key for h in experiment.columns(scale)}
+            parts = {p.name for p in experiment.parts if scale in p.scales}
+            for part, row, column in claim.cells:
+                assert (part in parts, row in rows, column in columns) == (True, True, True), (claim.name, scale)
+
+
+def test_the_responsibility_is_that_of_two_equally_deep_gaussians() -> None:
+    points = np.array([[-1.0, -1.0], [1.0, 1.0], [-0.8, -0.7], [0.1, 0.0]])
+
+    def density(x: np.ndarray, centre: float, sd: float) -> float:
+        return sd**2 * math.exp(-((x - centre) ** 2).sum() / (2 * sd**2)) / (2 * math.pi * sd**2)
+
+    wanted = [density(x, 1, 0.5) / (density(x, 1, 0.5) + density(x, -1, 0.1)) for x in points]
+    assert fig2.share(SETUPS["large step"], points) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_mean_of_both_variables_is_made_where_there_are_two() -> None:
+    about = {"digest": "d", "part": "p"}
+    rows = [
+        {"row": row, "repeat": 0, "v": v, **about}
+        for row, v in (("sgd", 7.0), ("emcmc-theta", 1.0), ("emcmc-anchor", 4.0), ("emcmc-anchor", 6.0))
+    ]
+    made = basins.cells("p", rows, {"c": lambda mine: sum(r["v"] for r in mine) / len(mine)})
+    assert {c["row"]: (c["value"], c["samples"]) for c in made} == {
+        "sgd": (7, 1), "emcmc-theta": (1, 1), "emcmc-anchor": (5, 1), "emcmc": (3, 2),
+    }  # fmt: skip
+
+
+def test_a_rise_is_above_the_line_between_the_ends() -> None:
+    def rise(*errors: float) -> float:
+        return fig5.rise([{"t": i / (len(errors) - 1), "test_error": e} for i, e in enumerate(errors)][::-1])
+
+    assert rise(4, 5, 6, 7, 8) == 0 and rise(8, 5, 4) == 0
+    assert rise(4, 5, 9, 7, 8) == pytest.approx(3)
+
+
+def test_flatness_is_looked_at_in_table_1s_chains() -> None:
+    for scale in ("smoke", "cpu", "gpu"):
+        (sampled,) = MINE["emcmc-fig4"].parts[1].sampled(scale)
+        whole = chains.preset("cifar10", scale)
+        assert sampled.preset.options == whole.options and sampled.preset.task == whole.task
+        known = {v.name: v for v in whole.variants}
+        assert [v == known[v.name] for v in sampled.preset.variants] == [True] * 3
+
+
+def test_ablations_share_the_chains_of_equal_settings() -> None:
+    """11 rows at smoke: the cyclical schedule, both and θ alone, and η .01's value of digits are one chain, in two repeats."""
+    made = presets.arms_of(ablations.preset("smoke"), Compare()).comparison
+    names = [v.name for v in ablations.preset("smoke").variants]
+    assert set(names) == set(ablations.FEW)
+    digests = {
+        n: tuple(spec.digest for group in arm.chains for spec in group) for n, arm in zip(names, made.arms, strict=True)
+    }
+    one = {digests[n] for n in ("eta-0.01", "schedule-cyclical", "variables-theta", "variables-both")}
+    assert len(one) == 1 and {len(d) for d in digests.values()} == {2}
+    others = (
+        "eta-0.1",
+        "temperature-0.0001",
+        "schedule-constant",
+        "batchnorm-shared",
+        "batchnorm-reestimated",
+        "burn-in-0.8",
+    )
+    assert len({digests[n] for n in others} | one) == 7
+    named = ablations.labels("cpu")
+    assert len(named) == 35 and named["schedule-step"] == "step size step"
+    assert (
+        named["augmentation-sgld-plain"] == "SGLD, not augmented" and named["burn-in-0.8"] == "burn-in 80% of a cycle"
+    )
+
+
+def test_a_samples_cost_counts_the_steps_that_were_made() -> None:
+    schedule = Constant(lr=0.1, steps=200, thinning=20)
+    spec = _Chain(schedule=schedule, steps=200)
+    # The third draw of θ, at step 60 of 200, of chains of 10 epochs; θₐ has indices of its own.
+    assert fig3.spent(spec, 2, "theta", 10) == pytest.approx(3)  # type: ignore[arg-type]
+
+
+class _Chain:
+    """What `fig3.spent` looks at of a spec."""
+
+    def __init__(self, schedule: Constant, steps: int) -> None:
+
+        self.schedule, self.steps = schedule.part(), steps
+        self.sampler = Part(kind=EntropyMCMC.kind, revision=EntropyMCMC.revision)
+
+
+def drawn(name: str, tables: Mapping[str, pd.DataFrame], scale: str = "cpu") -> list[str]:
+    """Names of the drawings of small tables, each drawn once."""
+    made = MINE[name].figures(scale, tables)
+    for drawing in made:
+        assert any(axis.has_data() for axis in drawing.draw(LIGHT).axes)
+    return [d.name for d in made]
+
+
+def test_figures_are_drawn_from_tables_alone() -> None:
+    grid = [(row, repeat) for row in basins.LOOKS for repeat in range(2)]
+    spectrum = [
+        {"part": "cifar10", "row": row, "repeat": r, "rank": k, "eigenvalue": (1 + r) / k}
+        for row, r in grid
+        for k in (1, 2, 9)
+    ]
+    assert drawn("emcmc-fig4", {"spectrum": pd.DataFrame(spectrum)}) == ["spectrum"]
+    around = [
+        {"part": "cifar10", "row": row, "repeat": r, "distance": d, "train_nll": 1 + d, "test_error": 20 + d + r}
+        for row, r in grid for d in (0.0, 2.0)
+    ]  # fmt: skip
+    between = [
+        {"part": "cifar10", "repeat": r, "t": t, "test_error": 20.0 + r} for r in range(2) for t in (0.0, 0.5, 1.0)
+    ]
+    assert drawn("emcmc-fig5", {"around": pd.DataFrame(around), "between": pd.DataFrame(between)}) == ["around"]
+    curve = [
+        {"part": "mnist", "row": row, "epochs": e, "nll": 1 / e, "error": 9 / e, "nll_sd": 0.1, "error_sd": math.nan}
+        for row in fig3.NAMES for e in (0.5, 1.0)
+    ]  # fmt: skip
+    assert drawn("emcmc-fig3", {"curve": pd.DataFrame(curve)}) == ["convergence-mnist"]
+    cells = [
+        {"row": row, "column": "error", "repeat": r, "value": 3.0 + r}
+        for row in ablations.labels("smoke")
+        for r in range(2)
+    ]
+    assert drawn("emcmc-ablations", {"cells": pd.DataFrame(cells)}, "smoke") == ["ablations"]
+    points = [
+        {"part": "large-step", "row": m, "variable": v, "what": what, "at": 0, "x": 0.1, "y": 0.2}
+        for m, v in (("sgd", "theta"), ("sgld", "theta"), ("emcmc", "theta"), ("emcmc", "anchor"))
+        for what in ("end", "path")
+    ]
+    shares = [
+        {"part": p, "row": m, "variable": "theta", "step": k, "share": 0.5}
+        for p in fig2.PARTS
+        for m in fig2.NAMES
+        for k in (40, 80)
+    ]
+    bars = [{"variable": v, "centre": c, "density": 0.3} for v in ("theta", "anchor") for c in (-1.0, 1.0)]
+    made = {"points": pd.DataFrame(points), "curve": pd.DataFrame(shares), "histogram": pd.DataFrame(bars)}
+    assert drawn("emcmc-fig2", made) == ["landscape", "shares"]

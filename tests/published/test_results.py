@@ -1,0 +1,59 @@
+"""The committed results: drawn again from their tables they say what they say, and they are of today's chains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from raychains.data.root import rooted
+from raychains.options import Compare
+from raychains.published import catalogue, pages, standing
+from raychains.published.folder import Folder
+from raychains.store import Root
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+NAMES = sorted(p.parent.name for p in RESULTS.glob("*/about.json"))
+MOST_BYTES = 20_000_000
+
+
+def test_there_are_some_and_they_are_small() -> None:
+    assert NAMES and set(NAMES) <= set(catalogue.every())
+    assert sum(p.stat().st_size for p in RESULTS.rglob("*") if p.is_file()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / name, tmp_path / name)
+    for drawn in ("table.md", "table.tex", "index.html"):
+        (tmp_path / name / drawn).unlink()
+    pages.write(catalogue.every()[name], Folder(Root(str(tmp_path)), "", name))
+    for drawn in ("table.md", "table.tex"):
+        assert (tmp_path / name / drawn).read_text() == (RESULTS / name / drawn).read_text()
+    before, after = (pq.read_table(folder / name / "claims.parquet").to_pylist() for folder in (RESULTS, tmp_path))
+    assert [row["line"] for row in after] == [row["line"] for row in before]
+    assert (tmp_path / name / "index.html").read_text().count("<section") >= 3
+    figures = {p.name for p in (RESULTS / name).glob("figures/*.svg")}
+    assert {p.name for p in (tmp_path / name).glob("figures/*.svg")} == figures
+    assert bool(figures) == bool(catalogue.every()[name].where.startswith("Fig"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_of_todays_chains_and_know_where_they_come_from(name: str) -> None:
+    if not os.environ.get("RAYCHAINS_DATA"):
+        pytest.skip("RAYCHAINS_DATA is not set: chains of data sets cannot be planned")
+    about = json.loads((RESULTS / name / "about.json").read_text())
+    experiment = catalogue.every()[name]
+    with rooted(None):
+        parts = standing.plan(experiment, about["scale"], Compare())
+    assert about["scale"] == "cpu" and standing.outdated(about, parts) == []
+    assert about["commit"] and "dirty" not in about["commit"]
+    chains = {d for part in about["parts"].values() if part["status"] == "done" for d in part["chains"]}
+    assert chains == set(about["environments_of"])
+    cells = pq.read_table(RESULTS / name / "cells.parquet").to_pylist()
+    assert {d for c in cells for d in c["digests"].split()} <= chains
+    assert all(c["samples"] > 0 for c in cells if c["digests"])
