@@ -175,7 +175,9 @@ class Worker(Actor):
     def _ready(self, reference: Reference) -> None:
         self.cluster.after(self.cluster.schedule.start_up, lambda: self.answer(reference, __version__))
 
-    def _start(self, reference: Reference, spec: Mapping[str, Any], number: int, about: Any, attempt: int = 0) -> None:
+    def _start(
+        self, reference: Reference, spec: Mapping[str, Any], number: int, about: Any, attempt: int = 0, *group: Any
+    ) -> None:
         digest = ChainSpec.from_json(spec).digest
         self.run = run = Run(self, digest, number, self.cluster.disks[digest])
         self.cluster.running.add(run)
