@@ -266,6 +266,7 @@ def _reproduce(options: Any) -> None:
         tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts),
         watch=lambda: Terminal(console),
     )
+    print(f"index: {reproducing.index_of(options)}")
 
 
 def _sweep(options: Any) -> None:

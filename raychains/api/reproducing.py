@@ -220,7 +220,7 @@ def reproduce(
     for part in planned.parts:
         by_experiment.setdefault(part.experiment.name, []).append(part)
     done: list[Reproduced] = []
-    with Listeners(listener) as listeners, at_scale(given) as common, driving.crew(given) as crew:
+    with Listeners(listener) as listeners, at_scale(given) as common, _crew(given, planned) as crew:
         for parts in by_experiment.values():
             done.append(_Running(given, common, parts, listeners, clock, watch, crew).all())
             tell(done[-1])
@@ -230,6 +230,17 @@ def reproduce(
     if failed := [f"{r.experiment.name} ({n})" for r in done for n, state in r.states().items() if state == "failed"]:
         raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
     return done
+
+
+def _crew(options: Reproduce, planned: PlannedReproduction) -> contextlib.AbstractContextManager[Crew | None]:
+    """The actors of all comparisons; without one to run, Ray is not needed."""
+    return driving.crew(options) if any(p.comparisons for p in planned.parts) else contextlib.nullcontext()
+
+
+def index_of(options: Reproduce) -> str:
+    """Where the page over all experiments of the scale lies."""
+    name = "/".join(part for part in (prefix_of(options), "index.html") if part)
+    return Root(options.to or options.store).location(name)
 
 
 def prefix_of(options: Reproduce) -> str:
@@ -247,7 +258,7 @@ class _Running:
     listeners: Listeners
     clock: Clock
     watch: Watch
-    crew: Crew
+    crew: Crew | None
 
     def __post_init__(self) -> None:
         from raychains.published.folder import Folder

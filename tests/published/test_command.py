@@ -1,0 +1,80 @@
+"""The command: what it prints, what it leaves out and why, its exit status, and going on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raychains.cli import main
+from raychains.published import catalogue
+from raychains.published.experiment import Experiment, Sampled
+
+
+def about(store: Path, name: str, scale: str = "smoke") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((store / "reproduce" / scale / name / "about.json").read_text())
+    return found
+
+
+def test_a_dry_run_and_a_list_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table4", "fig5", "--scale", "cpu", "--store", str(tmp_path / "store")]
+    assert main([*command, "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "8 unique chains, 40,000,000 gradient evaluations; sharing chains between experiments saves 40,000,000" in said
+    )
+    assert main([*command, "--list"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"scale {scale}: " in said for scale in ("cpu", "gpu", "paper")) and "scale smoke" not in said
+    assert not (tmp_path / "store").exists()
+
+
+def test_missing_data_are_said_and_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").mkdir()
+    store = tmp_path / "store"
+    command = ["reproduce", "table1", "--scale", "cpu", "--store", str(store), "--data-root", str(tmp_path / "data")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "cifar10: not run: CIFAR-10 is not in the data root" in said and "cifar100: not run: CIFAR-100" in said
+    assert {p["status"] for p in about(store, "table1", "cpu")["parts"].values()} == {"not run"}
+    assert "not run: CIFAR-10 is not in the data root" in (store / "reproduce/cpu/table1/table.md").read_text()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]
+    assert main([*command, "--max-hours", "1e-9"]) == 0
+    assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
+    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "unfinished"
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "SMOKE" in said and "One SGLD chain" not in said and "index: " in said
+    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
+    (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
+    assert not (run / "report.html").exists()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_failed_chains_cost_their_part_and_the_exit_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
+    known = catalogue.every()
+    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known["fig1"], "fig5": diverging(known["fig5"])})
+    assert main(["reproduce", "all", "--scale", "smoke", "--store", str(tmp_path)]) == 3
+    said = capsys.readouterr()
+    assert "1 parts failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
+    part = about(tmp_path, "fig5")["parts"]["mixture"]
+    assert part["status"] == "failed" and "chains failed" in part["reason"]
+    assert about(tmp_path, "fig1")["parts"]["schedules"]["status"] == "done"
+
+
+def diverging(experiment: Experiment) -> Experiment:
+    (part,) = experiment.parts
+    (one,) = part.sampled("smoke")
+    preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})
+    made = dataclasses.replace(part, sampled=lambda scale: [Sampled(preset=preset)])
+    return dataclasses.replace(experiment, parts=(made,))
