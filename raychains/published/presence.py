@@ -23,17 +23,10 @@ class Unfit(UserError):
 
 
 def lacks(names: Iterable[str]) -> str:
-    """Why the first of these data sets that is missing is; nothing where all are there. Nothing is downloaded.
-
-    Raises:
-        UserError: the data root itself is wrong.
-    """
+    """Why the first of these data sets that is missing is; nothing where all are there. Nothing is downloaded."""
     missing = [LABELS[name] for name in names if not there(name)]
-    return (
-        f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root ({root_of()})"
-        if missing
-        else ""
-    )
+    # Without the root's path: results are committed and shown elsewhere.
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root" if missing else ""
 
 
 def there(name: str) -> bool:
