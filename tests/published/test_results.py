@@ -39,7 +39,7 @@ def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> No
     assert (tmp_path / name / "index.html").read_text().count("<section") >= 3
     figures = {p.name for p in (RESULTS / name).glob("figures/*.svg")}
     assert {p.name for p in (tmp_path / name).glob("figures/*.svg")} == figures
-    assert bool(figures) == bool(catalogue.every()[name].where.startswith("Fig"))
+    assert figures or not catalogue.every()[name].where.startswith("Fig")
 
 
 @pytest.mark.parametrize("name", NAMES)
