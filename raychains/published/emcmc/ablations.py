@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -141,6 +142,11 @@ def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
     ]
 
 
+LABEL = 16
+"""Characters of a line of a row's label in the figure."""
+TITLES = {"eta": "η", "batchnorm": "BatchNorm", "burn-in": "Burn-in"}
+
+
 def _draw(cells: pd.DataFrame, named: Mapping[str, str], theme: Theme) -> Figure:
     groups = {g: [n for n in named if n.startswith(f"{g}-")] for g in GROUPS}
     groups = {g: names for g, names in groups.items() if names}
@@ -152,12 +158,9 @@ def _draw(cells: pd.DataFrame, named: Mapping[str, str], theme: Theme) -> Figure
             values = cells[cells["row"] == name]["value"].dropna()
             se = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
             axis.errorbar(values.mean(), -place, xerr=se, marker="o", markersize=4, color=colour, capsize=2)
-        axis.set_yticks([-i for i in range(len(names))], [named[n] for n in names], fontsize=7.5)
-        axis.set(
-            xlabel="Test error (%)",
-            title=group.replace("-", " ").replace("eta", "η").capitalize(),
-            ylim=(-len(names) + 0.5, 0.5),
-        )
+        labels = ["\n".join(textwrap.wrap(named[n], LABEL)) for n in names]
+        axis.set_yticks([-i for i in range(len(names))], labels, fontsize=6.5)
+        axis.set(xlabel="Test error (%)", title=TITLES.get(group, group.capitalize()), ylim=(-len(names) + 0.5, 0.5))
     for axis in flat[len(groups) :]:
         axis.set_axis_off()
     return figure
