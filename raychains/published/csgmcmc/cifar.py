@@ -25,7 +25,8 @@ POINTS = ("sgd", "sgdm")
 SPREAD = 4
 """Samples of a decreasing chain that lie as far apart as its sampling stage lets them."""
 FINAL = {"smoke": 0.05, "cpu": 0.01}
-"""Last decreasing step size of the LeNet: after a fall to a hundredth of 0.1 it has hardly learnt anything."""
+"""Last decreasing step size of the LeNet. SGD over 24 epochs errs on 65 % after a fall to a hundredth of 0.1, on 48 % after one
+to a tenth, on 43 % under one cosine."""
 HOURS_PER_CHAIN = {"smoke": 0.0002, "cpu": 0.038, "gpu": 0.22, "paper": 0.44}
 """Of a whole chain: on two cores, of which it takes one, 1.3 s an epoch; on a GPU 4 s an epoch in bf16 and 8 s in fp32."""
 
