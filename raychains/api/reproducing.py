@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from raychains.published.folder import Folder
     from raychains.published.standing import Ledger, PlannedPart
 
-STATES = ("done", "not run", "failed", "unfinished")
 HOUR = 3600.0
 CORRUPTIONS = 2
 """Types of CIFAR-10-C among the stand-ins: with all 19 a smoke run spends most of its time on them."""
@@ -69,7 +68,7 @@ class Reproduced:
     verdicts: Sequence[Verdict]
 
     def states(self) -> dict[str, str]:
-        """Its parts' states by name: one of `STATES`."""
+        """Its parts' states by name: done, not run, failed or unfinished."""
         return {name: part["status"] for name, part in self.about["parts"].items()}
 
 
@@ -277,6 +276,11 @@ class _Running:
             state, made = self._part(part)
             states[part.part.name] = {**state, **self._cost(part)}
             tables += [made] if made is not None else []
+        if (kept := self._kept(states)) is not None:
+            return Reproduced(
+                experiment=self.experiment, folder=self.folder, about=kept,
+                verdicts=pages.write(self.experiment, self.folder),
+            )  # fmt: skip
         joined = found.joined(tables)
         for name, rows in joined.items():
             self.folder.write_table(name, rows)
@@ -291,6 +295,17 @@ class _Running:
         self.folder.write_about(about)
         verdicts = pages.write(self.experiment, self.folder)
         return Reproduced(experiment=self.experiment, folder=self.folder, about=about, verdicts=verdicts)
+
+    def _kept(self, states: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """What is stored already, where that is whole and of today, and there was no time to look at all of it again."""
+        from raychains.published import standing
+
+        late = [name for name, state in states.items() if state["status"] == "unfinished"]
+        about = self.folder.about() if late else None
+        if about is None or standing.outdated(about, self.parts):
+            return None
+        done = {name for name, part in about["parts"].items() if part["status"] == "done"}
+        return about if about["scale"] == self.options.scale and done.issuperset(late) else None
 
     def _cost(self, part: PlannedPart) -> dict[str, Any]:
         """The part's chains, their gradient evaluations, and the seconds of those that are finished."""

@@ -47,6 +47,16 @@ class Setting:
     origin: Origin
 
 
+def reduced(options: Mapping[str, Any]) -> list[Setting]:
+    """What a scale's options on CIFAR take less of than the papers did: training images, precision."""
+    made = []
+    if "train_subset" in options:
+        made.append(Setting(name="training images", value=f"{options['train_subset']:,} of 50,000", origin="ours"))
+    if "precision" in options:
+        made.append(Setting(name="precision", value=options["precision"], origin="ours"))
+    return made
+
+
 @dataclass(frozen=True, kw_only=True)
 class Value:
     """One published number."""

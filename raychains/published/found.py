@@ -54,6 +54,11 @@ class Found:
         group = arm.chains[repeat // arm.chains[0][0].lanes]
         return " ".join(spec.digest for spec in group)
 
+    def origin(self, variant: str, repeat: int) -> dict[str, Any]:
+        """What a cell of all samples of an arm's repeat says of where it comes from: its digests and samples."""
+        mine = self.results[(self.results["arm"] == self.arm(variant).name) & (self.results["repeat"] == repeat)]
+        return {"digests": self.digests(variant, repeat), "samples": int(mine["samples"].iloc[0])}
+
     def cells(
         self, part: str, rows: Mapping[str, str], metrics: Mapping[str, str], scale: Mapping[str, float] | None = None
     ) -> list[dict[str, Any]]:
@@ -75,20 +80,18 @@ class Found:
         metrics: Mapping[str, str],
         scale: Mapping[str, float] | None = None,
     ) -> list[dict[str, Any]]:
-        """The same of any table with columns arm, repeat, samples and the metrics."""
+        """The same of any table with columns arm, repeat, the metrics and perhaps samples."""
         made = []
         for variant, row in rows.items():
             mine = table[table["arm"] == self.arm(variant).name]
             for values in mine.to_dict("records"):
+                repeat = int(values["repeat"])
+                origin = self.origin(variant, repeat)
+                if "samples" in values:  # of a view, which may have fewer
+                    origin["samples"] = int(values["samples"])
                 for metric, column in metrics.items():
-                    factor = (scale or {}).get(metric, 1.0)
-                    repeat = int(values["repeat"])
-                    made.append(
-                        cell(
-                            part, row, column, repeat, factor * values[metric],
-                            digests=self.digests(variant, repeat), samples=int(values.get("samples", 0)),
-                        )
-                    )  # fmt: skip
+                    value = (scale or {}).get(metric, 1.0) * values[metric]
+                    made.append(cell(part, row, column, repeat, value, **origin))
         return made
 
 

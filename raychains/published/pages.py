@@ -8,7 +8,7 @@ from dataclasses import asdict
 from raychains.published import catalogue, output, tables
 from raychains.published.claims import Verdict
 from raychains.published.experiment import PAPERS, SCALES, Experiment
-from raychains.published.folder import ABOUT, Folder
+from raychains.published.folder import Folder
 from raychains.report import page as pages
 from raychains.report import results
 from raychains.store import Root
@@ -94,6 +94,3 @@ def _markdown(scale: str, entries: Sequence[tuple[Experiment, dict[str, object],
         lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
         lines += [f"- {line}" for _, line in claims] + [""]
     return "\n".join(lines)
-
-
-__all__ = ["ABOUT", "write", "write_index"]

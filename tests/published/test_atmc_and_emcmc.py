@@ -252,7 +252,7 @@ def test_severities_are_means_over_all_types() -> None:
     run: Any = SimpleNamespace(
         table=lambda name: table,
         arm=lambda row: SimpleNamespace(name=row),
-        digests=lambda row, repeat: f"{row}{repeat}",
+        origin=lambda row, repeat: {"digests": f"{row}{repeat}", "samples": 8},
     )
     found = corrupted.tables("cpu", [run])
     cells = {(c["row"], c["column"], c["repeat"]): c["value"] for c in found["cells"]}

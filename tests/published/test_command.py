@@ -53,6 +53,9 @@ def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, caps
     said = capsys.readouterr().out
     assert "SMOKE" in said and "One SGLD chain" not in said and "index: " in said
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
+    assert main([*command, "--max-hours", "1e-9"]) == 0  # no time to look again costs nothing that is there
+    assert "unfinished" not in capsys.readouterr().out
+    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
 

@@ -55,6 +55,12 @@ def test_every_experiment_runs_whole(done: list[Reproduced]) -> None:
     assert {name: state for name, state in states.items() if state != "done"} == {}
 
 
+def test_every_cell_of_chains_says_how_many_samples_it_is_made_of(done: list[Reproduced], store: Path) -> None:
+    for one in done:
+        cells = pq.read_table(store / "reproduce/smoke" / one.experiment.name / "cells.parquet").to_pylist()
+        assert [c for c in cells if c["digests"] and c["samples"] < 1] == [], one.experiment.name
+
+
 def test_every_page_is_there_and_says_smoke(done: list[Reproduced], store: Path) -> None:
     for one in done:
         folder = store / "reproduce/smoke" / one.experiment.name

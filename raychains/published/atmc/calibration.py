@@ -71,8 +71,8 @@ def tables(dataset: str, scale: str, found: Sequence[Found]) -> Tables:
                         )  # fmt: skip
             right = rows["prediction"] == rows["label"]
             numbers[OVERCONFIDENCE] = 100 * float(rows["confidence"].mean() - right.mean())
-            digests = run.digests(row, repeat)
-            cells += [cell(dataset, row, column, repeat, value, digests=digests) for column, value in numbers.items()]
+            origin = run.origin(row, repeat)
+            cells += [cell(dataset, row, column, repeat, value, **origin) for column, value in numbers.items()]
     return {"cells": cells, "bins": bins}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from raychains.experiments import presets
 from raychains.experiments.presets import Preset, Variant
 from raychains.published.csgmcmc import imagenet
-from raychains.published.experiment import Origin, Setting
+from raychains.published.experiment import Origin, Setting, reduced
 from raychains.published.presence import Unfit
 
 SEED = 7
@@ -150,11 +150,7 @@ def settings(scale: str, dataset: str = CIFAR) -> list[Setting]:
         Setting(name="weight decay with BatchNorm", value="5e-4", origin="ours"),
         Setting(name="repeats", value=str(size.repeats), origin="ours"),
     ]  # fmt: skip
-    if "train_subset" in size.options:
-        made.append(Setting(name="training images", value=f"{size.options['train_subset']:,} of 50,000", origin="ours"))
-    if "precision" in size.options:
-        made.append(Setting(name="precision", value=size.options["precision"], origin="ours"))
-    return made
+    return [*made, *reduced(size.options)]
 
 
 def _settings_imagenet(scale: str) -> list[Setting]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains.experiments.presets import Preset, Variant
-from raychains.published.experiment import Setting, Tables
+from raychains.published.experiment import Setting, Tables, reduced
 from raychains.published.found import Found
 
 SEED = 5
@@ -158,11 +158,7 @@ def settings(scale: str) -> list[Setting]:
         Setting(name="augmentation", value="crops from 4 pixels of padding, mirrored", origin="authors' code"),
         Setting(name="repeats", value=str(size.repeats), origin="published" if scale in ("cpu", "paper") else "ours"),
     ]  # fmt: skip
-    if "train_subset" in size.options:
-        made.append(Setting(name="training images", value=f"{size.options['train_subset']:,} of 50,000", origin="ours"))
-    if "precision" in size.options:
-        made.append(Setting(name="precision", value=size.options["precision"], origin="ours"))
-    return made
+    return [*made, *reduced(size.options)]
 
 
 def differences(scale: str) -> list[str]:

@@ -42,28 +42,21 @@ EVERY = 2
 def preset(scale: str) -> Preset:
     """mnist-uncertainty, each variant under its method's name."""
     known = presets.named("mnist-uncertainty")
-    short = scale == "smoke"
+    common = {k: v for k, v in LENGTHS[scale].items() if k not in CYCLICAL}
     variants = [
-        Variant(
-            name=v.sampler, label=v.label, sampler=v.sampler,
-            options={"schedule_settings": ("samples=1",)} if short and v.sampler in ("sgld", "sghmc") else v.options,
-        )
+        dataclasses.replace(v, name=v.sampler, options=_short(v) if scale == "smoke" else v.options)
         for v in known.variants
-    ]  # fmt: skip
-    options = {k: v for k, v in LENGTHS[scale].items() if k not in CYCLICAL}
-    made = dataclasses.replace(known, options={**known.options, **options}, variants=variants)
-    if short:
-        cyclical = {k: LENGTHS[scale][k] for k in CYCLICAL}
-        made = dataclasses.replace(
-            made,
-            variants=[
-                dataclasses.replace(v, options={**v.options, **cyclical})
-                if v.sampler.startswith("c") or v.sampler.startswith("snapshot")
-                else v
-                for v in variants
-            ],
-        )
-    return made
+    ]
+    return dataclasses.replace(known, options={**known.options, **common}, variants=variants)
+
+
+def _short(variant: Variant) -> dict[str, Any]:
+    """Options of an arm whose few epochs would not hold as many samples as it keeps."""
+    if variant.sampler in ("sgld", "sghmc"):
+        return {**variant.options, "schedule_settings": ("samples=1",)}
+    if variant.sampler in ("snapshot-sgdm", "csgld", "csghmc"):
+        return {**variant.options, **{k: LENGTHS["smoke"][k] for k in CYCLICAL}}
+    return dict(variant.options)
 
 
 def tables(scale: str, found: Sequence[Found]) -> Tables:
@@ -75,9 +68,9 @@ def tables(scale: str, found: Sequence[Found]) -> Tables:
     cells = []
     for row in letters.to_dict("records"):
         method = names[row["arm"]]
-        digests = run.digests(method, row["repeat"])
+        origin = run.origin(method, row["repeat"])
         for column, value in ((SURE, 100 * row["share_below_half_nat"]), ("entropy", row["mean_outside"])):
-            cells.append(cell("mnist", method, column, row["repeat"], value, digests=digests))
+            cells.append(cell("mnist", method, column, row["repeat"], value, **origin))
     own = curves[curves["companion"] == COMPANION]
     mean = own.groupby(["arm", "entropy"], sort=False)["cdf"].mean().reset_index()
     points = [

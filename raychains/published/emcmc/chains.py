@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raychains.experiments.presets import Preset, Variant
-from raychains.published.experiment import Origin, Setting
+from raychains.published.experiment import Origin, Setting, reduced
 
 SEED = 11
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST"}
@@ -107,11 +107,7 @@ def settings(scale: str) -> list[Setting]:
         Setting(name="ρ of SAM, of bSAM", value="0.05 (CIFAR-100 0.1), 0.01", origin="authors' code"),
         Setting(name="repeats", value=str(size.repeats), origin="ours" if scale in ("smoke", "gpu") else "published"),
     ]  # fmt: skip
-    if "train_subset" in size.options:
-        made.append(Setting(name="training images", value=f"{size.options['train_subset']:,} of 50,000", origin="ours"))
-    if "precision" in size.options:
-        made.append(Setting(name="precision", value=size.options["precision"], origin="ours"))
-    return made
+    return [*made, *reduced(size.options)]
 
 
 def differences(scale: str) -> list[str]:

@@ -37,8 +37,8 @@ def tables(scale: str, found: Sequence[Found]) -> Tables:
         mine = table[(table["arm"] == run.arm(row).name) & (table["severity"] > 0)]
         mine = mine.assign(accuracy=100 * (1 - mine["error"]))
         for (repeat, severity), of in mine.groupby(["repeat", "severity"], sort=True):
-            digests = run.digests(row, int(repeat))
-            cells.append(cell(PART, row, str(severity), int(repeat), of["accuracy"].mean(), digests=digests))
+            origin = run.origin(row, int(repeat))
+            cells.append(cell(PART, row, str(severity), int(repeat), of["accuracy"].mean(), **origin))
         types += [
             {"part": PART, "row": row, "corruption": kind, "severity": int(severity), "accuracy": float(accuracy)}
             for (kind, severity), accuracy in mine.groupby(["corruption", "severity"], sort=False)["accuracy"]

@@ -31,7 +31,7 @@ def tables(part: str, dataset: str, scale: str, found: Sequence[Found]) -> Table
     for row in NAMES:
         for repeat in range(len(run.arm(row).chains)):
             value = 100 * equal_mass_ece(predicted.rows(run, row, repeat), BINS)
-            cells.append(cell(part, row, ECE, repeat, value, digests=run.digests(row, repeat)))
+            cells.append(cell(part, row, ECE, repeat, value, **run.origin(row, repeat)))
     if part != ALONE:
         detected = run.table("ood")
         detected = detected[(detected["companion"] == COMPANIONS[dataset]) & (detected["score"] == "entropy")]
