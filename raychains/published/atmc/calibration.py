@@ -171,7 +171,7 @@ EXPERIMENTS = (
         ),
         settings=_settings,
         differences=_differences,
-        hours={"smoke": 0.01, "cpu": 0.9, "gpu": 50.0, "paper": 340.0},
+        hours={"smoke": 0.01, "cpu": 0.5, "gpu": 50.0, "paper": 340.0},
         figures=figures,
     ),
 )  # fmt: skip

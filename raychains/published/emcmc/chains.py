@@ -43,7 +43,7 @@ class Size:
 
 SIZES: Mapping[str, Size] = {
     "smoke": Size(epochs=2, repeats=2, cycles=2, samples=4, batch=20, inner=2, options={"thinning": 2}),
-    "cpu": Size(epochs=200, repeats=3, options={"train_subset": 10_000}),
+    "cpu": Size(epochs=200, repeats=3, options={"train_subset": 5_000}),
     "gpu": Size(epochs=200, repeats=2, options={"precision": "bf16"}),
     "paper": Size(epochs=200, repeats=3),
 }
@@ -123,7 +123,7 @@ def differences(scale: str) -> list[str]:
     ]
     if scale == "cpu":
         made.append(
-            "A LeNet of 62,006 parameters stands in for ResNet-18 and learns from 10,000 images, a fifth of each class: a batch "
+            "A LeNet of 62,006 parameters stands in for ResNet-18 and learns from 5,000 images, a tenth of each class: a batch "
             "of ResNet-18 takes seconds on a CPU. Errors are many times the published ones; only what is above what can be "
             "compared. η grows with the smaller N, as lr/(ηN) must not."
         )

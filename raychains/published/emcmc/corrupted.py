@@ -121,7 +121,7 @@ EXPERIMENTS = (
         ),
         settings=settings,
         differences=_differences,
-        hours={"smoke": 0.02, "cpu": 0.4, "gpu": 1.5, "paper": 5.0},
+        hours={"smoke": 0.02, "cpu": 0.6, "gpu": 1.5, "paper": 5.0},
         figures=figures,
     ),
 )  # fmt: skip

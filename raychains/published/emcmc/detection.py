@@ -113,6 +113,6 @@ EXPERIMENTS = (
         ),
         settings=_settings,
         differences=_differences,
-        hours={"smoke": 0.01, "cpu": 1.1, "gpu": 8.0, "paper": 28.0},
+        hours={"smoke": 0.01, "cpu": 0.7, "gpu": 8.0, "paper": 28.0},
     ),
 )  # fmt: skip

@@ -124,7 +124,7 @@ EXPERIMENTS = (
                 else []
             ),
         ],
-        hours={"smoke": 0.002, "cpu": 0.2, "gpu": 3, "paper": 4},
+        hours={"smoke": 0.002, "cpu": 0.25, "gpu": 3, "paper": 4},
         figures=figures,
     ),
 )  # fmt: skip

@@ -74,6 +74,6 @@ EXPERIMENTS = (
         ),
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.01, "cpu": 1.0, "gpu": 8.0, "paper": 28.0},
+        hours={"smoke": 0.01, "cpu": 0.55, "gpu": 8.0, "paper": 28.0},
     ),
 )  # fmt: skip
