@@ -259,7 +259,7 @@ def _reproduce(options: Any) -> None:
     console = standard_output()
     if options.list or options.dry_run:
         for planned in reproducing.plans(options):
-            published.show_plan(console, planned.scale, planned.parts, planned.ledger)
+            published.show_plan(console, planned.scale, planned.parts, planned.ledger, planned.measured)
         return
     reproducing.reproduce(
         options,

@@ -49,6 +49,8 @@ class PlannedReproduction:
     parts: Sequence[PlannedPart]
     finished: frozenset[str]
     """Digests of the chains that the store holds."""
+    measured: Mapping[str, float]
+    """Hours that stored results took, by experiment."""
 
     @property
     def ledger(self) -> Ledger:
@@ -129,8 +131,19 @@ def plan(options: Reproduce) -> PlannedReproduction:
         parts = [p for e in experiments for p in standing.plan(e, options.scale, given)]
         chains = {d: spec for p in parts for d, spec in p.chains().items()}
         return PlannedReproduction(
-            scale=options.scale, parts=parts, finished=frozenset(opening.finished(Root(options.store), chains))
-        )
+            scale=options.scale, parts=parts, finished=frozenset(opening.finished(Root(options.store), chains)),
+            measured=_measured(options, parts),
+        )  # fmt: skip
+
+
+def _measured(options: Reproduce, parts: Sequence[PlannedPart]) -> dict[str, float]:
+    from raychains.published import standing
+    from raychains.published.folder import Folder
+
+    names = dict.fromkeys(p.experiment.name for p in parts)
+    root, prefix = Root(options.to or options.store), prefix_of(options)
+    hours = {n: standing.measured(Folder(root, prefix, n).about(), options.scale, parts) for n in names}
+    return {name: taken for name, taken in hours.items() if taken is not None}
 
 
 def plans(options: Reproduce) -> list[PlannedReproduction]:
@@ -268,13 +281,16 @@ class _Running:
         self.pieces = Folder(Root(self.options.store), f"reproduce/{scale}", name)
 
     def all(self) -> Reproduced:
-        from raychains.published import found, pages, provenance
+        from raychains.published import found, pages, provenance, standing
 
         tables: list[Tables] = []
         states: dict[str, dict[str, Any]] = {}
+        earlier = (self.folder.about() or {"parts": {}})["parts"]
         for part in self.parts:
             state, made = self._part(part)
-            states[part.part.name] = {**state, **self._cost(part)}
+            state |= self._cost(part)
+            state["seconds"] = standing.spent(state, earlier.get(part.part.name, {}))
+            states[part.part.name] = state
             tables += [made] if made is not None else []
         if (kept := self._kept(states)) is not None:
             return Reproduced(

@@ -105,6 +105,42 @@ def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str
     return found
 
 
+SLOTS = {"smoke": 2, "cpu": 2, "gpu": 1, "paper": 1}
+"""Chains that run side by side on the machine that `Experiment.hours` are of."""
+
+
+def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[PlannedPart]) -> float | None:
+    """Hours that stored results took, on a machine as that of `Experiment.hours`; None of what is not whole or outdated.
+
+    Chains that another experiment ran count here, too.
+
+    Args:
+        about: of the experiment's folder, if there is one.
+        scale: of the plan.
+        parts: what would be run at it, of any experiments.
+    """
+    if about is None or about["scale"] != scale:
+        return None
+    mine = [one for one in parts if one.experiment.name == about["experiment"]]
+    stored = [about["parts"].get(one.part.name, {}) for one in mine if not one.lacks]
+    if not stored or any(s.get("status") != "done" for s in stored) or outdated(about, mine):
+        return None
+    return float(sum(max(s["chain_seconds"] / SLOTS[scale], s["seconds"]) for s in stored) / 3600)
+
+
+def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
+    """Seconds of all calls until a part was done: one that finds it done adds nothing.
+
+    Args:
+        state: the part's, of this call.
+        earlier: of the call before on the same folder; empty if there was none.
+    """
+    now: float = state["seconds"]
+    if earlier.get("chains") != state["chains"]:
+        return now
+    return float(max(now, earlier["seconds"]) if earlier["status"] == "done" else round(now + earlier["seconds"], 1))
+
+
 def ledger(parts: Sequence[PlannedPart], finished: Collection[str] = ()) -> Ledger:
     """What parts cost together.
 

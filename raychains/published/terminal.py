@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 4
 """Up to which parts stand side by side: a terminal is no page."""
+MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
 
 
-def show_plan(console: Console, scale: str, parts: Sequence[PlannedPart], ledger: Ledger) -> None:
-    """What would be run at one scale, and what sharing chains saves."""
+def show_plan(
+    console: Console, scale: str, parts: Sequence[PlannedPart], ledger: Ledger, measured: Mapping[str, float]
+) -> None:
+    """What would be run at one scale, and what sharing chains saves; hours are those measured by experiment, or estimates."""
     from raychains.published.standing import ledger as of
 
     table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
@@ -42,14 +45,23 @@ def show_plan(console: Console, scale: str, parts: Sequence[PlannedPart], ledger
             experiment.name if new else "", part.part.name, experiment.where if new else "",
             Text(part.lacks or part.refused or "there", style="yellow" if part.lacks or part.refused else ""),
             f"{own.chains:,}" if sampled else "–", f"{own.unique:,}" if sampled else "–",
-            f"{experiment.hours[scale]:g}" if new else "",
+            _hours(experiment, scale, measured.get(experiment.name)) if new else "",
         )  # fmt: skip
     console.print(table)
+    console.print(
+        f"hours of {MACHINES[scale]}: ≈ estimated, the others measured when the results in the store were made"
+    )
     console.print(
         f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments saves "
         f"{ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
         soft_wrap=True,
     )
+
+
+def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
+    if measured is not None:
+        return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
+    return f"≈ {experiment.hours[scale]:g}" if experiment.hours[scale] else "–"
 
 
 def show(

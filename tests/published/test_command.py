@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raychains.api import reproducing
 from raychains.cli import main
-from raychains.published import catalogue
+from raychains.options import Reproduce
+from raychains.published import catalogue, standing
 from raychains.published.experiment import Experiment, Sampled
 
 
@@ -49,10 +52,13 @@ def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, caps
     assert main([*command, "--max-hours", "1e-9"]) == 0
     assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "unfinished"
+    assert hours(tmp_path) == {}
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "SMOKE" in said and "One SGLD chain" not in said and "index: " in said
-    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
+    part = about(tmp_path, "fig5")["parts"]["mixture"]
+    assert part["status"] == "done"
+    assert hours(tmp_path)["fig5"] == max(part["chain_seconds"] / 2, part["seconds"]) / 3600
     assert main([*command, "--max-hours", "1e-9"]) == 0  # no time to look again costs nothing that is there
     assert "unfinished" not in capsys.readouterr().out
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
@@ -73,6 +79,31 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
     part = about(tmp_path, "fig5")["parts"]["mixture"]
     assert part["status"] == "failed" and "chains failed" in part["reason"]
     assert about(tmp_path, "fig1")["parts"]["schedules"]["status"] == "done"
+
+
+def hours(store: Path) -> Mapping[str, float]:
+    """Measured ones, as a dry run prints them."""
+    return reproducing.plan(Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(store))).measured
+
+
+def test_a_dry_run_prints_measured_hours_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the committed results: fig2 was run, imagenet never."""
+    results = Path(__file__).parents[2] / "docs" / "results"
+    assert main(["reproduce", "fig2", "table3", "--scale", "gpu", "--dry-run", "--to", str(results)]) == 0
+    assert "≈" in capsys.readouterr().out  # another scale's hours are not this one's
+    assert main(["reproduce", "fig2", "--scale", "cpu", "--dry-run", "--to", str(results)]) == 0
+    said = capsys.readouterr().out.split("hours of two cores:")
+    assert "≈" not in said[0] and "≈ estimated" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "chains", "total"),
+    [("done", ["a"], 100), ("done", ["b"], 7), ("unfinished", ["a"], 107), ("failed", ["a"], 107)],
+)
+def test_seconds_are_those_of_all_calls_until_a_part_was_done(status: str, chains: list[str], total: float) -> None:
+    earlier = {"status": status, "chains": chains, "seconds": 100.0}
+    assert standing.spent({"chains": ["a"], "seconds": 7.0}, earlier) == total
+    assert standing.spent({"chains": ["a"], "seconds": 7.0}, {}) == 7
 
 
 def diverging(experiment: Experiment) -> Experiment:
