@@ -15,7 +15,7 @@ import raychains
 PACKAGE = Path(raychains.__file__).parent
 REPOSITORY = PACKAGE.parent
 ROOMS = (
-    "errors", "options", "spec", "sample", "schedules", "samplers", "priors", "models", "data", "evaluation", "tasks",
+    "errors", "retry", "options", "spec", "sample", "schedules", "samplers", "priors", "models", "data", "evaluation", "tasks",
     "warmstart", "execution", "methods", "draws", "streams", "positions", "ranks", "micro", "chain", "divergence", "store", "planning", "listeners", "predictive", "deploy", "orchestration", "status", "experiments", "analyses", "report", "published", "resumed", "api", "template", "filed", "cli",
 )  # fmt: skip
 """From the ground up: a room imports only rooms before it."""

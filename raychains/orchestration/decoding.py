@@ -20,6 +20,7 @@ from raychains.data.prepared.feed import AHEAD
 from raychains.data.prepared.pieces import Array, PieceCutter, Pieces
 from raychains.data.prepared.processes import Processes
 from raychains.data.prepared.processes import decoders as processes
+from raychains.errors import StorageAway
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ class Reached:
         """The piece; None where the decoder, or the node that held the answer, is gone.
 
         Raises:
-            DecodingFailed: a picture is damaged or its storage is away.
+            DecodingFailed: a picture is damaged.
+            StorageAway: its storage could not be reached for long.
         """
         try:
             found: Array = ray.get(asked, timeout=PATIENCE)
@@ -112,6 +114,8 @@ class Reached:
         except RayTaskError as error:
             if isinstance(error.cause, DecodingFailed):
                 raise DecodingFailed(f"decoder {decoder}: {error.cause}") from None
+            if isinstance(error.cause, StorageAway):
+                raise StorageAway(str(error.cause)) from None
             raise
         except RayError as error:  # its death, its node's, or no answer in time
             log.info("decoder %d is done without: %s", decoder, error)

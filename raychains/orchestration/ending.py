@@ -22,11 +22,12 @@ _BROKEN = re.compile(
 def outcome_of(error: BaseException) -> Outcome:
     """What ``error``, raised in a chain or while writing it, means."""
     from raychains.chain import Diverged
+    from raychains.data.prepared.carrier import DecoderGone
     from raychains.ranks import RankMissing
 
     if isinstance(error, StorageFull):
         return "full"
-    if isinstance(error, StorageAway | RankMissing):
+    if isinstance(error, StorageAway | RankMissing | DecoderGone):
         return "lost"
     if isinstance(error, Diverged):
         return "diverged"

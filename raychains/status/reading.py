@@ -13,11 +13,11 @@ from typing import Any
 from raychains.errors import UserError, said
 from raychains.orchestration import process
 from raychains.planning import Comparison
+from raychains.retry import Patience
 from raychains.status.chains import Circumstances, chain_state
 from raychains.status.state import ArmState, ChainState, DriverState, Line, Phase, RunState, StoreState, SweepState
 from raychains.store import Root, RunStore, SweepStore, split_run_path
 from raychains.store.leases import SECOND, Entry, Leases, Watch
-from raychains.store.retry import Patience
 
 AT_ONCE = 16
 """Chains that are looked at at the same time: on an object store each look is a wait."""

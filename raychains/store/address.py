@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from raychains.errors import UserError
-from raychains.store.retry import first_line, is_transient
+from raychains.retry import first_line, is_transient
 
 FLAT = ("s3", "gcs")
 """Kinds of filesystem without folders: creating one would leave an empty object."""

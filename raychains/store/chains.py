@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains.errors import StorageAway
+from raychains.retry import KeepTrying
 from raychains.sample import Sample, SampleMeta
 from raychains.spec import ChainSpec
 from raychains.store import checkpoints, codec, index
 from raychains.store.filesystem import Root
 from raychains.store.history import History
-from raychains.store.retry import KeepTrying
 
 log = logging.getLogger(__name__)
 

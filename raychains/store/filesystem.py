@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from pyarrow import fs
 
 from raychains.errors import UserError
+from raychains.retry import KeepTrying, Patience, Retrying
 from raychains.store import address, local, names
-from raychains.store.retry import KeepTrying, Patience, Retrying
 
 T = TypeVar("T")
 

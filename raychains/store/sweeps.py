@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from raychains.errors import UserError
+from raychains.retry import KeepTrying
 from raychains.store.filesystem import Root
-from raychains.store.retry import KeepTrying
 from raychains.store.runs import RunStore, split_run_path
 
 log = logging.getLogger(__name__)

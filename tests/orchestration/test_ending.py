@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from raychains.chain import Diverged
+from raychains.data.prepared.carrier import DecoderGone, DecodingFailed
 from raychains.errors import StorageAway, StorageFull, UserError
 from raychains.orchestration.ending import outcome_of, reason_of
 
@@ -19,6 +20,8 @@ CASES = [
     (MemoryError(), "lost"),
     (StorageAway("not reachable"), "lost"),
     (StorageFull("no room"), "full"),
+    (DecoderGone("decoder 1: its process ended with status -9"), "lost"),
+    (DecodingFailed("decoder 1: failed 7: a picture is damaged"), "failed"),
     (Diverged("the loss is nan", 7), "diverged"),
     (RuntimeError("mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)"), "failed"),
     (ValueError("the user's own mistake"), "failed"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 from pyarrow import fs
 
+from raychains.retry import Patience
 from raychains.store import Root
-from raychains.store.retry import Patience
 from tests.storage.proxy import Proxy, proxy
 
 _numbers = itertools.count()

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from raychains.errors import StorageAway, StorageFull
+from raychains.retry import Patience
 from raychains.store import ChainStore, Root, codec
-from raychains.store.retry import Patience
 from tests.checks import refused
 from tests.storage.faults import Faulty, faulty
 from tests.storage.test_outages import SPEC, sample

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from raychains.errors import StorageAway
+from raychains.retry import Patience
 from raychains.sample import Sample, SampleMeta
 from raychains.store import ChainStore, Root, codec
-from raychains.store.retry import Patience
 from tests.checks import refused
 from tests.planning.plans import chain
 from tests.storage.proxy import Proxy

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import fs
 
 from raychains.errors import StorageFull
+from raychains.retry import Patience
 from raychains.store import Root
-from raychains.store.retry import Patience
 from tests.checks import refused
 
 

@@ -15,7 +15,11 @@ Array = np.ndarray[Any, Any]
 
 
 class DecodingFailed(RaychainsError):
-    """A picture, its storage or a decoder's process failed; the text says which."""
+    """A picture or a decoder failed; the text says which."""
+
+
+class DecoderGone(DecodingFailed):
+    """A decoder's process ended: memory ran out, or somebody ended it. The pictures are well."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from raychains.data.prepared.carrier import Carry, Cutting, DecodingFailed
 from raychains.data.prepared.order import ShardedOrder
 from raychains.data.prepared.processes import Processes
 from raychains.data.prepared.rows import Rows
-from raychains.errors import require
+from raychains.errors import StorageAway, require
 
 Array = np.ndarray[Any, Any]
 AHEAD = 4
@@ -49,8 +49,8 @@ class Feed:
         The pixels stay as they are until the next batch is asked for. One epoch at a time.
 
         Raises:
-            DecodingFailed: a picture is damaged, its storage is away, or a decoder's process beside this one ended; the
-                feed is closed then.
+            DecodingFailed: a picture is damaged, or a decoder's process beside this one ended; the feed is closed then.
+            StorageAway: the pictures could not be reached for long; it is closed then, too.
         """
         order = ShardedOrder(self._rows.split.rows, self._cutting.batch_size, seed, self._cutting.window)
         asked: deque[int] = deque()
@@ -67,7 +67,7 @@ class Feed:
                 pixels = self._carrier.take(step)
                 part = self._cutting.of(order[step])
                 yield pixels[: len(part)], self._rows.labels[part.indices]
-        except DecodingFailed:
+        except (DecodingFailed, StorageAway):
             self.close()
             asked.clear()
             raise

@@ -45,7 +45,8 @@ class Decoders(Protocol):
         """The piece, once it is there; None where it is lost, and the decoder is not up then.
 
         Raises:
-            DecodingFailed: a picture is damaged or its storage is away.
+            DecodingFailed: a picture is damaged.
+            StorageAway: its storage could not be reached for long.
         """
 
 
@@ -65,7 +66,8 @@ class PieceCutter:
         """The pictures of one share of a batch, uint8 [n, size, size, 3], in the order of their places.
 
         Raises:
-            DecodingFailed: a picture is damaged or its storage is away.
+            DecodingFailed: a picture is damaged.
+            StorageAway: its storage could not be reached for long.
         """
         try:
             order, decoder = self._epoch(cutting, seed)
@@ -152,7 +154,8 @@ class Pieces:
         """Wait for all pieces; what is lost is cut by others.
 
         Raises:
-            DecodingFailed: a picture is damaged or its storage is away.
+            DecodingFailed: a picture is damaged.
+            StorageAway: its storage could not be reached for long.
         """
         batch = self._batches[step]
         if batch is None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from raychains.data.prepared.carrier import Cutting, DecodingFailed
+from raychains.data.prepared.carrier import Cutting, DecoderGone, DecodingFailed
 from raychains.data.prepared.order import ShardedOrder
-from raychains.errors import require
+from raychains.errors import StorageAway, require
 
 Array = np.ndarray[Any, Any]
 DECODERS = "RAYCHAINS_DECODERS"
@@ -76,7 +76,9 @@ class Processes:
         """Wait for all of them.
 
         Raises:
-            DecodingFailed: what one of them says, or its end.
+            DecodingFailed: what one of them says.
+            DecoderGone: its end.
+            StorageAway: the pictures could not be reached for long.
         """
         self._done_with()
         for decoder in self._decoders:
@@ -134,6 +136,8 @@ class _Process:
         said = self._process.stdout.readline().rstrip("\n")
         if not said:
             raise self._ended()
+        if said.startswith("away "):
+            raise StorageAway(said.partition(": ")[2])
         if said != line:
             raise DecodingFailed(f"decoder {self._number}: {said}")
 
@@ -142,9 +146,9 @@ class _Process:
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
-    def _ended(self) -> DecodingFailed:
+    def _ended(self) -> DecoderGone:
         status = self._process.wait()
-        return DecodingFailed(f"decoder {self._number}: its process ended with status {status}")
+        return DecoderGone(f"decoder {self._number}: its process ended with status {status}")
 
     def end(self) -> None:
         """At once: it holds nothing that is not in the set."""

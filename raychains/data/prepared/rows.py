@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,13 @@ from pyarrow import fs
 
 from raychains.data.prepared.manifest import NAME, Manifest
 from raychains.errors import UserError
+from raychains.retry import Patience, Retrying
 
 Array = np.ndarray[Any, Any]
+OPEN_FILES = 64
+"""Shards that stay open, so that their footers are read once."""
+PATIENCE = Patience(total=1800.0)
+"""A chain rather waits for its data than that it is tried elsewhere, where they are as far away."""
 
 
 def opened(uri: str) -> tuple[fs.FileSystem, str]:
@@ -35,12 +41,17 @@ def manifest_at(uri: str) -> Manifest:
 
     Raises:
         UserError: there is none.
+        StorageAway: its storage could not be reached for a minute.
     """
     filesystem, folder = opened(uri)
     path = f"{folder.rstrip('/')}/{NAME}"
-    try:
+
+    def read() -> bytes:
         with filesystem.open_input_file(path) as f:
-            return Manifest.loads(f.read(), f"{uri.rstrip('/')}/{NAME}")
+            return bytes(f.read())
+
+    try:
+        return Manifest.loads(Retrying(what="data").call("read", path, read), f"{uri.rstrip('/')}/{NAME}")
     except FileNotFoundError:
         raise UserError(
             f"a prepared set must have a {NAME}, got none at {uri!r}: raychains prepare makes one"
@@ -54,17 +65,19 @@ class Rows:
         uri: where the set lies.
         manifest: its own.
         split: ``train``, ``val`` …
+        patience: how long a read is tried again while the storage is away.
 
     Raises:
         UserError: a split that was not prepared.
     """
 
-    def __init__(self, uri: str, manifest: Manifest, split: str) -> None:
+    def __init__(self, uri: str, manifest: Manifest, split: str, patience: Patience = PATIENCE) -> None:
         if split not in manifest.splits:
             known = ", ".join(manifest.splits)
             raise UserError(f"split must be one of {known} of the set at {uri!r}, got {split!r}")
         self.split = manifest.splits[split]
         self._filesystem, self._folder = opened(uri)
+        self._retrying = Retrying(patience, what="data")
         self.counts = np.array(self.split.rows, dtype=np.int64)
         """Images of every row group, [groups]."""
         self.first = np.concatenate([[0], np.cumsum(self.counts)])
@@ -83,18 +96,32 @@ class Rows:
         """The JPEG bytes of a row group's images, in their order.
 
         Raises:
-            OSError: the storage does not give them, or a page's checksum is wrong.
+            OSError: a file is not there, or a page's checksum is wrong.
+            StorageAway: the storage could not be reached for all the patience.
         """
         shard, number = self._place[group]
-        table = self._file(shard).read_row_group(number, columns=["image"])
+        table = self._from(shard, lambda file: file.read_row_group(number, columns=["image"]))
         return [memoryview(value.as_buffer()) for value in table["image"].combine_chunks()]
 
     @cached_property
     def labels(self) -> Array:
         """Labels of all images, int64 [images]; reads that column of every shard once."""
-        parts = [self._file(i).read(columns=["label"])["label"].to_numpy() for i in range(len(self.split.shards))]
+        shards = range(len(self.split.shards))
+        parts = [self._from(i, lambda file: file.read(columns=["label"]))["label"].to_numpy() for i in shards]
         self._files.clear()
         return np.concatenate(parts).astype(np.int64)
+
+    def _from(self, shard: int, read: Callable[[pq.ParquetFile], pa.Table]) -> pa.Table:
+        """What is read from a shard, as often as it takes."""
+
+        def attempt() -> pa.Table:
+            try:
+                return read(self._file(shard))
+            except OSError:
+                self._files.pop(shard, None)  # a file of a broken connection is opened again
+                raise
+
+        return self._retrying.call("read", f"{self._folder}/{self.split.shards[shard].file}", attempt)
 
     def _file(self, shard: int) -> pq.ParquetFile:
         if shard not in self._files:
@@ -103,7 +130,3 @@ class Rows:
             path = f"{self._folder.rstrip('/')}/{self.split.shards[shard].file}"
             self._files[shard] = pq.ParquetFile(self._filesystem.open_input_file(path), page_checksum_verification=True)
         return self._files[shard]
-
-
-OPEN_FILES = 64
-"""Shards that stay open, so that their footers are read once."""

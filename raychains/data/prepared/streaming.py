@@ -75,7 +75,8 @@ class Streaming:
         """Pictures uint8 [part, 3, size, size] (in memory [part, size, size, 3]) and labels int64 [part] on the device.
 
         Raises:
-            DecodingFailed: a picture is damaged, its storage is away, or a decoder's process ended.
+            DecodingFailed: a picture is damaged, or a decoder's process ended.
+            StorageAway: the pictures could not be reached for long.
         """
         key = (part.seed, part.step)
         if self._now is None or self._now[0] != key:

@@ -1,7 +1,7 @@
 """A decoder's process: told by lines on standard input what to cut, it says on standard output what is done.
 
 Lines in: a JSON object with the set and the decoder's number; then ``epoch SEED`` and ``cut STEP SLOT``. Lines out:
-``ready``, ``done STEP``, or ``failed STEP: why``. Pixels go into a file that both processes map. It ends with its input,
+``ready``, ``done STEP``, ``failed STEP: why``, or ``away STEP: why`` where the storage is. Pixels go into a file that both processes map. It ends with its input,
 so none outlives the process that started it.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from raychains.data.prepared.decoder import Decoder
 from raychains.data.prepared.order import ShardedOrder
 from raychains.data.prepared.rows import Rows, manifest_at
+from raychains.errors import StorageAway
 
 
 def serve(lines: Iterable[str], out: TextIO) -> None:
@@ -41,8 +42,9 @@ def serve(lines: Iterable[str], out: TextIO) -> None:
         try:
             decoder.fill(order, part, about["number"], about["decoders"], pixels[slot, : len(part)])
             print(f"done {step}", file=out, flush=True)
-        except (OSError, ValueError) as error:
-            print(f"failed {step}: {' '.join(str(error).split())}", file=out, flush=True)
+        except (OSError, ValueError, StorageAway) as error:
+            how = "away" if isinstance(error, StorageAway) else "failed"
+            print(f"{how} {step}: {' '.join(str(error).split())}", file=out, flush=True)
 
 
 if __name__ == "__main__":

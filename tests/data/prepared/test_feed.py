@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains.data.prepared.carrier import Cutting, DecodingFailed
+from raychains.data.prepared.carrier import Cutting, DecoderGone, DecodingFailed
 from raychains.data.prepared.decode import augmented
 from raychains.data.prepared.decoder import Decoder
 from raychains.data.prepared.feed import Feed
@@ -117,7 +117,7 @@ def test_a_killed_decoder_is_named(small: tuple[str, Manifest], rows: Rows) -> N
         assert isinstance(carrier, Processes)
         process = carrier._decoders[1]._process
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(DecodingFailed, match="decoder 1: its process ended with status -9"):
+        with pytest.raises(DecoderGone, match="decoder 1: its process ended with status -9"):
             list(epoch)
         assert process.poll() == -9 and not carrier._decoders
 

@@ -95,6 +95,7 @@ class Retrying:
 
     Args:
         patience: how long.
+        what: what is called, for people: the store, or data.
         sleep: waits for a number of seconds.
         clock: seconds that pass.
     """
@@ -103,11 +104,12 @@ class Retrying:
         self,
         patience: Patience | None = None,
         *,
+        what: str = "store",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._patience = patience if patience is not None else Patience()
-        self._sleep, self._clock = sleep, clock
+        self._what, self._sleep, self._clock = what, sleep, clock
         self._lock = threading.Lock()
         self._outages: dict[str, float] = {}
         """When each kind of call that fails now began to fail."""
@@ -135,12 +137,12 @@ class Retrying:
             except OSError as error:
                 if is_full(error):
                     raise StorageFull(
-                        f"store is full: {place} could not be {verb} ({first_line(error)}); everything written before is "
+                        f"{self._what} is full: {place} could not be {verb} ({first_line(error)}); everything written before is "
                         "intact: free space and repeat with --resume"
                     ) from error
                 if said := refusal(error):
                     raise UserError(
-                        f"store must exist and be open to the credentials given, but {place} could not be {verb}: {said}"
+                        f"{self._what} must exist and be open to the credentials given, but {place} could not be {verb}: {said}"
                     ) from error
                 if not is_transient(error):
                     self._back(verb, place)  # it answers, if only that there is no such file
@@ -158,7 +160,7 @@ class Retrying:
                     go_on, wait = left > 0, min(wait, left)
                 if not go_on:
                     raise StorageAway(
-                        f"store must be reachable, but for {now - began:.0f} s {reason}; everything written before is "
+                        f"{self._what} must be reachable, but for {now - began:.0f} s {reason}; everything written before is "
                         "intact: repeat with --resume once it is back"
                     ) from error
                 self._sleep(wait)

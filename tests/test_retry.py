@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from raychains.errors import StorageAway, StorageFull, UserError
-from raychains.store.retry import Patience, Retrying, is_full, is_transient, refusal
+from raychains.retry import Patience, Retrying, is_full, is_transient, refusal
 
 PASSING = [
     "EIO",
