@@ -8,6 +8,7 @@ import difflib
 import gc
 import io
 import logging
+import os
 import re
 import signal
 import sys
@@ -58,7 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     try:
         with _ended_by_sigterm():
-            return _status_of(arguments)
+            status = _status_of(arguments)
+            sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
+            return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
+        return 128 + signal.SIGPIPE
     except RaychainsError as error:
         print(f"raychains: {one_line(error)}", file=sys.stderr)
         return error.exit_status

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,6 +154,15 @@ def test_help_teaches_without_starting_anything(capsys: pytest.CaptureFixture[st
         assert main([command, "--help"]) == 0
         out = capsys.readouterr().out
         assert "Example: raychains" in out and "(default: None)" not in out
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    """As in `raychains run --help | head -1`."""
+    command = [sys.executable, "-m", "raychains.cli", "run", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == "" and process.wait() == 128 + signal.SIGPIPE
 
 
 def test_no_command_is_a_mistake_that_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
