@@ -236,9 +236,9 @@ def reproduce(
         for parts in by_experiment.values():
             done.append(_Running(given, common, parts, listeners, clock, watch, crew).all())
             tell(done[-1])
-    from raychains.published import pages
+    from raychains.published import index
 
-    pages.write_index(Root(given.to or given.store), prefix_of(given), given.scale)
+    index.write(Root(given.to or given.store), prefix_of(given), given.scale)
     if failed := [f"{r.experiment.name} ({n})" for r in done for n, state in r.states().items() if state == "failed"]:
         raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
     return done

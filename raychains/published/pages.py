@@ -1,17 +1,15 @@
-"""An experiment's page and files, and the index over all: drawn from the tables in its folder alone."""
+"""An experiment's page and files: drawn from the tables in its folder alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
-from raychains.published import catalogue, output, tables
+from raychains.published import output, tables
 from raychains.published.claims import Verdict
 from raychains.published.experiment import PAPERS, SCALES, Experiment
 from raychains.published.folder import Folder
 from raychains.report import page as pages
 from raychains.report import results
-from raychains.store import Root
 
 
 def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
@@ -59,38 +57,3 @@ def _numbered(table: tables.Table) -> dict[str, int]:
     """Footnotes: reasons of cells in their order, each once."""
     ordered = [table.cells[p.key, r.key, c.key] for r in table.rows for p in table.parts for c in table.columns]
     return {reason: n for n, reason in enumerate(dict.fromkeys(c.reason for c in ordered if c.reason), start=1)}
-
-
-def write_index(root: Root, prefix: str, scale: str) -> str:
-    """The page over all experiments of one scale whose folders lie there, and the same as Markdown; where it lies."""
-    entries = []
-    for experiment in catalogue.every().values():
-        folder = Folder(root, prefix, experiment.name)
-        about = folder.about()
-        if about is not None and about["scale"] == scale:
-            claims = results.read_rows(folder, "claims", texts=("verdict", "line"))
-            lines = [] if claims is None else list(zip(claims["verdict"], claims["line"], strict=True))
-            entries.append((experiment, about, lines))
-    html = pages.template("reproductions.html.j2").render(
-        style=pages.style(), scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=entries
-    )
-    name = "/".join(p for p in (prefix, "index.html") if p)
-    root.publish(name, html.encode(errors="replace"))
-    root.publish("/".join(p for p in (prefix, "README.md") if p), _markdown(scale, entries).encode())
-    return root.location(name)
-
-
-def _markdown(scale: str, entries: Sequence[tuple[Experiment, dict[str, object], list[tuple[str, str]]]]) -> str:
-    lines = [
-        f"# Published tables and figures at scale {scale}",
-        "",
-        f"{SCALES[scale][0].upper()}{SCALES[scale][1:]}.",
-        "",
-    ]
-    for experiment, about, claims in entries:
-        lines += [f"## [{experiment.where}: {experiment.title}]({experiment.name}/table.md)", ""]
-        lines += [f"{PAPERS[experiment.paper]}. `raychains reproduce {experiment.name} --scale {scale}`", ""]
-        parts: dict[str, dict[str, str]] = about["parts"]  # type: ignore[assignment]
-        lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
-        lines += [f"- {line}" for _, line in claims] + [""]
-    return "\n".join(lines)

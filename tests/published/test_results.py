@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from raychains.data.root import rooted
 from raychains.options import Compare
-from raychains.published import catalogue, pages, standing
+from raychains.published import catalogue, index, pages, standing
 from raychains.published.folder import Folder
 from raychains.store import Root
 
@@ -40,6 +41,27 @@ def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> No
     figures = {p.name for p in (RESULTS / name).glob("figures/*.svg")}
     assert {p.name for p in (tmp_path / name).glob("figures/*.svg")} == figures
     assert figures or not catalogue.every()[name].where.startswith("Fig")
+
+
+def test_the_index_counts_their_claims_and_shows_their_figures(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS, tmp_path, dirs_exist_ok=True)
+    index.write(Root(str(tmp_path)), "", "cpu")
+    for file, pictures in (("README.md", r"!\[[^]]*\]\(([^)]+)\)"), ("index.html", r'<img[^>]* src="([^"]+)"')):
+        drawn = (tmp_path / file).read_text()
+        assert drawn == (RESULTS / file).read_text()
+        shown = set(re.findall(pictures, drawn))
+        assert shown == {str(p.relative_to(RESULTS)) for p in RESULTS.glob("*/figures/*.svg")}
+    counted = re.findall(
+        r"^\| [\w-]+ \| \[.*\| `(.+)` \| (.+) \| (\d*) \| (\d*) \| (\d*) \|$",
+        (tmp_path / "README.md").read_text(),
+        re.M,
+    )
+    assert sorted(name for name, *_ in counted) == NAMES
+    for name, state, *numbers in counted:
+        verdicts = [row["verdict"] for row in pq.read_table(RESULTS / name / "claims.parquet").to_pylist()]
+        assert [int(n or 0) for n in numbers] == [verdicts.count(word) for word in index.WORDS]
+        parts = json.loads((RESULTS / name / "about.json").read_text())["parts"].values()
+        assert (state == "done") == all(part["status"] == "done" for part in parts)
 
 
 @pytest.mark.parametrize("name", NAMES)
