@@ -177,7 +177,7 @@ def test_entropy_mcmc_is_sampled_as_published(root: Path, dataset: str, eta_n: f
         assert (made.cycles, made.cycles * made.samples_per_cycle) == (
             (4, 8 if name == "emcmc" else 16) if sampler else (1, 1)
         )
-        assert made.temperature == (1e-4 if sampler else 1.0 if name == "bsam" else 0.0)
+        assert made.temperature == (1e-4 if sampler else 0.25 if name == "bsam" else 0.0)
         assert spec.sampler.settings["weight_decay"] == (40 / 200_000 if name == "bsam" else 5e-4)
     own = found["emcmc"][0]
     assert schedules.build(own.schedule).at(1).lr == 0.5

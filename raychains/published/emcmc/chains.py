@@ -93,7 +93,7 @@ def settings(scale: str) -> list[Setting]:
         Setting(name="epochs of SAM and bSAM", value=f"{size.epochs}, two gradients a step", origin="ours"),
         Setting(name="batch", value=str(size.batch), origin=ours),
         Setting(
-            name="initial step size", value=f"{'0.1' if small else '0.5'} (SAM a fifth, momentum 0.9; Entropy-SG(L)D 1)",
+            name="initial step size", value=f"{'0.1' if small else '0.5'} (SAM a fifth, momentum 0.9; {'bSAM half; ' if small else ''}Entropy-SG(L)D 1)",
             origin="ours" if small else "published",
         ),
         Setting(name="step size", value="cosine to 0", origin="published"),
@@ -104,7 +104,9 @@ def settings(scale: str) -> list[Setting]:
         Setting(name="T", value=f"{T:g}, noise throughout", origin="authors' code"),
         Setting(name="weight decay", value="5e-4; 2e-4 for bSAM", origin="published"),
         Setting(name="Entropy-SG(L)D", value=f"{size.inner or 20} inner steps of 0.1, γ 0.03", origin="ours" if smoke else "authors' code"),
-        Setting(name="ρ of SAM, of bSAM", value="0.05 (CIFAR-100 0.1), 0.01", origin="authors' code"),
+        Setting(name="ρ of SAM", value="0.05 (CIFAR-100 0.1)", origin="authors' code"),
+        Setting(name="ρ of bSAM", value="0.001" if small else "0.01", origin="ours" if small else "authors' code"),
+        Setting(name="variance of bSAM", value="1/(4·N·s)", origin="authors' code"),
         Setting(name="repeats", value=str(size.repeats), origin="ours" if scale in ("smoke", "gpu") else "published"),
     ]  # fmt: skip
     return [*made, *reduced(size.options)]
