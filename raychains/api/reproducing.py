@@ -225,6 +225,8 @@ def reproduce(
         ChainsFailed: some chains were given up; everything else is there.
         Interrupted: the person stopped it; the same command goes on.
     """
+    from raychains.published import index
+
     given = options if options is not None else Reproduce(**settings)
     planned = plan(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
@@ -235,10 +237,8 @@ def reproduce(
     with Listeners(listener) as listeners, at_scale(given) as common, _crew(given, planned) as crew:
         for parts in by_experiment.values():
             done.append(_Running(given, common, parts, listeners, clock, watch, crew).all())
+            index.write(Root(given.to or given.store), prefix_of(given), given.scale)
             tell(done[-1])
-    from raychains.published import index
-
-    index.write(Root(given.to or given.store), prefix_of(given), given.scale)
     if failed := [f"{r.experiment.name} ({n})" for r in done for n, state in r.states().items() if state == "failed"]:
         raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
     return done
@@ -348,11 +348,12 @@ class _Running:
                 status, reason = "failed", planned.refused
             else:
                 tables = self._run(planned)
-        except OutOfTime:
-            status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
-        except Interrupted:
-            if not self.clock.rang:
-                raise
+        except (OutOfTime, Interrupted) as stop:
+            if isinstance(stop, Interrupted) and not self.clock.rang:
+                raise Interrupted(
+                    f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains go on from "
+                    "their last checkpoints. To go on: the same command"
+                ) from None
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
         except (StorageFull, StorageAway):
             raise

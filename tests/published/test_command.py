@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from raychains.api import reproducing
 from raychains.cli import main
+from raychains.errors import Interrupted
 from raychains.options import Reproduce
+from raychains.planning.listener import Happening, Tick
 from raychains.published import catalogue, standing
 from raychains.published.experiment import Experiment, Sampled
 
@@ -64,6 +67,26 @@ def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, caps
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
+
+
+class Stop:
+    """Presses Ctrl-C once a chain runs."""
+
+    pressed = False
+
+    def on(self, happening: Happening) -> None:
+        if isinstance(happening, Tick) and not self.pressed:
+            self.pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_whoever_stops_it_is_told_how_it_goes_on(tmp_path: Path) -> None:
+    options = Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(tmp_path))
+    with pytest.raises(Interrupted, match=r"^stopped in fig5 \(mixture\); .* To go on: the same command$"):
+        reproducing.reproduce(options, listener=Stop())
+    assert "fig1" in (tmp_path / "reproduce/smoke/index.html").read_text()  # what was done is shown
+    assert [one.states() for one in reproducing.reproduce(options)] == [{"schedules": "done"}, {"mixture": "done"}]
 
 
 @pytest.mark.usefixtures("ray_session")
