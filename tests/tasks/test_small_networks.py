@@ -44,7 +44,7 @@ def test_an_interrupted_chain_draws_the_same_bytes(name: str) -> None:
 )
 def test_settings_are_resnet18s_but_for_the_step_size(name: str, step: float, exploration: float) -> None:
     dataset = name.partition("-")[0]
-    for sampler in ("csghmc", "csgld", "sgdm", "sam", "emcmc", "bsam"):
+    for sampler in ("csghmc", "csgld", "sgdm", "sam", "emcmc", *(["bsam"] if "resnet" in name else [])):
         small, large = (
             methods.resolve(Run(), task=tasks.make(task), name=task, sampler=sampler)
             for task in (name, f"{dataset}-resnet18")
@@ -54,3 +54,14 @@ def test_settings_are_resnet18s_but_for_the_step_size(name: str, step: float, ex
         assert small.spec.sampler == large.spec.sampler
         if isinstance(small.schedule, Cyclical) and sampler.startswith("c"):
             assert small.schedule.exploration == exploration
+
+
+@pytest.mark.parametrize("name", ["cifar10-lenet", "cifar100-lenet"])
+def test_bsam_moves_a_network_without_normalisation_less(name: str) -> None:
+    small, large = (
+        methods.resolve(Run(), task=tasks.make(task), name=task, sampler="bsam")
+        for task in (name, f"{name.partition('-')[0]}-resnet18")
+    )
+    ours, theirs = dict(small.spec.sampler.settings), dict(large.spec.sampler.settings)
+    assert (small.schedule.at(1).lr, ours.pop("rho"), theirs.pop("rho")) == (0.05, 0.001, 0.01)
+    assert ours == theirs and small.schedule.at(1).temperature == large.schedule.at(1).temperature == 0.25
