@@ -1,4 +1,4 @@
-"""The command line: `raychains run | compare | evaluate | report | export | init-task`. Each command is one flat dataclass of options."""
+"""The command line, `raychains COMMAND [OPTIONS]`. Each command is one flat dataclass of options."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import io
 import logging
 import os
 import re
+import select
 import signal
 import sys
 import threading
 import typing
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from raychains import __version__
 from raychains.errors import RaychainsError, UserError, unknown_name
@@ -63,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
             return status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
+        if not (left := [stream for stream in (sys.stdout, sys.stderr) if _without_reader(stream)]):
+            raise
+        for stream in left:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes what is left at its end
         return 128 + signal.SIGPIPE
     except RaychainsError as error:
         print(f"raychains: {one_line(error)}", file=sys.stderr)
@@ -71,6 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("raychains: interrupted", file=sys.stderr)
         return 130
+
+
+def _without_reader(stream: TextIO) -> bool:
+    """Whether whoever read this end of a pipe has left."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # not a file
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _status_of(arguments: Sequence[str]) -> int:

@@ -165,6 +165,15 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert process.stderr.read() == "" and process.wait() == 128 + signal.SIGPIPE
 
 
+def test_another_pipe_that_breaks_is_not_taken_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_a_process_that_died(*_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("raychains.cli._status_of", to_a_process_that_died)
+    with pytest.raises(BrokenPipeError):
+        main(["run"])
+
+
 def test_no_command_is_a_mistake_that_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "compare" in capsys.readouterr().out
