@@ -13,9 +13,9 @@ from raychains.store import Root
 LABELS = {
     "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "uci": "UCI (australian, german, heart)",
-    "imagenet": "ImageNet", "tiny-imagenet-50": "Tiny-ImageNet (sample of 50 classes)",
+    "imagenet": "ImageNet",
 }  # fmt: skip
-FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "tiny-imagenet-50": "tiny-imagenet-50"}
+FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C"}
 
 
 class Unfit(UserError):

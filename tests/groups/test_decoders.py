@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from tests.checks import refused
 from tests.cluster.machines import until
 from tests.data.prepared.made import folder_of_classes, prepared
 from tests.data.prepared.test_feed import BATCH, SIZE, WINDOW, joined, plainly
+from tests.jobs.keeper import descendants
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -130,40 +131,54 @@ def test_ranks_take_their_slices_and_a_chain_goes_on_when_all_decoders_end(data:
 
 
 class Killing:
-    """Kills the decoder's process once the chain has come so far; notes which actors there were."""
+    """Kills a process that cuts pictures once the chain has come so far."""
 
-    def __init__(self, at: int) -> None:
-        self.at, self.killed = at, 0
+    def __init__(self, at: int, found: Callable[[], int]) -> None:
+        self.at, self.found, self.killed = at, found, 0
 
     def on(self, happening: Any) -> None:
-        if isinstance(happening, Tick) and happening.running and happening.running[0].step >= self.at:
-            self.killed = self.killed or self._kill()
+        if (
+            not self.killed
+            and isinstance(happening, Tick)
+            and happening.running
+            and happening.running[0].step >= self.at
+        ):
+            self.killed = self.found()
+            os.kill(self.killed, signal.SIGKILL)
 
-    def _kill(self) -> int:
-        from ray._private.state import actors
 
-        for told in actors().values():
-            if "/decoder-0-" in (told.get("Name") or "") and told["State"] == "ALIVE":
-                os.kill(int(told["Pid"]), signal.SIGKILL)
-                return int(told["Pid"])
-        raise AssertionError("no decoder")
+def actor_of(role: str) -> int:
+    """The process of the run's first actor of this role."""
+    from ray._private.state import actors
+
+    (pid,) = (t["Pid"] for t in actors().values() if f"/{role}-0-" in (t.get("Name") or "") and t["State"] == "ALIVE")
+    return int(pid)
+
+
+def beside_the_chain() -> int:
+    """The decoder process that the chain's worker started."""
+    below = descendants(actor_of("chain-worker"))
+    (pid,) = (n for n in below if b"raychains.data.prepared.worker" in Path(f"/proc/{n}/cmdline").read_bytes())
+    return pid
 
 
 def settings(data: Path) -> dict[str, Any]:
     return {
         "task": "imagefolder-lenet", "task_settings": ("set=small", "size=32", "window=3"), "sampler": "csghmc",
-        "epochs": 24, "cycles": 2, "chains": 1, "samples_per_cycle": 1, "batch_size": 8, "lr": 0.01,
+        "epochs": 80, "cycles": 2, "chains": 1, "samples_per_cycle": 1, "batch_size": 8, "lr": 0.01,
         "data_root": str(data), "evaluators": 1,
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["actor", "process"])
 def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
-    data: Path, store: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, store: str, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     from ray._private.state import actors
 
     monkeypatch.setenv("RAYCHAINS_DATA", str(data))
-    options, listener = Run(**settings(data), decoders=1, store=store), Killing(at=30)
+    options = Run(**settings(data), decoders=1 if elsewhere else None, store=store)
+    listener = Killing(30, partial(actor_of, "decoder") if elsewhere else beside_the_chain)
     plan = comparisons.run(options).comparison
     placed = replace(placement(options), evaluate=False)
     outcome = Driver(plan, Root(store), placed, listener).run()
@@ -172,8 +187,10 @@ def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     given = Run(**settings(data))
     method = methods.resolve(given, task=methods.make_task(given, given.task), name=given.task, sampler="csghmc")
     assert plan.chains().keys() == {method.spec.digest}, "decoders are in no digest"
+    chain = ChainStore(Root(store), method.spec.digest)
     alone = {e.meta.index: tensors_sha256(e.tensors) for e in Chain(method.spec, method.task) if isinstance(e, Sample)}
-    assert {r.meta.index: r.sha256 for r in ChainStore(Root(store), method.spec.digest).records()} == alone
+    assert {r.meta.index: r.sha256 for r in chain.records()} == alone
+    assert chain.last_incarnation() == (1 if elsewhere else 2), "whose own decoder died begins again"
 
 
 @pytest.mark.parametrize(

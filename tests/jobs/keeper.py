@@ -56,8 +56,8 @@ def end(processes: list[int], how: int) -> None:
         time.sleep(0.05)
 
 
-def descendants() -> list[int]:
-    """Of this process, by /proc."""
+def descendants(of: int | None = None) -> list[int]:
+    """Of a process, this one by default, by /proc."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -65,7 +65,7 @@ def descendants() -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         parents[int(stat.parent.name)] = int(fields[1])
-    found, new = set[int](), {os.getpid()}
+    found, new = set[int](), {os.getpid() if of is None else of}
     while new:
         new = {pid for pid, parent in parents.items() if parent in new}
         found |= new
