@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from raychains import __version__
-from raychains.errors import RaychainsError, UserError, unknown_name
+from raychains.errors import ChainsFailed, RaychainsError, UserError, unknown_name
 
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
@@ -281,11 +281,15 @@ def _reproduce(options: Any) -> None:
         for planned in reproducing.plans(options):
             published.show_plan(console, planned.scale, planned.parts, planned.ledger, planned.measured)
         return
-    reproducing.reproduce(
-        options,
-        tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts),
-        watch=lambda: Terminal(console),
-    )
+    try:
+        reproducing.reproduce(
+            options,
+            tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts, one.kept),
+            watch=lambda: Terminal(console),
+        )
+    except ChainsFailed:
+        print(f"index: {reproducing.index_of(options)}")
+        raise
     print(f"index: {reproducing.index_of(options)}")
 
 

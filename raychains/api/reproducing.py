@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raychains.api import driving, evaluating, sampling
+from raychains.api.deadline import Clock, OutOfTime, Told
 from raychains.data.root import rooted
 from raychains.errors import (
     ChainsFailed,
@@ -68,53 +68,18 @@ class Reproduced:
     folder: Folder
     about: Mapping[str, Any]
     verdicts: Sequence[Verdict]
+    failed: Sequence[str]
+    """Parts that failed in this call; the folder may hold an earlier result of them."""
+    kept: Mapping[str, str]
+    """Why parts whose earlier results were left as they are could not be looked at again, by name."""
 
     def states(self) -> dict[str, str]:
         """Its parts' states by name: done, not run, failed or unfinished."""
         return {name: part["status"] for name, part in self.about["parts"].items()}
 
 
-class OutOfTime(Exception):
-    """The hours that the person gave are over."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """Hands on to listeners that outlive one run: whoever closes its own at a run's end does not close them."""
-
-    listeners: Listeners
-
-    def on(self, happening: told.Happening) -> None:
-        """Tell them."""
-        self.listeners.on(happening)
-
-
 Watch = Callable[[], contextlib.AbstractContextManager[Listener | None]]
 """A listener for one run at a time, such as a terminal's."""
-
-
-@dataclass
-class Clock:
-    """The end of the time that the person gave; a listener that stops a run when it comes."""
-
-    until: float | None
-    rang: bool = field(default=False)
-
-    @property
-    def over(self) -> bool:
-        """Whether it has come."""
-        return self.until is not None and time.monotonic() >= self.until
-
-    def check(self) -> None:
-        """Raise `OutOfTime` if it has."""
-        if self.over:
-            raise OutOfTime
-
-    def on(self, happening: told.Happening) -> None:
-        """Stop a run as Ctrl-C does: its chains write checkpoints and go on another time."""
-        if isinstance(happening, told.Tick) and self.over and not self.rang:
-            self.rang = True
-            signal.raise_signal(signal.SIGINT)
 
 
 def plan(options: Reproduce) -> PlannedReproduction:
@@ -229,6 +194,7 @@ def reproduce(
 
     given = options if options is not None else Reproduce(**settings)
     planned = plan(given)
+    _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     by_experiment: dict[str, list[PlannedPart]] = {}
     for part in planned.parts:
@@ -239,9 +205,29 @@ def reproduce(
             done.append(_Running(given, common, parts, listeners, clock, watch, crew).all())
             index.write(Root(given.to or given.store), prefix_of(given), given.scale)
             tell(done[-1])
-    if failed := [f"{r.experiment.name} ({n})" for r in done for n, state in r.states().items() if state == "failed"]:
+    if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
         raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
     return done
+
+
+def _check_folder(options: Reproduce) -> None:
+    """Refuse a folder of results of another scale: one index never shows two.
+
+    Raises:
+        UserError: which experiment lies there.
+    """
+    from raychains.published import catalogue
+    from raychains.published.folder import Folder
+
+    if options.to is None:
+        return
+    for name in catalogue.every():
+        about = Folder(Root(options.to), "", name).about()
+        if about is not None and about["scale"] != options.scale:
+            raise UserError(
+                f"to must be a folder of its own for scale {options.scale}, got {options.to!r}, which holds {name} at scale "
+                f"{about['scale']}"
+            )
 
 
 def _crew(options: Reproduce, planned: PlannedReproduction) -> contextlib.AbstractContextManager[Crew | None]:
@@ -285,16 +271,17 @@ class _Running:
 
         tables: list[Tables] = []
         states: dict[str, dict[str, Any]] = {}
-        earlier = (self.folder.about() or {"parts": {}})["parts"]
+        earlier = self._earlier()
         for part in self.parts:
             state, made = self._part(part)
             state |= self._cost(part)
-            state["seconds"] = standing.spent(state, earlier.get(part.part.name, {}))
+            state["seconds"] = standing.spent(state, earlier["parts"].get(part.part.name, {}))
             states[part.part.name] = state
             tables += [made] if made is not None else []
-        if (kept := self._kept(states)) is not None:
+        failed = [name for name, state in states.items() if state["status"] == "failed"]
+        if kept := self._kept(states, earlier):
             return Reproduced(
-                experiment=self.experiment, folder=self.folder, about=kept,
+                experiment=self.experiment, folder=self.folder, about=earlier, failed=failed, kept=kept,
                 verdicts=pages.write(self.experiment, self.folder),
             )  # fmt: skip
         joined = found.joined(tables)
@@ -310,18 +297,24 @@ class _Running:
         }  # fmt: skip
         self.folder.write_about(about)
         verdicts = pages.write(self.experiment, self.folder)
-        return Reproduced(experiment=self.experiment, folder=self.folder, about=about, verdicts=verdicts)
+        return Reproduced(
+            experiment=self.experiment, folder=self.folder, about=about, verdicts=verdicts, failed=failed, kept={}
+        )
 
-    def _kept(self, states: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """What is stored already, where that is whole and of today, and there was no time to look at all of it again."""
+    def _earlier(self) -> Mapping[str, Any]:
+        """What is known of the results that lie there, as far as they are of today's chains and formulas."""
         from raychains.published import standing
 
-        late = [name for name, state in states.items() if state["status"] == "unfinished"]
-        about = self.folder.about() if late else None
-        if about is None or standing.outdated(about, self.parts):
-            return None
-        done = {name for name, part in about["parts"].items() if part["status"] == "done"}
-        return about if about["scale"] == self.options.scale and done.issuperset(late) else None
+        about = self.folder.about()
+        if about is None or about["scale"] != self.options.scale or standing.outdated(about, self.parts):
+            return {"parts": {}}
+        return about
+
+    @staticmethod
+    def _kept(states: Mapping[str, Mapping[str, Any]], earlier: Mapping[str, Any]) -> dict[str, str]:
+        """Parts that were done before and are not now, with the reason: what lies there is worth more than that."""
+        done = {name for name, part in earlier["parts"].items() if part["status"] == "done"}
+        return {n: f"{s['status']}: {s['reason']}" for n, s in states.items() if n in done and s["status"] != "done"}
 
     def _cost(self, part: PlannedPart) -> dict[str, Any]:
         """The part's chains, their gradient evaluations, and the seconds of those that are finished."""
@@ -348,8 +341,8 @@ class _Running:
                 status, reason = "failed", planned.refused
             else:
                 tables = self._run(planned)
-        except (OutOfTime, Interrupted) as stop:
-            if isinstance(stop, Interrupted) and not self.clock.rang:
+        except (OutOfTime, Interrupted, KeyboardInterrupt) as stop:
+            if not isinstance(stop, OutOfTime) and not self.clock.rang:
                 raise Interrupted(
                     f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains go on from "
                     "their last checkpoints. To go on: the same command"
@@ -376,12 +369,14 @@ class _Running:
             for one in sampled.evaluations:
                 with self._heard() as heard:
                     evaluating.evaluate(
-                        result.path, one.split, views=one.views, weights=one.weights, measures=one.measures,
+                        result.path, views=one.views, measures=one.measures,
                         options=options, listener=heard, crew=self.crew, page=False,
                     )  # fmt: skip
             found.append(Found(result.store, result.comparison, sampled.preset))
         if part.tables is not None:
-            made.append(part.tables(scale, found))
+            with self._heard() as heard:
+                tell = partial(self._tell, heard)
+                made.append(part.tables(scale, [dataclasses.replace(one, tell=tell) for one in found]))
         if part.computed is not None:
             with self._heard() as heard:
                 tell = partial(self._tell, heard)

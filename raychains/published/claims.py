@@ -38,8 +38,6 @@ class Of:
 
     row: str
     column: str
-    part: str = ""
-    """The table's part; empty for the claim's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ class Claim:
     def cells(self) -> tuple[tuple[str, str, str], ...]:
         """(part, row, column) of the left cell, and of the right one where it is a cell."""
         sides = [self.left] + ([self.right] if isinstance(self.right, Of) else [])
-        return tuple((of.part or self.part, of.row, of.column) for of in sides)
+        return tuple((self.part, of.row, of.column) for of in sides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +126,8 @@ class Verdict:
     """Lower end of the 95 % interval of left − right; nan where there is no interval."""
     high: float
     detectable: float
-    """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval."""
+    """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval, nan where
+    the repeats have no spread."""
     verdict: Word
     published: Word | Literal["not published"]
     """The same rule on the paper's own numbers."""
@@ -192,15 +191,25 @@ def judge(
         why = (_why(one, name) for one, name in zip(ours, names, strict=False))
         said.insert(0, f"no interval: {'; '.join(filter(None, why))}")
     elif se == 0:
-        said.insert(0, f"no spread between the {'pairs' if claim.rule == 'paired' else 'repeats'}")
+        # Of n equal values another one differs with at most this probability, to 95 %.
+        few = min(one.n for one in ours)
+        said.insert(
+            0,
+            f"no spread between the {'pairs' if claim.rule == 'paired' else 'repeats'}: another would differ with a "
+            f"probability of up to {100 * (1 - LEVEL ** (1 / few)):.2g} %",
+        )
     right_mean = ours[1].mean if isinstance(claim.right, Of) else float(claim.right)
-    found = detectable(se, df)
+    found = detectable(se, df) if se else math.nan
     word, reason = _word(claim, low, high), "; ".join(said)
     published = _published(claim, published_left, published_right)
+    if not isinstance(claim.right, Of) and published_left is not None and published_left.mean == claim.right:
+        published, beside = "not published", "the constant is the paper's own number"
+    else:
+        missing = _without(claim, published_left, published_right) if published == "not published" else ""
+        beside = f"the paper's own numbers: {published}{missing}"
     line = (
         f"{' '.join(claim.text.split()).rstrip('.')}: {_shown(claim, difference, low, high, found)}: {word}"
-        f"{f' ({reason})' if reason else ''}; the paper's own numbers: {published}"
-        f"{_without(claim, published_left, published_right) if published == 'not published' else ''}"
+        f"{f' ({reason})' if reason else ''}; {beside}"
     )
     return Verdict(
         claim=claim, left_mean=ours[0].mean, right_mean=right_mean, n_left=ours[0].n,
@@ -290,10 +299,9 @@ def _published(claim: Claim, left: Summary | None, right: Summary | None) -> Wor
 
 def _without(claim: Claim, left: Summary | None, right: Summary | None) -> str:
     """The published means where standard errors or numbers of runs are all that is wanting."""
-    against = right.mean if isinstance(claim.right, Of) and right is not None else claim.right
-    if left is None or isinstance(against, Of):
+    if left is None or right is None or not isinstance(claim.right, Of):
         return ""
-    means = [_number(mean, max(0, _decimals(mean, 4))) for mean in (left.mean, against)]
+    means = [_number(mean, max(0, _decimals(mean, 4))) for mean in (left.mean, right.mean)]
     return f" with standard errors ({means[0]} against {means[1]})"
 
 
@@ -322,7 +330,8 @@ def _shown(claim: Claim, difference: float, low: float, high: float, found: floa
         decimals += 1
     shown = [_number(value, decimals) for value in (difference, low, high)]
     allowed = f", allowed ±{claim.tolerance:g}" if claim.direction == "equal" else ""
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]{allowed} (detectable {_number(found, _decimals(found, 2) if found else 0)})"
+    smallest = "unknown" if math.isnan(found) else _number(found, _decimals(found, 2))
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]{allowed} (detectable {smallest})"
 
 
 def _decimals(value: float, digits: int) -> int:

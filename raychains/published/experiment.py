@@ -32,7 +32,7 @@ PAPERS: Mapping[str, str] = {
 }
 
 Origin = Literal["published", "authors' code", "ours"]
-Standing = Literal["in the paper's text", "in the authors' repository", "from memory", "unknown"]
+Standing = Literal["in the paper's text", "in the authors' repository", "from memory", "derived", "unknown"]
 Rows = Sequence[Mapping[str, Any]]
 Tables = Mapping[str, Rows]
 """Rows by the name of their table. ``cells`` is always there: part, row, column, repeat, value, digests, samples."""
@@ -77,9 +77,7 @@ class Value:
 class Evaluated:
     """One evaluation of a finished comparison, as `raychains evaluate`."""
 
-    split: str | None = None
     views: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
 
 

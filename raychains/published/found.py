@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,8 @@ class Found:
     store: RunStore
     comparison: Comparison
     preset: Preset
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None
+    """Told (what is measured, done, total); it raises where the time is up."""
 
     def arm(self, variant: str) -> Arm:
         """The arm of the preset's variant of that name."""
@@ -34,18 +36,15 @@ class Found:
         """Metrics per arm and repeat: the run's results.parquet."""
         return results.read(self.store, "results")
 
-    def table(self, name: str, split: str | None = None) -> pd.DataFrame:
-        """A table that an evaluation wrote, of the run's own split or another.
+    def table(self, name: str) -> pd.DataFrame:
+        """A table that an evaluation wrote.
 
         Raises:
             RaychainsError: it is not there.
         """
-        folder = self.store
-        if split is not None and split != self.comparison.split:
-            folder = RunStore(self.store.root, f"{self.store.name}-{split.replace(':', '-')}")
-        found = folder.table(name)
+        found = self.store.table(name)
         if found is None:
-            raise RaychainsError(f"run {folder.name}: {name}.parquet is not there; evaluate the run again")
+            raise RaychainsError(f"run {self.store.name}: {name}.parquet is not there; evaluate the run again")
         return found.replace_schema_metadata(None).to_pandas()
 
     def digests(self, variant: str, repeat: int) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from raychains.errors import UserError
 from raychains.published import tables
 from raychains.published.claims import Claim, Of, Verdict, judge
-from raychains.published.experiment import Experiment
+from raychains.published.experiment import Experiment, Part
 from raychains.published.folder import Folder
 
 
@@ -32,7 +32,8 @@ def stored(folder: Folder, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
 
 def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> tables.Table:
     """The experiment's table, published values beside ours; cells that are missing say why."""
-    parts = [tables.Heading(p.name, _heading(p)) for p in experiment.parts if scale in p.scales]
+    needless = _needless(experiment, cells)
+    parts = [tables.Heading(p.name, _heading(p, p.name in needless)) for p in experiment.parts if scale in p.scales]
     rows, columns = experiment.rows(scale), experiment.columns(scale)
     keys = [{h.key for h in headings} for headings in (parts, rows, columns)]
     values = [v for v in experiment.values if all(k in s for k, s in zip((v.part, v.row, v.column), keys, strict=True))]
@@ -48,13 +49,20 @@ def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Map
     )
 
 
-def _heading(part: Any) -> str:
-    return f"{part.label} (in place of {part.stands_for})" if part.stands_for else str(part.label)
+def _heading(part: Part, needless: bool) -> str:
+    return f"{part.label} (in place of {part.stands_for})" if part.stands_for and not needless else part.label
+
+
+def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
+    """Parts that stand for another one which was run itself."""
+    there = set(cells["part"]) if len(cells) else set()
+    run = {p.label for p in experiment.parts if p.name in there}
+    return {p.name for p in experiment.parts if p.stands_for in run}
 
 
 def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:
-    """What becomes of the experiment's claims at a scale, of those whose parts were run."""
-    there = set(cells["part"]) if len(cells) else set()
+    """What becomes of the experiment's claims at a scale, of those whose parts were run, in their own place."""
+    there = set(cells["part"]) - _needless(experiment, cells) if len(cells) else set()
     return [
         _judged(experiment, claim, cells)
         for claim in experiment.claims
@@ -69,16 +77,16 @@ def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdic
         every = sorted({*left, *right})
         left, right = ({r: side.get(r, math.nan) for r in every} for side in (left, right))
     by = {(v.part, v.row, v.column): v.summary for v in experiment.values}
-    of_left = by.get((claim.left.part or claim.part, claim.left.row, claim.left.column))
+    of_left = by.get((claim.part, claim.left.row, claim.left.column))
     of_right = None
     if isinstance(claim.right, Of):
-        of_right = by.get((claim.right.part or claim.part, claim.right.row, claim.right.column))
+        of_right = by.get((claim.part, claim.right.row, claim.right.column))
     return judge(claim, list(left.values()), None if right is None else list(right.values()), of_left, of_right)
 
 
 def _values(claim: Claim, of: Of, cells: pd.DataFrame) -> dict[int, float]:
     """By repeat, in order."""
-    mine = cells[(cells["part"] == (of.part or claim.part)) & (cells["row"] == of.row) & (cells["column"] == of.column)]
+    mine = cells[(cells["part"] == claim.part) & (cells["row"] == of.row) & (cells["column"] == of.column)]
     return {int(r): float(v) for r, v in sorted(zip(mine["repeat"], mine["value"], strict=True))}
 
 

@@ -31,6 +31,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     results.write_rows(folder, "claims", [output.plain(asdict(v)) for v in verdicts])
     makers = {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)}
     figures, failed = pages.drawn(folder, makers)
+    folder.keep_figures(figures)
     html = pages.template("reproduced.html.j2").render(
         style=pages.style(),
         experiment=experiment,
@@ -39,6 +40,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
         about_scale=SCALES[scale],
         about=about,
         table=table,
+        sources={(v.part, v.row, v.column): v.source for v in experiment.values},
         marks=tables.STANDINGS,
         explained=tables.EXPLAINED,
         standings=[s for s in tables.STANDINGS if any(c.published and c.standing == s for c in table.cells.values())],

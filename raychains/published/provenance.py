@@ -12,16 +12,23 @@ from raychains.store import ChainStore, Root
 
 
 def commit() -> str:
-    """The commit of the checkout that this package lies in, ``-dirty`` where it was changed; else the version."""
+    """The commit of the checkout that this package belongs to, ``-dirty`` where it was changed; else the version."""
+    # An environment may lie in somebody else's checkout, which does not know this file.
+    known = _git("ls-files", "--error-unmatch", Path(raychains.__file__).name)
+    found = _git("describe", "--always", "--abbrev=12", "--dirty") if known else ""
+    return found or f"raychains {raychains.__version__}"
+
+
+def _git(*command: str) -> str:
+    """What git says of the package's folder; nothing where it knows nothing."""
     here = Path(raychains.__file__).resolve().parent
     try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty"],
-            capture_output=True, text=True, check=False, timeout=10,
-        )  # fmt: skip
+        said = subprocess.run(
+            ["git", "-C", str(here), *command], capture_output=True, text=True, check=False, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return f"raychains {raychains.__version__}"
-    return found.stdout.strip() if found.returncode == 0 else f"raychains {raychains.__version__}"
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""
 
 
 def environments(root: Root, digests: Iterable[str]) -> tuple[list[dict[str, Any]], dict[str, list[int]]]:

@@ -100,8 +100,8 @@ def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str
             continue
         if one.refused or sorted(one.chains()) != stored["chains"]:
             found.append(f"{one.part.name}: its chains' specs have changed since")
-        if one.part.computed is not None and about["revision"] != one.experiment.revision:
-            found.append(f"{one.part.name}: computed by revision {about['revision']}, now {one.experiment.revision}")
+        if about["revision"] != one.experiment.revision:
+            found.append(f"{one.part.name}: measured by revision {about['revision']}, now {one.experiment.revision}")
     return found
 
 
@@ -133,7 +133,7 @@ def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
 
     Args:
         state: the part's, of this call.
-        earlier: of the call before on the same folder; empty if there was none.
+        earlier: of the call before on the same folder, of the same revision; empty if there was none.
     """
     now: float = state["seconds"]
     if earlier.get("chains") != state["chains"]:

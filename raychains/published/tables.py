@@ -25,6 +25,7 @@ STANDINGS: Mapping[str, str] = {
     "in the paper's text": "†",
     "in the authors' repository": "‡",
     "from memory": "§",
+    "derived": "‖",
     "unknown": "¶",
 }
 """Where a published number was found, and its footnote mark."""
@@ -32,6 +33,7 @@ EXPLAINED: Mapping[str, str] = {
     "in the paper's text": "published in the paper's text",
     "in the authors' repository": "published in the authors' repository",
     "from memory": "published, quoted from memory",
+    "derived": "not printed: derived from the paper's formula",
     "unknown": "published; where the number comes from is unknown",
 }
 CAPTION = "Ours: mean ± standard error of the mean (number of repeats)."
@@ -198,7 +200,7 @@ def _cell(where: tuple[Heading, ...], found: list[Mapping[str, Any]], text: str,
     se = statistics.stdev(have) / math.sqrt(len(have)) if finite and len(have) > 1 else math.nan
     out = len(values) - len(have)
     if not have:
-        reason = why or (FAILED if values else UNSAID)
+        reason = FAILED if values else (why or UNSAID)
     else:
         reason = f"{out} of {len(values)} repeats left out, without a value" if out else ""
     digests = dict.fromkeys(d for record in found for d in str(_given(record, "digests", "")).split())

@@ -65,9 +65,14 @@ def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
 
 
 def show(
-    console: Console, experiment: Experiment, folder: Folder, about: Mapping[str, Any], verdicts: Sequence[Verdict]
+    console: Console,
+    experiment: Experiment,
+    folder: Folder,
+    about: Mapping[str, Any],
+    verdicts: Sequence[Verdict],
+    kept: Mapping[str, str],
 ) -> None:
-    """One experiment that is done: its table, what became of its claims, and what was not run."""
+    """One experiment that is done: its table, what became of its claims, what was not run, and what was left as it was."""
     cells = output.stored(folder, about).get("cells", output.EMPTY)
     table = output.table_of(experiment, about["scale"], cells, about)
     beside = len(table.parts) * len(table.columns) <= MOST_COLUMNS
@@ -79,6 +84,10 @@ def show(
             console.print(
                 Text(f"{name}: {part['status']}: {part['reason']}", style=STYLES[part["status"]]), soft_wrap=True
             )
+    for name, reason in kept.items():
+        console.print(
+            Text(f"{name}: this time {reason}; the result of before is left as it is", style="yellow"), soft_wrap=True
+        )
     for verdict in verdicts:
         console.print(Text(verdict.line), soft_wrap=True)
     console.print(Text(f"page: {folder.location('index.html')}"), soft_wrap=True)

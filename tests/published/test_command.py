@@ -13,7 +13,7 @@ import pytest
 
 from raychains.api import reproducing
 from raychains.cli import main
-from raychains.errors import Interrupted
+from raychains.errors import Interrupted, RaychainsError
 from raychains.options import Reproduce
 from raychains.planning.listener import Happening, Tick
 from raychains.published import catalogue, standing
@@ -63,7 +63,9 @@ def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, caps
     assert part["status"] == "done"
     assert hours(tmp_path)["fig5"] == max(part["chain_seconds"] / 2, part["seconds"]) / 3600
     assert main([*command, "--max-hours", "1e-9"]) == 0  # no time to look again costs nothing that is there
-    assert "unfinished" not in capsys.readouterr().out
+    assert (
+        "this time unfinished" in (said := capsys.readouterr().out) and "the result of before is left as it is" in said
+    )
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
@@ -117,6 +119,88 @@ def test_a_dry_run_prints_measured_hours_where_there_are_some(capsys: pytest.Cap
     assert main(["reproduce", "fig2", "--scale", "cpu", "--dry-run", "--to", str(results)]) == 0
     said = capsys.readouterr().out.split("hours of two cores:")
     assert "≈" not in said[0] and "≈ estimated" in said[1]
+
+
+@pytest.fixture
+def fig1(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """It needs neither chains nor data, and is all there is; tests change its part."""
+    known = catalogue.every()["fig1"]
+    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known})
+    return known
+
+
+def with_part(monkeypatch: pytest.MonkeyPatch, experiment: Experiment, **changes: Any) -> None:
+    (part,) = experiment.parts
+    changed = dataclasses.replace(experiment, parts=(dataclasses.replace(part, **changes),))
+    monkeypatch.setattr(catalogue, "every", lambda: {experiment.name: changed})
+
+
+def test_results_outlive_a_call_that_has_no_data(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    store = tmp_path / "store"
+    command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(store), "--data-root", str(tmp_path / "data")]
+    assert main(command) == 0
+    before = (store / "reproduce/cpu/fig1/table.md").read_text()
+    capsys.readouterr()
+    with_part(monkeypatch, fig1, data=lambda scale: ("cifar10",))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "this time not run: CIFAR-10 is not in the data root; the result of before is left as it is" in said
+    assert about(store, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
+    assert (store / "reproduce/cpu/fig1/table.md").read_text() == before
+
+
+def test_results_outlive_a_failure_which_is_told(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]
+    assert main(command) == 0
+
+    def fails(work: Any) -> Any:
+        raise RaychainsError("out of luck")
+
+    with_part(monkeypatch, fig1, computed=fails)
+    capsys.readouterr()
+    assert main(command) == 3
+    said = capsys.readouterr()
+    assert "1 parts failed: fig1 (schedules)" in said.err and "index: " in said.out
+    assert about(tmp_path, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
+
+
+def test_ctrl_c_in_a_computation_says_how_it_goes_on(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(work: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with_part(monkeypatch, fig1, computed=stopped)
+    assert main(["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]) == 130
+    assert capsys.readouterr().err.endswith("To go on: the same command\n")
+
+
+def test_a_folder_of_results_has_one_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fig1", "--store", str(tmp_path / "store"), "--to", str(tmp_path / "to")]
+    assert main([*command, "--scale", "cpu"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--scale", "gpu"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("raychains: to must be a folder of its own for scale gpu") and said.count("\n") == 1
+    assert "holds fig1 at scale cpu" in said
+
+
+def test_what_is_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    command = ["reproduce", "theorem1", "fig1", "--scale", "smoke", "--store", str(tmp_path)]
+    assert main(command) == 0
+    folder = tmp_path / "reproduce/smoke"
+    before = (folder / "theorem1/table.md").read_text()
+    piece = next((folder / "theorem1/pieces").iterdir())
+    for file in (folder / "theorem1/about.json", folder / "fig1/claims.parquet", piece):
+        file.write_bytes(b"torn")
+    assert main(command) == 0
+    assert "about.json is damaged and counts as missing: reproduce it again" in caplog.text
+    assert (folder / "theorem1/table.md").read_text() == before and piece.read_bytes() != b"torn"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> No
     shutil.copytree(RESULTS / name, tmp_path / name)
     for drawn in ("table.md", "table.tex", "index.html"):
         (tmp_path / name / drawn).unlink()
-    pages.write(catalogue.every()[name], Folder(Root(str(tmp_path)), "", name))
+    verdicts = pages.write(catalogue.every()[name], Folder(Root(str(tmp_path)), "", name))
+    assert [v.claim.name for v in verdicts if v.owed] == []
     for drawn in ("table.md", "table.tex"):
         assert (tmp_path / name / drawn).read_text() == (RESULTS / name / drawn).read_text()
     before, after = (pq.read_table(folder / name / "claims.parquet").to_pylist() for folder in (RESULTS, tmp_path))

@@ -149,8 +149,10 @@ def test_what_is_missing_has_the_most_specific_reason() -> None:
 
 
 def test_no_cell_is_left_without_a_reason() -> None:
-    found = build([*CELLS, cell("c100", "sgld", "nll", 0, NAN)], missing={}).cells
-    assert found["c100", "sgld", "nll"].reason == "no value: every repeat failed"
+    for missing in ({}, {("", "", ""): "not measured"}):
+        found = build([*CELLS, cell("c100", "sgld", "nll", 0, NAN)], missing=missing).cells
+        assert found["c100", "sgld", "nll"].reason == "no value: every repeat failed"
+    found = build(CELLS, missing={}).cells
     assert found["c100", "sgld", "error"].reason == "no value, and no reason was given"
 
 

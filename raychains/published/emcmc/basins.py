@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from raychains import tasks
+from raychains.errors import UserError
 from raychains.models.batchnorm import has_batchnorm
 from raychains.orchestration.point import Bench
 from raychains.planning.points import Point, combination
@@ -94,15 +96,36 @@ class Measured:
             torch.set_num_threads(threads)
 
 
-def kept(run: Found, name: str, compute: Callable[[], Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows that an earlier call left in the run's folder, else computed now and left there."""
-    file = f"{name}-r{REVISION}"
-    found = run.store.table(file)
-    if found is None:
-        run.store.write_table(file, compute())
-        found = run.store.table(file)
-    assert found is not None
-    return list(found.to_pylist())
+def of_each(
+    run: Found, name: str, ends: Sequence[Last], measure: Callable[[Measured, Last], Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The rows of every sample: those that an earlier call left in the run's folder, else measured now and left there.
+
+    Args:
+        run: whose samples.
+        name: of the measurement, with whatever its settings are: it names the files.
+        ends: the samples.
+        measure: (bench, sample) -> rows.
+    """
+    bench, rows = None, []
+    for number, one in enumerate(ends):
+        file = f"{name}-{one.row}-{one.repeat}-r{REVISION}"
+        found = _readable(run, file)
+        if found is None:
+            run.tell(name, number, len(ends))
+            bench = bench or Measured(run, one.spec)
+            run.store.write_table(file, measure(bench, one))
+            found = run.store.table(file)
+            assert found is not None
+        rows += found.to_pylist()
+    return rows
+
+
+def _readable(run: Found, file: str) -> pa.Table | None:
+    try:
+        return run.store.table(file)
+    except UserError:  # damaged: measured anew
+        return None
 
 
 def part(dataset: str, tables: Callable[[str, str, Sequence[Found]], Tables]) -> Part:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from raychains.evaluation.flatness import TRACE, ranks_of
 from raychains.published.claims import Claim, Of
 from raychains.published.emcmc import basins, chains
-from raychains.published.emcmc.basins import LABELS, LOOKS, ROWS, Measured
+from raychains.published.emcmc.basins import LABELS, LOOKS, ROWS, Last, Measured
+from raychains.published.emcmc.table1 import rule
 from raychains.published.experiment import Experiment, Setting, Tables
 from raychains.published.found import Found
 from raychains.published.tables import Heading
@@ -30,19 +31,14 @@ def tables(part: str, scale: str, found: Sequence[Found]) -> Tables:
     """Sum and largest of the eigenvalues by sample, and the thinned spectra."""
     (run,) = found
 
-    def measured() -> list[dict[str, Any]]:
-        ends = basins.last(run)
-        bench = Measured(run, ends[0].spec)
-        rows = []
-        for one in ends:
-            spectrum = bench.at("test", (1.0, one), fisher=min(EXAMPLES, bench.task.num_data))
-            rows += [
-                {**one.about(part), "rank": rank, "eigenvalue": value, "trace": spectrum[TRACE]}
-                for rank, value in ranks_of(spectrum)
-            ]
-        return rows
+    def measured(bench: Measured, one: Last) -> list[dict[str, Any]]:
+        spectrum = bench.at("test", (1.0, one), fisher=min(EXAMPLES, bench.task.num_data))
+        return [
+            {**one.about(part), "rank": rank, "eigenvalue": value, "trace": spectrum[TRACE]}
+            for rank, value in ranks_of(spectrum)
+        ]
 
-    rows = basins.kept(run, "fisher-of-last", measured)
+    rows = basins.of_each(run, f"fisher-{EXAMPLES}", basins.last(run), measured)
     columns = {"trace": lambda mine: float(mine[0]["trace"]), "largest": lambda mine: float(mine[0]["eigenvalue"])}
     shown = [
         {k: r[k] for k in ("part", "row", "repeat", "rank", "eigenvalue")} for i, r in enumerate(rows) if i % EVERY == 0
@@ -90,7 +86,7 @@ def _draw(spectrum: pd.DataFrame, theme: Theme) -> Figure:
 def _claims(part: str) -> list[Claim]:
     return [
         Claim(
-            name=f"emcmc-flatter-than-{other}-{part}", part=part, direction="less", rule="welch",
+            name=f"emcmc-flatter-than-{other}-{part}", part=part, direction="less", rule=rule(other),
             text=f"The eigenvalues' sum is smaller for Entropy-MCMC than for {ROWS[other]} on {LABELS[part]}.",
             left=Of(row="emcmc", column="trace"), right=Of(row=other, column="trace"),
             scales=("smoke", "cpu") if part == "cifar10" else ("cpu", "gpu", "paper"),

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.published.claims import Claim, Of
+from raychains.published.claims import Claim, Direction, Of
+from raychains.published.csgmcmc.paths import hill
 from raychains.published.emcmc import basins, chains
 from raychains.published.emcmc.basins import LABELS, LOOKS, ROWS, Last, Measured
+from raychains.published.emcmc.table1 import rule
 from raychains.published.experiment import Experiment, Rows, Setting, Tables
 from raychains.published.found import Found
 from raychains.published.tables import Heading
@@ -34,23 +36,21 @@ def tables(part: str, scale: str, found: Sequence[Found]) -> Tables:
     (run,) = found
     directions, distances, points = SIZES[scale]
 
-    def measured() -> list[dict[str, Any]]:
-        ends = basins.last(run)
-        bench = Measured(run, ends[0].spec)
-        return [row for one in ends for row in _around(part, bench, one, directions, distances)]
+    ends = basins.last(run)
+    anchors = {one.repeat: one for one in ends if one.row == "emcmc-anchor"}
 
-    def between() -> list[dict[str, Any]]:
-        ends = {(one.row, one.repeat): one for one in basins.last(run)}
-        pairs = [(one, ends["emcmc-anchor", one.repeat]) for one in ends.values() if one.row == "emcmc-theta"]
-        bench = Measured(run, pairs[0][0].spec)
+    def between(bench: Measured, one: Last) -> list[dict[str, Any]]:
+        other = anchors[one.repeat]
         return [
             {**one.about(part), "other": other.record.sha256, "t": t, **_both(bench, (1 - t, one), (t, other))}
-            for one, other in pairs
             for t in np.linspace(0, 1, points).tolist()
         ]
 
-    around = basins.kept(run, "around-last", measured)
-    line_ = basins.kept(run, "between-last", between)
+    far = "-".join(f"{d:g}" for d in distances)
+    around = basins.of_each(
+        run, f"around-{directions}-to-{far}", ends, lambda bench, one: _around(part, bench, one, directions, distances)
+    )
+    line_ = basins.of_each(run, f"between-{points}", [one for one in ends if one.row == "emcmc-theta"], between)
     cells = basins.cells(
         part, around, {"train": lambda mine: _mean(mine, "train_nll"), "test": lambda mine: _mean(mine, "test_error")}
     )
@@ -84,8 +84,7 @@ def _mean(rows: Rows, name: str) -> float:
 
 def rise(rows: Rows) -> float:
     """The most that the error between θ and θₐ rises above the straight line between its ends, in per cent; at least 0."""
-    error = np.array([r["test_error"] for r in sorted(rows, key=lambda r: r["t"])])
-    return float((error - np.linspace(error[0], error[-1], len(error))).max())
+    return hill([r["test_error"] for r in sorted(rows, key=lambda r: r["t"])])
 
 
 def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
@@ -133,17 +132,31 @@ def _draw(around: pd.DataFrame, between: pd.DataFrame, theme: Theme) -> Figure:
     return figure
 
 
+OF_ANCHOR: Sequence[tuple[str, str, str, Direction]] = (
+    ("train", "Training NLL", "larger", "greater"), ("test", "Test error", "lower", "less"),
+)  # fmt: skip
+"""What D.2 says of θₐ beside θ."""
+
+
 def _claims(part: str) -> list[Claim]:
     scales = ("smoke", "cpu") if part == "cifar10" else ("cpu", "gpu", "paper")
     where = LABELS[part]
     made = [
         Claim(
-            name=f"{column}-below-{other}-{part}", part=part, direction="less", rule="welch", scales=scales,
+            name=f"{column}-below-{other}-{part}", part=part, direction="less", rule=rule(other), scales=scales,
             text=f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s on {where}.",
             left=Of(row="emcmc", column=column), right=Of(row=other, column=column),
         )
         for column, what in (("train", "Training NLL"), ("test", "Test error"))
         for other in ("sgd", "sgld")
+    ]  # fmt: skip
+    made += [
+        Claim(
+            name=f"anchor-{word}-{column}-{part}", part=part, direction=direction, rule="paired", scales=scales,
+            text=f"{what} around θₐ is {word} than around θ on {where}.",
+            left=Of(row="emcmc-anchor", column=column), right=Of(row="emcmc-theta", column=column),
+        )
+        for column, what, word, direction in OF_ANCHOR
     ]  # fmt: skip
     made.append(
         Claim(
