@@ -26,7 +26,7 @@ SPLIT = "val"
 VAL_SPLIT = 0.1
 """Share of the training examples that is held out where a person says nothing."""
 DEFAULT_GRID: Mapping[str, tuple[Any, ...]] = {"exploration": (0.0, 0.25, 0.5, 0.75), "cycles": (2, 4, 8)}
-"""β × M, the two settings of cSG-MCMC's Fig. 3."""
+"""β × M, the two settings of a cyclical schedule; cSG-MCMC's Fig. 3c varies M."""
 FIXED = ("epochs", "steps", "chains", "repeats", "lanes", "seed", "task", "task_settings", "train_subset", "val_split")
 """Options that all points must share: cost, data and random streams."""
 SETTINGS = ("sampler_settings", "schedule_settings")

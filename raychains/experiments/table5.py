@@ -238,7 +238,7 @@ def rows(
 
 
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"), ("SGHMC", "SGLD"), ("cSGHMC", "cSGLD"))
-"""Methods whose effective sample sizes the paper compares: the first is said to have more of it."""
+"""Methods whose effective sample sizes the paper's table lets one compare."""
 
 
 def verdicts(found: Sequence[Mapping[str, Any]], traditional: str = "decreasing") -> list[dict[str, Any]]:

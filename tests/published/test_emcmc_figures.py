@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from raychains.data import standins
+from raychains.data.root import rooted
 from raychains.experiments import presets
 from raychains.experiments.landscape import SETUPS
 from raychains.options import Compare
@@ -76,7 +80,7 @@ def test_flatness_is_looked_at_in_table_1s_chains() -> None:
 
 
 def test_ablations_share_the_chains_of_equal_settings() -> None:
-    """11 rows at smoke: the cyclical schedule, both and θ alone, and η .01's value of digits are one chain, in two repeats."""
+    """The cyclical schedule, both and θ alone, and η .01's value of digits are one chain, in two repeats."""
     made = presets.arms_of(ablations.preset("smoke"), Compare()).comparison
     names = [v.name for v in ablations.preset("smoke").variants]
     assert set(names) == set(ablations.FEW)
@@ -92,13 +96,39 @@ def test_ablations_share_the_chains_of_equal_settings() -> None:
         "batchnorm-shared",
         "batchnorm-reestimated",
         "burn-in-0.8",
+        "update-gibbs",
     )
-    assert len({digests[n] for n in others} | one) == 7
+    assert len({digests[n] for n in others} | one) == 8
     named = ablations.labels("cpu")
-    assert len(named) == 35 and named["schedule-step"] == "step size step"
+    assert len(named) == 37 and named["schedule-step"] == "step size step"
     assert (
         named["augmentation-sgld-plain"] == "SGLD, not augmented" and named["burn-in-0.8"] == "burn-in 80% of a cycle"
     )
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+def test_what_entropy_mcmc_is_compared_with_in_table_3_has_its_cost(scale: str, tmp_path: Path) -> None:
+    """As many samples, batches of one size, noise throughout for SGLD; SGD predicts with its last iterate."""
+    preset = ablations.preset(scale)
+    task = {"digits": "digits", "cifar10-resnet18": "cifar10-lenet"}[
+        preset.task
+    ]  # the same settings, without its network
+    with rooted(str(standins.make(tmp_path / "data"))):
+        arms = presets.arms_of(dataclasses.replace(preset, task=task), Compare()).comparison.arms
+    (sgd, sgld, emcmc) = (
+        arm.chains[0][0]
+        for variant, arm in zip(preset.variants, arms, strict=True)
+        if variant.name.startswith("augmentation") and variant.name.endswith("plain")
+    )
+    assert sgd.batch_size == sgld.batch_size == emcmc.batch_size and sgd.steps == sgld.steps == emcmc.steps
+    kept = {
+        s.sampler.kind: (s.schedule.settings["cycles"] * s.schedule.settings["samples_per_cycle"])
+        for s in (sgd, sgld, emcmc)
+    }
+    assert kept == {"sgd": 1, "sgld": 16, "emcmc": 8}  # Entropy-MCMC's are of θ and θₐ
+    for spec in (sgld, emcmc):
+        assert spec.schedule.settings["exploration"] == 0
+    assert sgld.schedule.settings["temperature"] == emcmc.schedule.settings["temperature"]
 
 
 def test_a_samples_cost_counts_the_steps_that_were_made() -> None:
@@ -153,7 +183,8 @@ def test_figures_are_drawn_from_tables_alone() -> None:
     ]
     assert drawn("emcmc-ablations", {"cells": pd.DataFrame(cells)}, "smoke") == ["ablations"]
     points = [
-        {"part": "large-step", "row": m, "variable": v, "what": what, "at": 0, "x": 0.1, "y": 0.2}
+        {"part": part, "row": m, "variable": v, "what": what, "at": 0, "x": 0.1, "y": 0.2}
+        for part in ("large-step", *fig2.STARTS)
         for m, v in (("sgd", "theta"), ("sgld", "theta"), ("emcmc", "theta"), ("emcmc", "anchor"))
         for what in ("end", "path")
     ]
@@ -165,4 +196,4 @@ def test_figures_are_drawn_from_tables_alone() -> None:
     ]
     bars = [{"variable": v, "centre": c, "density": 0.3} for v in ("theta", "anchor") for c in (-1.0, 1.0)]
     made = {"points": pd.DataFrame(points), "curve": pd.DataFrame(shares), "histogram": pd.DataFrame(bars)}
-    assert drawn("emcmc-fig2", made) == ["landscape", "shares"]
+    assert drawn("emcmc-fig2", made) == ["landscape", "from-sharp", "from-flat", "shares"]

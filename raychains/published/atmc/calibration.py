@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -34,6 +35,8 @@ from raychains.report.style import Drawing, Theme, line, marker
 
 BINS = 8
 ROWS = (SGD, BATCHNORM, ATMC)
+REAL = ("gpu", "paper")
+"""Scales at which there is ImageNet."""
 LOOKS = {
     SGD: Look("decreasing", 0, NAMES[SGD]), BATCHNORM: Look("decreasing", 1, NAMES[BATCHNORM]),
     ATMC: Look("cyclical", 0, "ATMC (posterior predictive)"),
@@ -144,11 +147,16 @@ def _claim(dataset: str, column: str, other: str, what: str, rule: Rule = "welch
 
 
 def _settings(scale: str) -> list[Setting]:
-    return [*settings(scale), Setting(name="bins", value=str(BINS), origin="published")]
+    made = [*settings(scale), Setting(name="bins", value=str(BINS), origin="published")]
+    if scale in REAL:
+        made += [dataclasses.replace(s, name=f"ImageNet: {s.name}") for s in settings(scale, IMAGENET)]
+    return made
 
 
 def _differences(scale: str) -> list[str]:
     made = differences(scale)
+    if scale in REAL:
+        made += [f"ImageNet: {text}" for text in differences(scale, IMAGENET) if text not in made]
     if scale != "smoke":
         made.append(
             'The paper\'s "8 equally sized bins" may hold equally many predictions or be equally wide: both are there. Its plots '

@@ -134,7 +134,7 @@ def settings(scale: str, dataset: str = CIFAR) -> list[Setting]:
     ours = bool(size.network)
     made = [
         Setting(name="ResNet++", value=f"depth {plus}".replace("depth depth", "depth"), origin="ours" if ours else "published"),
-        Setting(name="ResNet with BatchNorm", value=norm, origin="ours" if ours else "published"),
+        Setting(name="ResNet with BatchNorm", value=norm, origin="ours"),
         Setting(name="epochs of samplers, cycles", value=f"{size.epochs}, {size.cycles}", origin="ours"),
         Setting(
             name="epochs of a cycle", value=str(size.epochs // size.cycles), origin="ours" if scale == "smoke" else "published"
@@ -192,7 +192,7 @@ def differences(scale: str, dataset: str = CIFAR) -> list[str]:
             "the paper's network takes seconds a batch on a CPU. What is above what can be compared, the numbers cannot."
         )
         made.append(
-            "With a tenth of the data the posterior at T = 1 is wider, and cycles of 50 epochs have a tenth of the paper's steps."
+            "With a tenth of the data the posterior at T = 1 is wider, and cycles of 50 epochs have a tenth of the whole set's steps."
         )
     if scale == "gpu":
         made.append("Five cycles and two repeats, in bf16.")

@@ -47,13 +47,13 @@ READABLE = {(CIFAR, BATCHNORM, ACCURACY), (CIFAR, ATMC, NLL), (IMAGENET, ATMC, A
 CLAIMS: Sequence[tuple[str, str, str, Direction, Rule, str]] = (
     (ATMC, ATMC + SINGLE, NLL, "less", "paired", "ATMC's posterior predictive has a lower test NLL than one sample of it"),
     (ATMC, ATMC + SINGLE, ACCURACY, "greater", "paired", "ATMC's posterior predictive is more accurate than one sample"),
-    (ATMC, SGNHT, NLL, "less", "paired", "ATMC's posterior predictive has a lower test NLL than SGNHT's"),
-    (ATMC + SINGLE, SGNHT + SINGLE, NLL, "less", "paired", "a sample of ATMC has a lower test NLL than one of SGNHT"),
+    (ATMC, SGNHT, NLL, "less", "paired", "by the numbers ATMC's posterior predictive has a lower test NLL than SGNHT's"),
+    (ATMC + SINGLE, SGNHT + SINGLE, NLL, "less", "paired", "by the numbers a sample of ATMC has a lower test NLL than one of SGNHT"),
     (ATMC + SINGLE, SGD, NLL, "less", "welch", "a sample of ATMC has a lower test NLL than SGD without BatchNorm"),
     (ATMC + SINGLE, SGD, ACCURACY, "greater", "welch", "a sample of ATMC is more accurate than SGD without BatchNorm"),
     (ATMC, BATCHNORM, NLL, "less", "welch", "ATMC's posterior predictive has a lower test NLL than SGD with BatchNorm"),
 )  # fmt: skip
-"""What §5 says of both tables."""
+"""What §5 says of both tables; of SGNHT it says nothing, and its numbers are all there is."""
 APART: Sequence[tuple[str, Direction, str]] = (
     (CIFAR, "less", "SGD with BatchNorm is more accurate than ATMC's posterior predictive"),
     (IMAGENET, "greater", "ATMC's posterior predictive is more accurate than SGD with BatchNorm"),

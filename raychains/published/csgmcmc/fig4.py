@@ -144,8 +144,8 @@ EXPERIMENTS = (
         claims=tuple(
             _claim(*pair)
             for pair in (
-                ("csgld", "sgld"), ("csghmc", "sghmc"), ("csghmc", "snapshot-sgdm"), ("sgld", "sgd"), ("sghmc", "sgdm"),
-                ("snapshot-sgdm", "sgdm"),
+                *((ours, other) for ours in ("csgld", "csghmc") for other in ("sgld", "sghmc", "snapshot-sgdm", "sgd", "sgdm")),
+                ("sgld", "sgd"), ("sghmc", "sgdm"), ("snapshot-sgdm", "sgdm"),
             )
         ),
         settings=lambda scale: (

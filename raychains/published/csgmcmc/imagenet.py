@@ -86,6 +86,8 @@ def differences(scale: str) -> list[str]:
     made = [
         "The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β, temperature, weight "
         "decay and SGHMC's 9 samples are ours.",
+        "3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be read; an earlier "
+        "version of it has 2.",
         "Neither the number of runs nor standard errors are published; with one repeat no claim can be told.",
     ]
     if scale == "gpu":

@@ -79,6 +79,13 @@ def _keep(work: Work, name: str, draws: Array) -> None:
     work.folder.write_arrow(f"draws/{work.part}-{name}", pa.table(table))
 
 
+CLAIMED = {
+    "australian": (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC")), "german": (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC")),
+    "heart": (("cSGLD", "SGLD"),),
+}  # fmt: skip
+"""A.2: cyclical methods have larger sizes than the same ones without cycles; on Heart SGHMC and cSGHMC have the same."""
+
+
 def _claim(part: str, more: str, less: str) -> Claim:
     """That one method has a larger size than another at equally right draws."""
     of = {m: f"{m.lower()}-{'cyclical' if m.startswith('c') else TRADITIONAL}" for m in (more, less)}
@@ -114,8 +121,21 @@ def _settings(scale: str) -> list[Setting]:
         Setting(name="gradients", value="of all examples", origin="ours"),
         Setting(name="momentum", value="0.9", origin="ours"),
         Setting(name="M, β", value="4, 1/6", origin="ours"),
-        Setting(name="repeats", value=str(plan.lanes), origin="published" if plan.lanes == 1 else "ours"),
+        Setting(name="repeats", value=str(plan.lanes), origin="ours"),
     ]  # fmt: skip
+
+
+def _differences(scale: str) -> list[str]:
+    made = [
+        "The paper's step sizes are unpublished, and the effective sample size rewards steps that are too long. So steps "
+        "are chosen by three rules: the largest whose draws have a standard deviation within 10 % of the posterior's; "
+        "the one at which SGLD comes nearest to the published size, for all methods as it is; and such that all have its mean "
+        "step.",
+        "The paper does not say whether its traditional steps fall: both arms are there.",
+    ]
+    if PLANS[scale].lanes == 1:
+        return [*made, "The paper prints one number per cell and no number of runs; one chain of each runs."]
+    return [*made, "The paper prints one number per cell; ours are means over independent chains."]
 
 
 EXPERIMENTS = (
@@ -129,15 +149,9 @@ EXPERIMENTS = (
         columns=lambda scale: [Heading(name, label, decimals=digits) for name, (label, digits) in SHOWN.items()],
         absent="no step of the grid fits the rule, or the chains diverge",
         values=tuple(_values()),
-        claims=tuple(_claim(d, *pair) for d in DATASETS for pair in table5.PAIRS),
+        claims=tuple(_claim(d, *pair) for d, pairs in CLAIMED.items() for pair in pairs),
         settings=_settings,
-        differences=lambda scale: (
-            "The paper's step sizes are unpublished, and the effective sample size rewards steps that are too long. So steps "
-            "are chosen by three rules: the largest whose draws have a standard deviation within 10 % of the posterior's; "
-            "the one at which SGLD has the published size, for all methods as it is; and such that all have its mean step.",
-            "The paper does not say whether its traditional steps fall: both arms are there.",
-            "The paper prints one number per cell; ours are means over independent chains.",
-        ),
+        differences=_differences,
         hours={"smoke": 0.01, "cpu": 0.15, "gpu": 0.15, "paper": 0.1},
     ),
 )  # fmt: skip

@@ -92,7 +92,8 @@ def _differences(scale: str) -> list[str]:
     made = differences(scale)
     if scale != "smoke":
         made.append(
-            "The paper's numbers are unreadable in the text that we have. Means are over all 19 types of CIFAR-10-C."
+            "The paper's numbers are unreadable in the text that we have. Means are over the types of CIFAR-10-C that are in "
+            "the data root, 19 where it is whole."
         )
     return made
 

@@ -32,9 +32,11 @@ LOOKS = {
 THETA, ANCHOR = "theta", "anchor"
 PARTS = {"large-step": ("large step", "lr 0.01"), "small-step": ("small step", "lr 0.002")}
 """Name -> (setting of `SETUPS`, label)."""
+STARTS = {"from-sharp": ("sharp", (-1.0, -1.0)), "from-flat": ("flat", (1.0, 1.0))}
+"""Name -> (which mode it begins in the middle of, and where that is): App. D.1."""
 LAW = "law"
 SEEDS = {"smoke": 40, "cpu": 1000, "gpu": 1000, "paper": 1000}
-SMOKE_STEPS = {"large-step": 400, "small-step": 400, LAW: 600}
+SMOKE_STEPS = {"large-step": 400, "small-step": 400, "from-sharp": 400, "from-flat": 400, LAW: 600}
 EVERY = 40
 """Steps between points of the curves."""
 SHOWN = 200
@@ -48,7 +50,9 @@ TOLERANCE = 0.05
 
 def setup(part: str, scale: str) -> Setup:
     """A part's landscape and settings; shorter at scale smoke."""
-    made = SETUPS[PARTS[part][0] if part in PARTS else LAW]
+    made = SETUPS[PARTS.get(part, PARTS["large-step"])[0] if part != LAW else LAW]
+    if part in STARTS:
+        made = dataclasses.replace(made, start=STARTS[part][1])
     return dataclasses.replace(made, steps=SMOKE_STEPS[part]) if scale == "smoke" else made
 
 
@@ -148,9 +152,19 @@ def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
                 caption=f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the ridge. Dark: low energy. "
                 "The sharp mode is below on the left.",
                 alt="Ends of chains of SGD, SGLD and both variables of Entropy-MCMC on a landscape of two modes",
-                draw=lambda theme: _landscape(points[points["part"] == "large-step"], theme),
+                draw=lambda theme: _landscape(points[points["part"] == "large-step"], RIDGE, theme),
             )
         )
+        made += [
+            Drawing(
+                name=name, title=f"The same from the middle of the {mode} mode",
+                caption="As above, with another start (cross).",
+                alt=f"Ends of chains of SGD, SGLD and both variables of Entropy-MCMC that begin in the {mode} mode",
+                draw=lambda theme, name=name, start=start: _landscape(points[points["part"] == name], start, theme),  # type: ignore[misc]
+            )
+            for name, (mode, start) in STARTS.items()
+            if name in set(points["part"])
+        ]  # fmt: skip
     if "curve" in tables and "histogram" in tables:
         curve, histogram = tables["curve"], tables["histogram"]
         made.append(
@@ -167,7 +181,7 @@ def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
     return made
 
 
-def _landscape(points: pd.DataFrame, theme: Theme) -> Figure:
+def _landscape(points: pd.DataFrame, start: tuple[float, float], theme: Theme) -> Figure:
     figure, ((*axes,),) = panels(1, 4, 2.2, sharey=True)
     task, x = SETUPS["large step"].task, np.linspace(-LIMIT, LIMIT, 101)
     energy = task.energy(torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))).numpy()
@@ -178,9 +192,9 @@ def _landscape(points: pd.DataFrame, theme: Theme) -> Figure:
         mine = points[(points["row"] == method) & (points["variable"] == variable)]
         colour = theme.colour(LOOKS[method])
         path, ends = mine[mine["what"] == "path"], mine[mine["what"] == "end"]
-        axis.plot([RIDGE[0], *path["x"]], [RIDGE[1], *path["y"]], color=colour, linewidth=0.6, alpha=0.6)
+        axis.plot([start[0], *path["x"]], [start[1], *path["y"]], color=colour, linewidth=0.6, alpha=0.6)
         axis.plot(ends["x"], ends["y"], ".", color=colour, markersize=3)
-        axis.plot(*RIDGE, "x", color=theme.alarm, markersize=6, markeredgewidth=1.5)
+        axis.plot(*start, "x", color=theme.alarm, markersize=6, markeredgewidth=1.5)
         both = method == "emcmc"
         axis.set(title=f"{NAMES[method]}{', θ' if both and variable == THETA else ', θₐ' if both else ''}", xlabel="θ₁")
         axis.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT))
@@ -237,6 +251,10 @@ CLAIMS = (
         "small-step-above-sgld", "Entropy-MCMC is in the flat mode more often than SGLD at a fifth of the step, too.",
         "small-step", "emcmc", SGLD, "greater",
     ),
+    *(
+        _claim(f"flat-{name}", f"Entropy-MCMC ends in the flat mode from the middle of the {mode} mode, too.", name, "emcmc", 0.5, "greater")
+        for name, (mode, _) in STARTS.items()
+    ),
     _claim(
         "original-posterior", "θ has the original posterior, whose flat mode has the mass 0.8, up to 0.05.", LAW, "emcmc", 0.8,
         "equal", tolerance=TOLERANCE,
@@ -249,10 +267,12 @@ def settings(scale: str) -> list[Setting]:
     return [
         Setting(name="centres", value="(−1, −1) and (1, 1), of equal depth", origin="ours"),
         Setting(name="σ of the sharp and the flat mode", value=f"{large.sharp:g}, {large.flat:g}", origin="ours"),
-        Setting(name="start", value="the ridge, (−2/3, −2/3)", origin="published"),
+        Setting(name="start", value="the ridge", origin="published"),
+        Setting(name="where the ridge is", value="(−2/3, −2/3)", origin="ours"),
+        Setting(name="other starts", value="the middle of the sharp and of the flat mode", origin="ours"),
         Setting(name="lr", value=f"{large.lr:g} and {small.lr:g}, constant", origin="ours"),
         Setting(name="η", value=f"{large.eta:g}", origin="ours"),
-        Setting(name="T", value="1", origin="published"),
+        Setting(name="T", value="1", origin="ours"),
         Setting(name="steps", value=f"{setup('large-step', scale).steps:,}", origin="ours"),
         Setting(
             name="laws: σ, lr, η",
@@ -284,9 +304,13 @@ def _rows(scale: str) -> Sequence[Heading]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-fig2", title="a sharp and a flat mode", paper="emcmc", where="Fig. 2", order=22,
+        name="emcmc-fig2", title="a sharp and a flat mode", paper="emcmc", where="Figs. 2, 7, 8", order=22,
         parts=(
             *(Part(name=name, label=label, computed=stepped) for name, (_, label) in PARTS.items()),
+            *(
+                Part(name=name, label=f"lr 0.01, from the {mode} mode", computed=stepped)
+                for name, (mode, _) in STARTS.items()
+            ),
             Part(name=LAW, label="σ 0.3 and 0.6, mixed", computed=law),
         ),
         rows=_rows,

@@ -84,6 +84,7 @@ def differences(scale: str) -> list[str]:
     made = [
         "The paper's numbers are unreadable in the text that we have, and so are its epochs.",
         "SGLD has Entropy-MCMC's momentum of 0.9, that is SGHMC's step. 16 samples do not divide into 3 cycles: 12 are kept.",
+        "The step size falls to 0 in every cycle, the paper's to 1e-4.",
         "With one repeat no claim can be told.",
     ]
     if scale == "gpu":
