@@ -192,7 +192,7 @@ def judge(
         said.insert(0, f"no interval: {'; '.join(filter(None, why))}")
     elif se == 0:
         # Of n equal values another one differs with at most this probability, to 95 %.
-        few = min(one.n for one in ours)
+        few = min(one.n for one in ours if one.n)  # a constant has none
         said.insert(
             0,
             f"no spread between the {'pairs' if claim.rule == 'paired' else 'repeats'}: another would differ with a "

@@ -269,6 +269,7 @@ def test_equal_repeats_give_an_interval_without_width() -> None:
     paired = judge(claim(rule="paired"), [1.0, 2.0], [2.0, 3.0])
     assert (paired.low, paired.high) == (-1.0, -1.0)
     assert paired.reason == "no spread between the pairs: another would differ with a probability of up to 78 %"
+    assert judge(constant(), [0.1] * 1000, None).reason.endswith("of up to 0.3 %")
 
 
 def test_infinite_values_decide_nothing() -> None:
