@@ -57,7 +57,7 @@ def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
     """Parts that stand for another one which was run itself."""
     there = set(cells["part"]) if len(cells) else set()
     run = {p.label for p in experiment.parts if p.name in there}
-    return {p.name for p in experiment.parts if p.stands_for in run}
+    return {p.name for p in experiment.parts if p.stands_for and p.stands_for in run}
 
 
 def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:

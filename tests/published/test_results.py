@@ -32,8 +32,13 @@ def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> No
     shutil.copytree(RESULTS / name, tmp_path / name)
     for drawn in ("table.md", "table.tex", "index.html"):
         (tmp_path / name / drawn).unlink()
-    verdicts = pages.write(catalogue.every()[name], Folder(Root(str(tmp_path)), "", name))
-    assert [v.claim.name for v in verdicts if v.owed] == []
+    experiment, folder = catalogue.every()[name], Folder(Root(str(tmp_path)), "", name)
+    verdicts = pages.write(experiment, folder)
+    parts = (folder.about() or {})["parts"]
+    owed = {
+        c.name for c in experiment.claims if c.must_decide and "cpu" in c.scales and parts[c.part]["status"] == "done"
+    }
+    assert owed <= {v.claim.name for v in verdicts if not v.owed}
     for drawn in ("table.md", "table.tex"):
         assert (tmp_path / name / drawn).read_text() == (RESULTS / name / drawn).read_text()
     before, after = (pq.read_table(folder / name / "claims.parquet").to_pylist() for folder in (RESULTS, tmp_path))
