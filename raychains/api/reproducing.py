@@ -302,13 +302,13 @@ class _Running:
         )
 
     def _earlier(self) -> Mapping[str, Any]:
-        """What is known of the results that lie there, as far as they are of today's chains and formulas."""
+        """What is known of the results that lie there, as far as they are whole, of today's chains and formulas."""
         from raychains.published import standing
 
         about = self.folder.about()
         if about is None or about["scale"] != self.options.scale or standing.outdated(about, self.parts):
             return {"parts": {}}
-        return about
+        return about if all(self.folder.table(name) is not None for name in about["tables"]) else {"parts": {}}
 
     @staticmethod
     def _kept(states: Mapping[str, Mapping[str, Any]], earlier: Mapping[str, Any]) -> dict[str, str]:

@@ -199,7 +199,11 @@ def test_what_is_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCapture
     for file in (folder / "theorem1/about.json", folder / "fig1/claims.parquet", piece):
         file.write_bytes(b"torn")
     assert main(command) == 0
+    (folder / "theorem1/cells.parquet").write_bytes(b"torn")
+    assert main([*command, "--max-hours", "1e-9"]) == 0  # too late to make it again
     assert "about.json is damaged and counts as missing: reproduce it again" in caplog.text
+    assert about(tmp_path, "theorem1")["parts"]["double-well"]["status"] == "unfinished"
+    assert main(command) == 0
     assert (folder / "theorem1/table.md").read_text() == before and piece.read_bytes() != b"torn"
 
 
