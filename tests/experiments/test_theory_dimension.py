@@ -1,8 +1,6 @@
-"""Entropy-MCMC's theorem 1: the joint energy's constants, the public sampler's exact law, and what the check finds."""
+"""Entropy-MCMC's theorem 1: the joint energy's constants, the pair's exact law, and which bounds hold."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import pytest
 from raychains.errors import UserError
 from raychains.evaluation.discrepancy import w2
 from raychains.experiments.theory import dimension, recursion
-from raychains.experiments.theory.slopes import FAILS, HOLDS
 
 
 @pytest.mark.parametrize("eta", [1 / 3, 0.4, 0.5])
@@ -28,19 +25,22 @@ def test_the_joint_targets_marginals_are_the_posterior_and_its_smoothing() -> No
 
 
 @pytest.fixture(scope="module")
-def result() -> dimension.Result:
-    return dimension.run(dimension.SMOKE)
+def rows() -> list[dict[str, object]]:
+    plan = dimension.SMOKE
+    return [dimension.row(plan, start, lr, time) for start in plan.starts for lr in plan.lrs for time in plan.times]
 
 
-def test_the_printed_bound_is_broken_and_the_corrected_one_is_not(result: dimension.Result) -> None:
-    found = {c["claim"]: c["verdict"] for c in dimension.claims(result.plan, result)}
-    assert found["sgld_bound ≥ exact W₂"] == found["corrected ≥ exact W₂"] == found["W₂ from lanes = exact W₂"] == HOLDS
-    assert found["printed ≥ exact W₂"] == found["the pair contracts as fast as SGLD"] == FAILS
+def test_the_printed_bound_is_broken_and_the_corrected_one_is_not(rows: list[dict[str, object]]) -> None:
+    def smallest(bound: str, exact: str) -> float:
+        return min(r[bound] / r[exact] for r in rows)  # type: ignore[operator]
+
+    assert smallest("sgld_bound", "sgld_w2") >= 1 and smallest("corrected", "joint_w2") >= 1
+    assert smallest("printed", "joint_w2") < 1
 
 
-def test_two_copies_are_root_2_farther_off_than_one(result: dimension.Result) -> None:
-    for row in result.rows:
-        assert row["sgld_2d_w2"] == pytest.approx(2**0.5 * row["sgld_w2"])
+def test_two_copies_are_root_2_farther_off_than_one(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        assert row["sgld_2d_w2"] == pytest.approx(2**0.5 * row["sgld_w2"])  # type: ignore[operator]
 
 
 def test_a_plain_simulation_of_the_pair_has_the_recursions_law() -> None:
@@ -59,15 +59,6 @@ def test_a_plain_simulation_of_the_pair_has_the_recursions_law() -> None:
     assert np.all(np.abs(both.mean(0) - law.mean) < 5 * law.sd / np.sqrt(n))
     error = np.sqrt((law.covariance**2 + np.outer(law.sd**2, law.sd**2)) / n)
     assert np.all(np.abs(np.cov(both.T) - law.covariance) < 5 * error)
-
-
-def test_lanes_of_another_law_are_noticed(result: dimension.Result) -> None:
-    """The same draws held against another η, and moved by a tenth."""
-    plan = result.plan
-    other = dataclasses.replace(plan, eta=0.34)
-    assert max(abs(r["off"]) for r in dimension.agreement(other, result.draws)) > 4
-    moved = {start: draws + 0.1 for start, draws in result.draws.items()}
-    assert max(abs(r["off"]) for r in dimension.agreement(plan, moved)) > 4
 
 
 def test_rows_hold_the_distance_of_the_law_after_their_steps() -> None:

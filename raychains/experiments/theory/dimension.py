@@ -21,31 +21,21 @@ with m and M it is not, and on a Gaussian it is broken wherever the start's dist
 at small steps.
 
 Here U = ½θᵀΛθ, so that all W₂ are exact (`recursion`): of the pair, of θ alone, and of SGLD in d and in 2d dimensions
-(two independent copies), with gradient noise on θ only. A run of the public Entropy-MCMC checks the recursion.
+(two independent copies), with gradient noise on θ only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import torch
-from scipy import stats
 
 from raychains.errors import require
-from raychains.evaluation.base import Array
 from raychains.evaluation.discrepancy import Gaussian, w2
-from raychains.experiments.theory import distance, recursion
+from raychains.experiments.theory import recursion
 from raychains.experiments.theory.bounds import Convex
-from raychains.experiments.theory.drive import Tell, drive, seeds, silent
-from raychains.experiments.theory.slopes import FAILS, HOLDS
-from raychains.samplers import EntropyMCMC
-from raychains.schedules import Constant
-
-BOUNDS = ("sgld_bound", "printed", "corrected")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +59,6 @@ class Plan:
     lanes: int = 20_000
     groups: int = 20
     """Of lanes, for the interval."""
-    replicates: int = 40
-    """Sets of independent draws of the exact law that the lanes' W₂ is compared with."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -94,26 +82,6 @@ class Plan:
 
 
 SMOKE = Plan(lrs=(0.01, 0.1), times=(0.3, 1.0), lanes=2_000)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run of the plan gave."""
-
-    plan: Plan
-    draws: Mapping[float, Array]
-    """Mean of θ₀ -> (θ, θₐ) of every lane at the largest α and the second-smallest time, [lanes, 2d]."""
-    rows: list[dict[str, object]]
-    """One per start, α and time: exact distances and bounds."""
-    sampled: list[dict[str, object]]
-    """The run of the public sampler against the recursion."""
-
-
-def run(plan: Plan, tell: Tell = silent) -> Result:
-    """All tables."""
-    draws = simulate(plan, tell)
-    rows = [row(plan, start, lr, time) for start in plan.starts for lr in plan.lrs for time in plan.times]
-    return Result(plan, draws, rows, agreement(plan, draws))
 
 
 def pair(plan: Plan, start: float) -> Gaussian:
@@ -148,7 +116,7 @@ def laws(plan: Plan, start: float, lr: float, steps: int) -> dict[str, tuple[Gau
 
 
 def row(plan: Plan, start: float, lr: float, time: float) -> dict[str, object]:
-    """One row of `Result.rows`."""
+    """The exact distances and the bounds after ⌈time/α⌉ steps."""
     dim, steps = len(plan.eigenvalues), plan.steps(lr, time)
     m, smooth = min(plan.eigenvalues), max(plan.eigenvalues)
     exact = {name: w2(*ends) for name, ends in laws(plan, start, lr, steps).items()}
@@ -166,71 +134,3 @@ def row(plan: Plan, start: float, lr: float, time: float) -> dict[str, object]:
         "printed": two.constant(far_joint, lr, steps),
         "corrected": true.constant(far_joint, lr, steps),
     }
-
-
-def simulate(plan: Plan, tell: Tell = silent) -> dict[float, Array]:
-    """`Result.draws`."""
-    lr = max(plan.lrs)
-    steps, found = plan.steps(lr, sorted(plan.times)[1]), {}
-    values = torch.tensor(plan.eigenvalues, dtype=torch.float64)
-    for index, start in enumerate(plan.starts):
-        seed = seeds(plan.seed, index)
-        generator = torch.Generator().manual_seed(seeds(seed, 1))
-        fresh = torch.randn(plan.lanes, len(values), generator=generator, dtype=torch.float64)
-        sampler = drive(
-            lambda p, noise: EntropyMCMC([p], lr=lr, eta=plan.eta, num_data=1, seed=noise, lanes=plan.lanes),
-            start + math.sqrt(plan.start_variance) * fresh,
-            schedule=Constant(lr=lr, steps=steps),
-            gradient=lambda theta: theta * values,
-            gradient_sd=plan.gradient_sd,
-            seed=seed,
-        )
-        found[start] = torch.cat([tensors[0] for _, tensors in sampler.draws()], dim=1).numpy()
-        tell(index + 1, len(plan.starts))
-    return found
-
-
-def agreement(plan: Plan, draws: Mapping[float, Array]) -> list[dict[str, object]]:
-    """`Result.sampled` from the draws alone: W₂ of the pair from lanes and exactly."""
-    lr = max(plan.lrs)
-    rows: list[dict[str, object]] = []
-    steps = plan.steps(lr, sorted(plan.times)[1])
-    for start, pairs in draws.items():
-        law, reference = laws(plan, start, lr, steps)["joint"]
-        it, exact = distance.estimate(distance.by_moments, pairs, reference, groups=plan.groups), w2(law, reference)
-        seed = seeds(plan.seed, steps, len(rows))
-        off = distance.off(distance.by_moments, pairs, reference, law, replicates=plan.replicates, seed=seed)
-        row: dict[str, object] = {"start": start, "lr": lr, "steps": steps, "lanes": len(pairs), "w2": exact}
-        row |= dict(zip(("w2_moments", "low", "high"), map(distance.root, (it.value, it.low, it.high)), strict=True))
-        rows.append(row | {"off": off})
-    return rows
-
-
-def claims(plan: Plan, result: Result) -> list[dict[str, object]]:
-    """Each claim with its verdict and what decides it.
-
-    ``corrected`` and ``sgld_bound`` hold where they are at least the exact W₂ everywhere; ``printed`` is the paper's
-    statement by the same rule, and is not expected to. The last two lines are the sizes behind "the only difference":
-    how much slower the pair contracts, and its W₂ at the largest time over SGLD's in 2d.
-    """
-    found: list[dict[str, object]] = []
-    for name, exact in zip(BOUNDS, ("sgld_w2", "joint_w2", "joint_w2"), strict=True):
-        ratios = [float(r[name]) / float(r[exact]) for r in result.rows]  # type: ignore[arg-type]
-        about = f"smallest {name}/{exact} of {len(ratios)}"
-        found.append(_claim(f"{name} ≥ exact W₂", min(ratios), 1.0, about, min(ratios) >= 1))
-    offs = [abs(float(r["off"])) for r in result.sampled]  # type: ignore[arg-type]
-    most = float(stats.t.ppf(1 - 0.025 / len(offs), plan.replicates - 1))
-    about = f"largest difference of {len(offs)}, in standard errors"
-    found.append(_claim("W₂ from lanes = exact W₂", max(offs), most, about, max(offs) <= most))
-    rate = plan.joint_constants[0] / min(plan.eigenvalues)
-    found.append(_claim("the pair contracts as fast as SGLD", rate, 1.0, "m′/m", rate >= 1))
-    late = {lr: plan.steps(lr, max(plan.times)) for lr in plan.lrs}
-    near = [r for r in result.rows if r["start"] == min(plan.starts)]
-    last = [r for r in near if r["steps"] == late[r["lr"]]]  # type: ignore[index]
-    ratio = max(float(r["joint_w2"]) / float(r["sgld_2d_w2"]) for r in last)  # type: ignore[arg-type]
-    found.append(_claim("the pair ends no farther off than SGLD in 2d", ratio, 1.0, "largest ratio of W₂", ratio <= 1))
-    return found
-
-
-def _claim(name: str, value: float, limit: float, about: str, holds: bool) -> dict[str, object]:
-    return {"claim": name, "value": value, "limit": limit, "about": about, "verdict": HOLDS if holds else FAILS}

@@ -36,9 +36,9 @@ import torch
 
 from raychains.errors import require
 from raychains.evaluation.base import Array
-from raychains.experiments.theory import operator, slopes
+from raychains.experiments.theory import operator
 from raychains.experiments.theory.double_well import DoubleWell
-from raychains.experiments.theory.drive import Tell, drive, part, seeds, silent
+from raychains.experiments.theory.drive import Tell, drive, silent
 from raychains.samplers import SGLD
 from raychains.schedules import Cyclical
 
@@ -95,46 +95,6 @@ class Plan:
 SMOKE = Plan(steps=(32, 64, 128, 256), lanes=400, exact_until=64)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run of the plan gave."""
-
-    plan: Plan
-    averages: Mapping[tuple[str, str], Array]
-    """(sweep, average) -> φ̂ of every lane at every K, [lanes, points]: the raw material of all the rest."""
-    rows: list[dict[str, object]]
-    """One per sweep, average and K: bias and mse with 95 % t-intervals over groups, and exact values where known."""
-    slopes: list[dict[str, object]]
-    """One per sweep, average and quantity: slope, interval, the stated exponent and the verdict."""
-
-
-def stated(quantity: str, power: float) -> float:
-    """The exponent of K that theorem 1 gives for the ``bias`` or the ``mse`` at α₀ ∝ K^(−power)."""
-    return -min(power if quantity == "bias" else 2 * power, 1 - power)
-
-
-def run(plan: Plan, tell: Tell = silent) -> Result:
-    """Simulate all lanes and reduce them to tables."""
-    found = simulate(plan, tell)
-    return Result(plan, found, table(plan, found), fits(plan, found))
-
-
-def simulate(plan: Plan, tell: Tell = silent) -> dict[tuple[str, str], Array]:
-    """`Result.averages`."""
-    total, done = len(plan.powers) * sum(plan.steps), 0
-    found: dict[tuple[str, str], Array] = {}
-    for index, (name, power) in enumerate(plan.powers):
-        parts = []
-        for steps in plan.steps:
-            seed = seeds(plan.seed, index, steps)
-            parts.append(averages(plan, power, steps, seed, part(tell, done, total)))
-            done += steps
-            tell(done, total)
-        for which, average in enumerate(AVERAGES):
-            found[name, average] = np.stack([both[which] for both in parts], axis=1)
-    return found
-
-
 def averages(plan: Plan, power: float, steps: int, seed: int, tell: Tell = silent) -> tuple[Array, Array]:
     """(weighted, plain) averages of θ² over one cSGLD run of each lane, [lanes] each."""
     schedule = plan.schedule(power, steps)
@@ -168,75 +128,3 @@ def exact(plan: Plan, power: float, steps: int) -> dict[str, tuple[float, float]
     mean = target.average(np.square)
     found = operator.errors(target, lrs.tolist(), weights, start=plan.start, gradient_sd=plan.gradient_sd, average=mean)
     return dict(zip(AVERAGES, found, strict=True))
-
-
-def table(plan: Plan, found: Mapping[tuple[str, str], Array]) -> list[dict[str, object]]:
-    """`Result.rows` from the averages alone."""
-    mean = DoubleWell(plan.a).average(np.square)
-    rows: list[dict[str, object]] = []
-    for name, power in plan.powers:
-        known = {k: exact(plan, power, k) for k in plan.steps if k <= plan.exact_until}
-        for average in AVERAGES:
-            for at, steps in enumerate(plan.steps):
-                error = found[name, average][:, at] - mean
-                row: dict[str, object] = {"sweep": name, "power": power, "average": average, "steps": steps}
-                row |= {"lr": plan.lr(power, steps), "lanes": len(error)}
-                for quantity, values in (("bias", error), ("mse", error**2)):
-                    it = slopes.jackknife(float, slopes.in_groups(values, plan.groups))
-                    row |= {quantity: it.value, f"{quantity}_low": it.low, f"{quantity}_high": it.high}
-                bias, mse = known[steps][average] if steps in known else (None, None)
-                rows.append(row | {"exact_bias": bias, "exact_mse": mse})
-    return rows
-
-
-def by_group(plan: Plan, found: Mapping[tuple[str, str], Array]) -> list[dict[str, object]]:
-    """Bias and MSE of every group of lanes: the least from which the slopes and their intervals can be recomputed."""
-    mean = DoubleWell(plan.a).average(np.square)
-    rows: list[dict[str, object]] = []
-    for (name, average), values in found.items():
-        bias, mse = (slopes.in_groups(v, plan.groups) for v in (values - mean, (values - mean) ** 2))
-        for group in range(plan.groups):
-            for at, steps in enumerate(plan.steps):
-                row = {"sweep": name, "average": average, "steps": steps, "group": group}
-                rows.append(row | {"bias": float(bias[group, at]), "mse": float(mse[group, at])})
-    return rows
-
-
-def fits(plan: Plan, found: Mapping[tuple[str, str], Array]) -> list[dict[str, object]]:
-    """`Result.slopes` from the averages alone.
-
-    A sweep whose α₀ falls with K is held against its own exponent by `slopes.at_most`. The control is fitted to the
-    upper half of the K, where the part that falls with K is small; it must be `slopes.flat`, and the rule for the best
-    exponents (−1/2, −2/3) must reject it, else that rule could not fail.
-    """
-    mean = DoubleWell(plan.a).average(np.square)
-    rows: list[dict[str, object]] = []
-    for name, power in plan.powers:
-        for average in AVERAGES:
-            errors = found[name, average] - mean
-            for quantity, values in (("bias", errors), ("mse", errors**2)):
-                use = slice(len(plan.steps) // 2, None) if power == 0 else slice(None)
-                it = slopes.slope(plan.steps[use], slopes.in_groups(values[:, use], plan.groups))
-                best = -1 / 2 if quantity == "bias" else -2 / 3
-                exponent = best if power == 0 else stated(quantity, power)
-                row: dict[str, object] = {"sweep": name, "average": average, "quantity": quantity}
-                row |= {"from_steps": plan.steps[use][0], "to_steps": plan.steps[-1], "stated": exponent}
-                row |= {"slope": it.value, "low": it.low, "high": it.high, "detectable": it.half}
-                row |= {"verdict": slopes.at_most(it, exponent)}
-                rows.append(row | {"flat": slopes.flat(it, best) if power == 0 else None})
-    return rows
-
-
-def decided(rows: list[dict[str, object]]) -> str:
-    """Theorem 1 in one word, from `Result.slopes`: the weighted average's best bias and MSE, with the control of each.
-
-    Nothing is decided where a control falls with K, or passes the rule that the sweeps are held against.
-    """
-    verdicts = {(r["sweep"], r["quantity"]): r for r in rows if r["average"] == WEIGHTED}
-    claims = [verdicts["root", "bias"]["verdict"], verdicts["third", "mse"]["verdict"]]
-    controls = [verdicts[CONTROL, q] for q in ("bias", "mse")]
-    if any(c["flat"] != slopes.HOLDS or c["verdict"] != slopes.FAILS for c in controls):
-        return slopes.UNDECIDED
-    if slopes.FAILS in claims:
-        return slopes.FAILS
-    return slopes.HOLDS if claims == [slopes.HOLDS] * 2 else slopes.UNDECIDED

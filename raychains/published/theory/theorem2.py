@@ -12,9 +12,10 @@ import pyarrow as pa
 import torch
 from matplotlib.figure import Figure
 
+from raychains.evaluation import discrepancy
 from raychains.evaluation.base import Array
 from raychains.evaluation.discrepancy import Gaussian
-from raychains.experiments.theory import dimension, distance, recursion, wasserstein
+from raychains.experiments.theory import dimension, recursion, wasserstein
 from raychains.experiments.theory.drive import drive, seeds
 from raychains.experiments.theory.wasserstein import CONTROL, HARMONIC, POLYNOMIAL, SCHEDULES
 from raychains.published.claims import Claim, Of
@@ -57,7 +58,7 @@ def computed(work: Work) -> Tables:
     plan, pair = PLANS[work.scale], PAIRS[work.scale]
     names = [(name, plan.steps) for name in SCHEDULES] + [(CONTROL, plan.outside_steps)]
     cells: list[dict[str, Any]] = []
-    rows = [_short(row) for row in wasserstein.table(plan, {})]
+    rows = [_short(row) for row in wasserstein.table(plan)]
     for number, (name, steps) in enumerate(names):
         work.tell("schedules", number, len(names) + len(CONSTANT))
         exact = [row for row in rows if row["schedule"] == name]
@@ -113,7 +114,7 @@ def ratio(exact: Sequence[float], target: Gaussian) -> Callable[[Array], float]:
 
 def w2(groups: Array, target: Gaussian) -> float:
     """Of all lanes of some groups [groups, lanes, dim], by fitted moments."""
-    return distance.root(distance.by_moments(groups.reshape(-1, groups.shape[-1]), target))
+    return discrepancy.w2(discrepancy.fit(groups.reshape(-1, groups.shape[-1])), target)
 
 
 def _pseudo(row: str, made: Mapping[str, Callable[[Array], float]], lanes: Array, groups: int) -> list[dict[str, Any]]:
