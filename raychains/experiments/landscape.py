@@ -104,8 +104,8 @@ def _sampler(setup: Setup, method: str, model: torch.nn.Module, seed: int) -> Sa
 
 
 def flat_share(setup: Setup, points: Array) -> Array:
-    """Responsibility of the flat mode for points [..., 2], averaged over the last but one axis (seeds)."""
-    return setup.task.responsibility(torch.from_numpy(points)).squeeze(-1).mean(-1).numpy()
+    """Responsibility of the flat mode for points [..., 2]."""
+    return np.asarray(setup.task.responsibility(torch.from_numpy(np.array(points))).squeeze(-1).numpy())
 
 
 def diagonal_density(setup: Setup, x: Array, extra: float = 0.0) -> Array:

@@ -14,7 +14,7 @@ import pytest
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.experiments import presets
-from raychains.experiments.landscape import SETUPS
+from raychains.experiments.landscape import SETUPS, flat_share
 from raychains.options import Compare
 from raychains.published.emcmc import ablations, basins, chains, fig2, fig3, fig4, fig5
 from raychains.published.experiment import Experiment
@@ -47,7 +47,7 @@ def test_the_responsibility_is_that_of_two_equally_deep_gaussians() -> None:
         return sd**2 * math.exp(-((x - centre) ** 2).sum() / (2 * sd**2)) / (2 * math.pi * sd**2)
 
     wanted = [density(x, 1, 0.5) / (density(x, 1, 0.5) + density(x, -1, 0.1)) for x in points]
-    assert fig2.share(SETUPS["large step"], points) == pytest.approx(wanted, rel=1e-9)
+    assert flat_share(SETUPS["large step"], points) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_mean_of_both_variables_is_made_where_there_are_two() -> None:

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from raychains.evaluation.base import Array
-from raychains.experiments.landscape import METHODS, SETUPS, Paths, Setup, diagonal_density, simulate
+from raychains.experiments.landscape import METHODS, SETUPS, Paths, Setup, diagonal_density, flat_share, simulate
 from raychains.published.claims import Claim, Of
 from raychains.published.experiment import Experiment, Part, Setting, Tables
 from raychains.published.found import cell
@@ -56,11 +55,6 @@ def setup(part: str, scale: str) -> Setup:
     return dataclasses.replace(made, steps=SMOKE_STEPS[part]) if scale == "smoke" else made
 
 
-def share(setting: Setup, points: Array) -> Array:
-    """Responsibility of the flat mode for points [..., 2]."""
-    return np.asarray(setting.task.responsibility(torch.from_numpy(np.array(points))).squeeze(-1).numpy())
-
-
 def stepped(work: Work) -> Tables:
     """Where every chain ends at one step size; the share in the flat mode after each step; some ends and one path."""
     setting, seeds = setup(work.part, work.scale), SEEDS[work.scale]
@@ -85,7 +79,7 @@ def stepped(work: Work) -> Tables:
 
 
 def _flat(setting: Setup, row: Mapping[str, Any]) -> float:
-    return float(share(setting, np.array([row["x"], row["y"]])))
+    return float(flat_share(setting, np.array([row["x"], row["y"]])))
 
 
 def _ends(setting: Setup, paths: Paths) -> list[dict[str, Any]]:
@@ -101,7 +95,7 @@ def _ends(setting: Setup, paths: Paths) -> list[dict[str, Any]]:
             ]
         made += [
             {"variable": variable, "what": "share", "at": int(k), "x": float(p), "y": 0.0}
-            for k, p in zip(paths.steps, share(setting, found).mean(-1), strict=True)
+            for k, p in zip(paths.steps, flat_share(setting, found).mean(-1), strict=True)
         ]
     return made
 
@@ -122,7 +116,7 @@ def law(work: Work) -> Tables:
         ]
 
     table = pd.DataFrame(work.piece("draws", draws))
-    table["flat"] = share(setting, table[["x", "y"]].to_numpy())
+    table["flat"] = flat_share(setting, table[["x", "y"]].to_numpy())
     cells, histogram = [], []
     for variable in (THETA, ANCHOR):
         mine = table[table["variable"] == variable]
