@@ -162,6 +162,6 @@ EXPERIMENTS = (
             "The paper shows curves and no numbers; the share below half a nat is where they differ most.",
         ),
         figures=figures,
-        hours={"smoke": 0.01, "cpu": 0.6, "gpu": 0.3, "paper": 0.2},
+        hours={"smoke": 0.01, "cpu": 0.3, "gpu": 0.3, "paper": 0.2},
     ),
 )  # fmt: skip

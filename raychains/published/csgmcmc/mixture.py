@@ -18,7 +18,7 @@ from raychains.report.style import Drawing
 STEPS = {"smoke": 2_000, "cpu": 50_000, "gpu": 50_000, "paper": 50_000}
 REPEATS = {"smoke": 4, "cpu": 100, "gpu": 100, "paper": 10}
 CYCLES = {"smoke": 4, "cpu": 30, "gpu": 30, "paper": 30}
-HOURS = {"smoke": 0.01, "cpu": 0.1, "gpu": 0.1, "paper": 0.1}
+HOURS = {"smoke": 0.01, "cpu": 0.05, "gpu": 0.05, "paper": 0.05}
 NAMES = {"sgld": "SGLD", "csgld": "cSGLD", "sgld-4": "4 × SGLD", "csgld-4": "4 × cSGLD"}
 ROWS = tuple(Heading(key, label) for key, label in NAMES.items())
 MODES, INDEPENDENT = "modes", "independent"

@@ -152,6 +152,6 @@ EXPERIMENTS = (
         claims=tuple(_claim(d, *pair) for d, pairs in CLAIMED.items() for pair in pairs),
         settings=_settings,
         differences=_differences,
-        hours={"smoke": 0.01, "cpu": 0.15, "gpu": 0.15, "paper": 0.1},
+        hours={"smoke": 0.01, "cpu": 0.2, "gpu": 0.2, "paper": 0.1},
     ),
 )  # fmt: skip

@@ -304,7 +304,7 @@ EXPERIMENTS = (
         claims=tuple(c for part in (CIFAR, DIGITS) for c in _claims(part)),
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.01, "cpu": 0.25, "gpu": 16, "paper": 48},
+        hours={"smoke": 0.01, "cpu": 0.16, "gpu": 16, "paper": 48},
         figures=figures,
     ),
 )  # fmt: skip

@@ -315,7 +315,7 @@ EXPERIMENTS = (
         claims=CLAIMS,
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.001, "cpu": 0.05, "gpu": 0.05, "paper": 0.05},
+        hours={"smoke": 0.001, "cpu": 0.005, "gpu": 0.005, "paper": 0.005},
         figures=figures,
     ),
 )  # fmt: skip

@@ -204,7 +204,7 @@ EXPERIMENTS = (
         claims=tuple(c for part in PARTS for c in _claims(part)),
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.01, "cpu": 0.1, "gpu": 0.1, "paper": 0.1},
+        hours={"smoke": 0.01, "cpu": 0.05, "gpu": 0.05, "paper": 0.05},
         figures=figures,
     ),
 )  # fmt: skip

@@ -120,7 +120,7 @@ EXPERIMENTS = (
                 else []
             ),
         ],
-        hours={"smoke": 0.002, "cpu": 0.25, "gpu": 3, "paper": 4},
+        hours={"smoke": 0.002, "cpu": 0.14, "gpu": 3, "paper": 4},
         figures=figures,
     ),
 )  # fmt: skip

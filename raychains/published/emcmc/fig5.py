@@ -201,7 +201,7 @@ EXPERIMENTS = (
         claims=tuple(c for part in LABELS for c in _claims(part)),
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.002, "cpu": 0.3, "gpu": 3, "paper": 6},
+        hours={"smoke": 0.002, "cpu": 0.14, "gpu": 3, "paper": 6},
         figures=figures,
     ),
 )  # fmt: skip

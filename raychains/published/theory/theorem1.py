@@ -277,7 +277,7 @@ EXPERIMENTS = (
         claims=CLAIMS,
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.001, "cpu": 0.15, "gpu": 0.15, "paper": 0.15},
+        hours={"smoke": 0.001, "cpu": 0.2, "gpu": 0.2, "paper": 0.2},
         figures=figures,
     ),
 )  # fmt: skip

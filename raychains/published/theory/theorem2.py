@@ -295,7 +295,7 @@ EXPERIMENTS = (
         claims=CLAIMS,
         settings=settings,
         differences=differences,
-        hours={"smoke": 0.002, "cpu": 0.1, "gpu": 0.1, "paper": 0.1},
+        hours={"smoke": 0.002, "cpu": 0.01, "gpu": 0.01, "paper": 0.01},
         figures=figures,
     ),
 )  # fmt: skip
