@@ -62,12 +62,13 @@ def main(folder: Path, temporary: str) -> None:
 
     with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
         running = pool.submit(Driver(plan, root(folder), Placement(checkpoint_every=0.1, evaluators=3), diary).run)
+        waited = False
         if diary.far_enough.wait(60):
             cluster.remove_node(node, allow_graceful=False)
             waited = diary.waits.wait(60)  # orphaned workers would be through before their node's death is noticed
-            (folder / "go").touch()
-            if waited:
-                cluster.add_node(num_cpus=2, **NODE)
+        (folder / "go").touch()
+        if waited:
+            cluster.add_node(num_cpus=2, **NODE)
         outcome = running.result(timeout=120)
     expected = undisturbed_hashes(plan, task)
     [view] = outcome.views.values()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,22 +18,33 @@ from tests.orchestration.worlds import comparison, root
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> None:
+def losing_a_node(folder: Path) -> dict[str, Any]:
+    """What a run came to whose node with CPUs was taken away, if evaluators were there."""
+    folder.mkdir()
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.orchestration.losing_a_node", str(tmp_path)],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=250, check=False,
+        [sys.executable, "-m", "tests.orchestration.losing_a_node", str(folder)],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False,
         env={**environment, "PYTHONPATH": str(REPOSITORY), "RAY_BACKEND_LOG_LEVEL": "fatal"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    return found
+
+
+def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> None:
+    folder = tmp_path / "once"
+    found = losing_a_node(folder)
+    if not found["removed"]:  # Ray had put all evaluators on the other node, which is rare
+        folder = tmp_path / "again"
+        found = losing_a_node(folder)
     assert found["removed"] and not found["failed"] and found["same"]
     assert found["told"].count("SlotGone") >= 2, "both chains of the node were lost"
     assert found["told"].count("Waiting") == found["told"].count("GoesOn") == 1, "no node had room, then one had"
     assert found["view"] == found["samples"] == 3 * 6
     assert found["predictions"] > found["samples"], "blocks went with the node and were made again"
     evaluation = Mixture25().splits()["target"]
-    stores = [ChainStore(root(tmp_path), d.name) for d in (tmp_path / "store" / "chains").iterdir()]
+    stores = [ChainStore(root(folder), d.name) for d in (folder / "store" / "chains").iterdir()]
     blocks = [evaluation.predict(codec.decode(s.read_sample(f))[0], 0) for s in stores for f in s.sample_files()]
     assert found["counts"] == int(sum(blocks).sum()) > 0
 
