@@ -305,8 +305,8 @@ class _Running:
         """What is known of the results that lie there, as far as they are whole, of today's chains and formulas."""
         from raychains.published import standing
 
-        about = self.folder.about()
-        if about is None or about["scale"] != self.options.scale or standing.outdated(about, self.parts):
+        about, now = self.folder.about(), (self.options.scale, self.experiment.revision)
+        if about is None or (about["scale"], about["revision"]) != now or standing.outdated(about, self.parts):
             return {"parts": {}}
         return about if all(self.folder.table(name) is not None for name in about["tables"]) else {"parts": {}}
 

@@ -141,7 +141,7 @@ class Experiment:
     figures: Callable[[str, Mapping[str, pd.DataFrame]], Sequence[Drawing]] = field(default=lambda scale, tables: ())
     """The figures in the paper's layout, from the tables alone."""
     revision: int = 1
-    """Raised when what is computed without chains changes; chains carry revisions of their own."""
+    """Raised when what is computed or measured changes; chains carry revisions of their own."""
 
     def part(self, name: str) -> Part:
         """The part of that name."""

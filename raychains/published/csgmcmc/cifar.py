@@ -183,7 +183,7 @@ def differences(scale: str) -> list[str]:
         )
         if scale == "cpu":
             made.append(
-                "How far the step size falls was chosen by the test error of SGD on 10,000 images, among a hundredth, a tenth "
+                "How far the step size falls was chosen by SGD's error on 10,000 images, among a hundredth, a tenth "
                 "and one cosine, in favour of the decreasing methods."
             )
         made.append(

@@ -35,7 +35,7 @@ LOOKS = {
 }  # fmt: skip
 LABELS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
 REVISION = 1
-"""Raised by a change of what is measured: what a run's folder holds of another is not used."""
+"""Of both experiments, raised by a change of what is measured: what a run's folder holds of another is not used."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,8 @@ TOLERANCE = 0.05
 
 def setup(part: str, scale: str) -> Setup:
     """A part's landscape and settings; shorter at scale smoke."""
-    made = SETUPS[PARTS.get(part, PARTS["large-step"])[0] if part != LAW else LAW]
+    named = {LAW: LAW, **{name: one for name, (one, _) in PARTS.items()}}
+    made = SETUPS[named.get(part, "large step")]
     if part in STARTS:
         made = dataclasses.replace(made, start=STARTS[part][1])
     return dataclasses.replace(made, steps=SMOKE_STEPS[part]) if scale == "smoke" else made

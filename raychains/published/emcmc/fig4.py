@@ -121,6 +121,7 @@ EXPERIMENTS = (
             ),
         ],
         hours={"smoke": 0.002, "cpu": 0.14, "gpu": 3, "paper": 4},
+        revision=basins.REVISION,
         figures=figures,
     ),
 )  # fmt: skip

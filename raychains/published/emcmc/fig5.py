@@ -202,6 +202,7 @@ EXPERIMENTS = (
         settings=settings,
         differences=differences,
         hours={"smoke": 0.002, "cpu": 0.14, "gpu": 3, "paper": 6},
+        revision=basins.REVISION,
         figures=figures,
     ),
 )  # fmt: skip
