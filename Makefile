@@ -5,11 +5,15 @@
 
 STORE ?= runs
 COMPARE_FLAGS ?=
+DEVICE ?= cpu
+OUT ?= gpu.json
+GPU_FLAGS ?=
 PYTEST_FLAGS ?=
+BASE ?= e42d637
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare install test test-long lint format types clean FORCE
+.PHONY: help compare install test test-long golden gpu lint format types clean FORCE
 
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
@@ -22,6 +26,9 @@ help:
 	@echo "                 STORE=folder or URI, COMPARE_FLAGS='…' for more of raychains compare's options"
 	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
 	@echo "make test-long   the tests marked long"
+	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
+	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
+	@echo "                 as JSON in OUT=gpu.json; GPU_FLAGS='--short', GPU_FLAGS=\"--only 'law/*'\""
 	@echo "make lint        ruff: rules and format          make format   rewrite to that format"
 	@echo "make types       mypy"
 	@echo "make install     only build .venv, with the test tools"
@@ -40,6 +47,12 @@ test: .venv/.installed-test
 
 test-long: .venv/.installed-test
 	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)
+
+golden: .venv/.installed-test
+	.venv/bin/python -m tests.golden.compare $(BASE)
+
+gpu: .venv/.installed-run
+	.venv/bin/python -m tests.gpu.check --device "$(DEVICE)" --out "$(OUT)" $(GPU_FLAGS)
 
 lint: .venv/.installed-test
 	@status=0; .venv/bin/ruff check . || status=1; .venv/bin/ruff format --check . || status=1; exit $$status

@@ -28,9 +28,9 @@ from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks.loops import chain, plain_epochs, training_steps  # noqa: E402
-from benchmarks.machine import facts, median  # noqa: E402
+from benchmarks.machine import facts  # noqa: E402
 from raychains import tasks  # noqa: E402
-from raychains.chain import Chain  # noqa: E402
+from raychains.chain.chain import Chain  # noqa: E402
 from raychains.tasks.images import ImageTask  # noqa: E402
 
 NOISE = "the sampler's noise"
@@ -56,21 +56,21 @@ def seconds(run: Callable[[], object], device: str) -> float:
 
 
 def wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    if device != "cpu":
+        torch.get_device_module(device).synchronize()
 
 
 def told(times: list[float], unit: float = 1.0, digits: int = 3) -> str:
     """Median, minimum and quartiles."""
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-    m, best, low, high = (f"{x * unit:.{digits}f}" for x in (median(times), min(times), low, high))
-    return f"{m} (min {best}, quartiles {low}–{high})"
+    quartiles = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    low, middle, high, best = (f"{x * unit:.{digits}f}" for x in (*quartiles, min(times)))
+    return f"{middle} (min {best}, quartiles {low}–{high})"
 
 
 def rate(times: list[float], others: list[float]) -> str:
     """How many times as long the first take, by medians, by minima, and the spread over rounds."""
     each = sorted(a / b for a, b in zip(times, others, strict=True))
-    return f"{median(each):.2f} × (by minima {min(times) / min(others):.2f}, rounds {each[0]:.2f}–{each[-1]:.2f})"
+    return f"{statistics.median(each):.2f} × (by minima {min(times) / min(others):.2f}, rounds {each[0]:.2f}–{each[-1]:.2f})"
 
 
 def epochs(task: ImageTask, args: argparse.Namespace, batch: int, plain: list[float], **execution: Any) -> list[float]:

@@ -1,7 +1,6 @@
-"""A cluster that is not there: what stands behind the calls that a driver makes to Ray, and its clock.
+"""A cluster that is not there, and its clock: `raychains.orchestration.workers.Workers` without Ray.
 
-`Cluster` stands for the module ``ray`` in raychains' orchestration; its actors are those of `benchmarks.simulated`, which
-answer on a schedule. The clock is simulated too: waiting is skipped, and the time that the driver computes, or would
+The actors are those of `benchmarks.simulated`, which answer on a schedule. The clock is simulated too: waiting is skipped, and the time that the driver computes, or would
 spend in Ray's calls, passes on it as well, so that a driver that is too slow finds its answers in heaps.
 """
 
@@ -10,25 +9,22 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from benchmarks.meter import OUTSIDE, Meter
-from benchmarks.simulated import Class, Disk, Evaluator, Reference, Run, Schedule, Unsynced, Worker
-from raychains.orchestration.evaluator import EvaluationWorker
-from raychains.positions import expected_samples
-from raychains.spec import ChainSpec
+from benchmarks.simulated import Actor, Disk, Evaluator, Reference, Run, Schedule, Unsynced, Worker
+from raychains.chain.sample_index import expected_samples
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.evaluation_worker import EvaluationWorker
+from raychains.orchestration.workers import ActorOptions
+from raychains.planning.capacity import Node
 from raychains.store import ChainStore
 
-OWN_TIME = (".lease", ".process")
-"""Modules that live in real time: other drivers do."""
+PAUSE = 10e-6
+"""Seconds that a wait rests for each reference, as on Ray."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +40,7 @@ class Costs:
 
 
 class Cluster:
-    """Stands for the module ``ray``: what is not simulated is the module's own.
+    """Actors on so many slots, and the clock.
 
     Args:
         specs: all chains.
@@ -84,16 +80,22 @@ class Cluster:
         self._skipped = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
-        self.clock = Clock(self)
-        for name in ("wait", "get", "kill", "remote", "cluster_resources", "nodes"):
-            setattr(self, name, meter.timed(getattr(self, "_" + name), OUTSIDE))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(ray, name)
+        for name in ("sleep", "wait", "result", "kill", "start", "call_parts", "nodes"):
+            setattr(self, name, meter.timed(getattr(self, name), OUTSIDE))
 
     def monotonic(self) -> float:
         """Simulated seconds."""
         return self._skipped + self.in_ray + self.meter.driver()
+
+    def time(self) -> float:
+        return 1e9 + self.monotonic()
+
+    def thread_time(self) -> float:
+        return self.in_ray + self.meter.driver()
+
+    def sleep(self, seconds: float) -> None:
+        """Skip them."""
+        self._until(self.monotonic() + seconds)
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Have something happen."""
@@ -117,91 +119,77 @@ class Cluster:
         disk.store.publish_progress([{"step": disk.step(disk.expected), "seconds": 40.0}], disk.step(disk.expected), 1)
         disk.store.finish()
 
-    # What the driver calls
+    # The cluster
 
-    def _wait(
-        self, references: Sequence[Reference], *, num_returns: int = 1, timeout: float | None = None, **_: Any
-    ) -> tuple[list[Reference], list[Reference]]:
+    started_here = True
+
+    def nodes(self, accelerator_type: str | None = None) -> list[Node]:
+        return [Node(float(self.slots), 0.0, "simulated")]
+
+    def free(self, accelerator_type: str | None = None) -> list[Node]:
+        return self.nodes()
+
+    def grows(self) -> bool:
+        return False
+
+    def unplaced(self, actors: Collection[Any]) -> int:
+        return 0
+
+    # Actors
+
+    def put(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def reserve(self, bundle: Mapping[str, float], number: int) -> Any:
+        raise NotImplementedError
+
+    def release(self, reservation: Any) -> None:
+        raise NotImplementedError
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        return Evaluator(self) if kind is EvaluationWorker else Worker(self)
+
+    def kill(self, actor: Actor) -> None:
+        actor.dead = True
+
+    def dismiss(self, actor: Actor) -> None:
+        self.kill(actor)
+
+    def call(self, actor: Actor, method: str, *args: Any, group: str | None = None) -> Any:
+        return self.call_parts(1, actor, method, *args)[0]
+
+    def call_parts(self, parts: int, actor: Actor, method: str, *args: Any, group: str | None = None) -> list[Any]:
+        self.calls[method] += 1
+        self.in_ray += self.costs.call
+        references = [Reference() for _ in range(parts)]
+        actor.called(method, args, references[0])
+        return references
+
+    def wait(self, calls: Sequence[Any], timeout: float) -> list[Any]:
         self.calls["wait"] += 1
-        self.calls["waited for"] += len(references)
-        self.in_ray += self.costs.wait + self.costs.wait_each * len(references)
-        self._until(self.monotonic())
-        ready = [r for r in references if r.ready]
-        if not ready and timeout:
+        self.calls["waited for"] += len(calls)
+        self._until(self.monotonic() + PAUSE * len(calls))
+        ready = self._ready(calls)
+        if not ready:
             self._until(self.monotonic() + timeout, lambda: self._news)
-            ready = [r for r in references if r.ready]
+            ready = self._ready(calls)[:1]
         self._news = False
-        return ready[:num_returns], []
+        return ready
+
+    def _ready(self, calls: Sequence[Any]) -> list[Any]:
+        self.in_ray += self.costs.wait + self.costs.wait_each * len(calls)
+        return [reference for reference in calls if reference.ready]
 
     _news = False
     """Whether a reference became ready since the last look."""
 
-    def _get(self, reference: Any) -> Any:
-        if isinstance(reference, list):
-            return [self._get(one) for one in reference]
+    def result(self, call: Any) -> Any:
         self.in_ray += self.costs.get
-        if reference.error is not None:
-            raise reference.error
-        return reference.answer
+        if call.error is not None:
+            raise call.error
+        return call.answer
 
     def answer(self, reference: Reference, answer: Any = None, error: Exception | None = None) -> None:
         """Make a reference ready."""
         reference.ready, reference.answer, reference.error = True, answer, error
         self._news = True
-
-    def _kill(self, actor: Any, **_: Any) -> None:
-        actor.dead = True
-
-    def _cluster_resources(self) -> dict[str, float]:
-        return {"CPU": float(self.slots)}
-
-    def _nodes(self) -> list[dict[str, Any]]:
-        return [{"NodeID": "simulated", "Alive": True, "Resources": self._cluster_resources()}]
-
-    def _remote(self, *kinds: type, **options: Any) -> Any:
-        def of(kind: type) -> Class:
-            made = Evaluator if issubclass(kind, EvaluationWorker) else Worker
-            return Class(lambda: made(self))
-
-        return of(*kinds) if kinds else of
-
-    @contextmanager
-    def instead_of_ray(self) -> Iterator[None]:
-        """A body in which orchestration's modules find the simulation where they look for Ray and for the time."""
-        changed: list[tuple[Any, str, Any]] = []
-        for name, module in list(sys.modules.items()):
-            if name.startswith("raychains.orchestration."):
-                for at, real, simulated in (("ray", ray, self), ("time", time, self.clock)):
-                    if vars(module).get(at) is real and not name.endswith(OWN_TIME):
-                        changed.append((module, at, real))
-                        setattr(module, at, simulated)
-        try:
-            yield
-        finally:
-            for module, at, real in changed:
-                setattr(module, at, real)
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Stands for the module ``time``."""
-
-    cluster: Cluster
-
-    def monotonic(self) -> float:
-        return self.cluster.monotonic()
-
-    def time(self) -> float:
-        return 1e9 + self.cluster.monotonic()
-
-    def thread_time(self) -> float:
-        return self.cluster.in_ray + self.cluster.meter.driver()
-
-    def sleep(self, seconds: float) -> None:
-        """Skip them."""
-        self.cluster.meter.enter(OUTSIDE)
-        self.cluster._until(self.cluster.monotonic() + seconds)
-        self.cluster.meter.leave()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)

@@ -18,7 +18,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains.deploy import PosteriorPredictive  # noqa: E402
+from raychains.inference import PosteriorPredictive  # noqa: E402
 from raychains.models import MLP, LeNet  # noqa: E402
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

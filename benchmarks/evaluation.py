@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,13 +26,13 @@ import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 import raychains as rc  # noqa: E402
-from benchmarks.machine import facts, median  # noqa: E402
+from benchmarks.machine import facts, ratio  # noqa: E402
 from raychains.models import LeNet  # noqa: E402
-from raychains.orchestration.evaluators import Evaluators  # noqa: E402
-from raychains.orchestration.placement import Placement  # noqa: E402
+from raychains.orchestration.evaluator_pool import Evaluators  # noqa: E402
+from raychains.orchestration.resource_config import ResourceConfig  # noqa: E402
+from raychains.orchestration.run import evaluate_views  # noqa: E402
 from raychains.orchestration.session import connect  # noqa: E402
-from raychains.orchestration.views import evaluate_views  # noqa: E402
-from raychains.planning.listener import Silent  # noqa: E402
+from raychains.planning.events import NullCallback  # noqa: E402
 from raychains.store import ChainStore  # noqa: E402
 
 BATCH = 1000
@@ -98,12 +99,12 @@ def measure(folder: str, samples: int, images: int, rounds: int) -> None:
     files = [str(Path(folder, "chains", spec.digest, r.file)) for r in ChainStore(root, spec.digest).records()]
     print(f"{len(files)} samples, {images:,} images, LeNet, one thread each\n", flush=True)
 
-    def evaluated(evaluators: Evaluators, placement: Placement) -> float:
-        outcome = evaluate_views(comparison, root, placement, Silent(), "test", ("all",), evaluators=evaluators)
+    def evaluated(evaluators: Evaluators, placement: ResourceConfig) -> float:
+        outcome = evaluate_views(comparison, root, placement, NullCallback(), "test", ("all",), evaluators=evaluators)
         return outcome.requested[0].metrics[0]["nll"]
 
-    def workers(number: int, keep: str) -> tuple[Evaluators, Placement]:
-        placement = Placement(evaluators=number, keep_predictions=keep)
+    def workers(number: int, keep: str) -> tuple[Evaluators, ResourceConfig]:
+        placement = ResourceConfig(evaluators=number, keep_predictions=keep)
         made = Evaluators.of(comparison, root, placement)
         evaluated(made, placement)  # imports, first predictions
         return made, placement
@@ -127,13 +128,9 @@ def measure(folder: str, samples: int, images: int, rounds: int) -> None:
     for name, found in seconds.items():
         print(f"{name:<12} {median(found):7.2f} s   rounds: {', '.join(f'{s:.2f}' for s in found)}")
 
-    def ratio(of: str, to: str) -> str:
-        each = [a / b for a, b in zip(seconds[of], seconds[to], strict=True)]
-        return f"{median(each):.2f} × (rounds: {', '.join(f'{r:.2f}' for r in each)})"
-
-    print(f"\nloop / one worker: {ratio('loop', 'one worker')}")
-    print(f"one worker / two workers: {ratio('one worker', 'two workers')}")
-    print(f"one worker / again: {ratio('one worker', 'again')}")
+    print()
+    for of, to in (("loop", "one worker"), ("one worker", "two workers"), ("one worker", "again")):
+        print(f"{of} / {to}: {ratio(seconds[of], seconds[to])}")
 
 
 if __name__ == "__main__":

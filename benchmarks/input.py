@@ -1,8 +1,7 @@
 """Images a second from prepared shards over torchvision's DataLoader on the same pictures, with the same transforms.
 
 Two sets: the Tiny-ImageNet sample as it is (64×64), and pictures of 500×375 made by enlarging them. Random crop, mirror,
-resize to 56 or 224 pixels, bytes out; 1 and 2 processes. *Actors* are as many decoders of Ray instead (--decoders of a
-run), whose pictures come through its object store. The ways take turns. *Decoding alone* is one process that
+resize to 56 or 224 pixels, bytes out; 1 and 2 processes. The ways take turns. *Decoding alone* is one process that
 decodes, crops and resizes what is in memory: the limit of any loader per process.
 """
 
@@ -17,8 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,19 +26,13 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from benchmarks.machine import facts, median  # noqa: E402
-from raychains.data.prepared import shards, sources  # noqa: E402
-from raychains.data.prepared.carrier import Cutting  # noqa: E402
-from raychains.data.prepared.decode import augmented  # noqa: E402
-from raychains.data.prepared.feed import Feed  # noqa: E402
-from raychains.data.prepared.manifest import NAME, Manifest, Split, fingerprint  # noqa: E402
-from raychains.data.prepared.rows import Rows  # noqa: E402
-from raychains.orchestration.decoding import DecodingWorker, carry  # noqa: E402
-from raychains.orchestration.session import connect  # noqa: E402
+from benchmarks.machine import facts, ratio  # noqa: E402
+from raychains.data.prepared import plan, sources  # noqa: E402
+from raychains.data.prepared.feed import Cutting, Feed  # noqa: E402
+from raychains.data.prepared.manifest import NAME, Manifest, Rows, Split, fingerprint  # noqa: E402
+from raychains.data.prepared.pictures import augmented  # noqa: E402
 
 BATCH, WINDOW = 128, 16
-STORE = 500_000_000
-"""Bytes of Ray's object store."""
 
 
 def enlarged(folder: Path, to: Path, count: int, size: tuple[int, int] = (500, 375)) -> Path:
@@ -54,13 +47,13 @@ def enlarged(folder: Path, to: Path, count: int, size: tuple[int, int] = (500, 3
 
 def prepared(folder: Path, to: Path, row_group: int = 64) -> Rows:
     """The train pictures of a folder of classes as shards, without Ray."""
-    items = shards.stored_order(sources._folder_of_classes(folder / "train"), 0)
+    items = plan.stored_order(sources._folder_of_classes(folder / "train"), 0)
     labels = sources.labels_of({i.label for i in items})
     to.mkdir()
     written = []
-    for number, places in enumerate(shards.divided(len(items), 4)):
+    for number, places in enumerate(plan.divided(len(items), 4)):
         name = f"train-{number}.parquet"
-        data, one = shards.encode([(i, items[i], labels[items[i].label]) for i in places], name, row_group)
+        data, one = plan.encode([(i, items[i], labels[items[i].label]) for i in places], name, row_group)
         (to / name).write_bytes(data)
         written.append(one)
     split = Split(
@@ -96,19 +89,11 @@ class Loader:
 
 
 class Ours:
-    """Shards, row groups by plan, long-lived decoders: processes beside this one, or actors."""
+    """Shards, row groups by plan, long-lived decoder processes beside this one."""
 
-    def __init__(self, rows: Rows, uri: str, size: int, processes: int, *, actors: bool = False) -> None:
+    def __init__(self, rows: Rows, uri: str, size: int, processes: int) -> None:
         cutting = Cutting(uri=uri, split="train", size=size, batch_size=BATCH, window=WINDOW)
-        if actors:
-            import ray
-
-            kind = ray.remote(DecodingWorker).options(num_cpus=1, max_restarts=-1, max_task_retries=0)
-            self._actors = [kind.remote() for _ in range(processes)]
-            ray.get([actor.ready.remote() for actor in self._actors])
-            self._feed = Feed(cutting, rows, carry=partial(carry, self._actors))
-        else:
-            self._feed = Feed(cutting, rows, decoders=processes)
+        self._feed = Feed(cutting, rows, decoders=processes)
 
     def epoch(self, seed: int) -> Any:
         return self._feed.epoch(seed)
@@ -157,7 +142,6 @@ def compare(title: str, folder: Path, rows: Rows, uri: str, size: int, rounds: i
         ways: dict[str, Any] = {
             "DataLoader": measured(lambda p=processes: Loader(folder, size, p), rounds),
             "ours": measured(lambda p=processes: Ours(rows, uri, size, p), rounds),
-            "actors": measured(lambda p=processes: Ours(rows, uri, size, p, actors=True), rounds),
         }
         found: dict[str, list[float]] = {n: [] for n in ways}
         first: dict[str, list[float]] = {n: [] for n in ways}
@@ -174,11 +158,9 @@ def compare(title: str, folder: Path, rows: Rows, uri: str, size: int, rounds: i
                 f"  {processes} process{'es' * (processes > 1)}, {name:10} {median(found[name]):7.0f} images/s, "
                 f"first batch after {median(first[name]):.2f} s"
             )
-        for one, other in (("ours", "DataLoader"), ("actors", "ours")):
-            ratios = [b / a for a, b in zip(found[other], found[one], strict=True)]
-            print(f"  {one} / {other}: {median(ratios):.2f} × (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
+        print(f"  ours / DataLoader: {ratio(found['ours'], found['DataLoader'])}")
         print(f"  memory with all ways' processes: {peak:.0f} MB, {base:.0f} MB before")
-        del ways, way  # actors end with their last handle
+        del ways, way  # their processes end with them
 
 
 def main() -> None:
@@ -191,7 +173,6 @@ def main() -> None:
     print(facts())
     torch.set_num_threads(1)
     work = Path(tempfile.mkdtemp(prefix="rc", dir="/tmp"))
-    session = connect("local", object_store_memory=STORE, temp_dir=str(work / "ray"), cpus=2)
     try:
         if given.smoke:
             given.rounds, given.enlarged = 1, 20
@@ -202,7 +183,6 @@ def main() -> None:
         large = enlarged(source, work / "large-raw", given.enlarged)
         compare("500×375", large, prepared(large, work / "large"), str(work / "large"), 224, given.rounds)
     finally:
-        session.close()
         shutil.rmtree(work, ignore_errors=True)
 
 

@@ -15,10 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from raychains import samplers
-from raychains.chain import Chain
-from raychains.data import sets
+from raychains.chain.chain import Chain
+from raychains.core.spec import ChainSpec, Part
 from raychains.schedules import Constant
-from raychains.spec import ChainSpec, Part
 from raychains.tasks.images import ImageTask
 
 LR, MOMENTUM, DECAY = 0.01, 0.9, 5e-4
@@ -65,7 +64,7 @@ class Pictures(Dataset[Any]):
     """A data set as torchvision serves it: a PIL image through transforms, one at a time."""
 
     def __init__(self, task: ImageTask) -> None:
-        data = sets.load(task.dataset, "train")
+        data = task.read("train")
         grey = data.images.shape[1] == 1
         self.images = data.images[:, 0].numpy() if grey else data.images.permute(0, 2, 3, 1).contiguous().numpy()
         self.labels = data.labels.tolist()
@@ -99,9 +98,7 @@ def plain_epochs(task: ImageTask, *, batch: int, device: str, workers: int, imag
 
 def training_steps(task: ImageTask, batch: int, device: str) -> dict[str, Callable[[], None]]:
     """One training step on a batch that lies ready, by what makes the update; "none" only takes the gradient."""
-    images, labels = (
-        t[:batch].to(device) for t in (sets.load(task.dataset, "train").images, sets.load(task.dataset, "train").labels)
-    )
+    images, labels = (t[:batch].to(device) for t in (task.read("train").images, task.read("train").labels))
     inputs = task.prepare(images)
 
     def step(make: Callable[[list[nn.Parameter]], Any] | None) -> Callable[[], None]:

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from statistics import median
 
 
 def facts() -> str:
@@ -21,8 +22,7 @@ def facts() -> str:
     )
 
 
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+def ratio(ones: Sequence[float], others: Sequence[float]) -> str:
+    """How many times as much the first are: the median over rounds, and every round's."""
+    each = [one / other for one, other in zip(ones, others, strict=True)]
+    return f"{median(each):.2f} × (rounds: {', '.join(f'{r:.2f}' for r in each)})"

@@ -2,7 +2,7 @@
 
 (A) Ten equal chains through Driver and ChainWorkers on two slots, evaluation off, from the moment that both workers
 are ready to the last chain's end. Samples and checkpoints are made durable.
-(B) The same ten chains one after another in one process with `raychains.chain.Chain`: no Ray, one torch thread, and no
+(B) The same ten chains one after another in one process with `raychains.chain.chain.Chain`: no Ray, one torch thread, and no
 files written, which favours B.
 
 (C) Two such processes at once with half of the chains each: what the two cores can do, for where A / (B / 2) is lost.
@@ -20,13 +20,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
-from benchmarks.machine import facts, median  # noqa: E402
+from benchmarks.machine import facts  # noqa: E402
 from raychains import tasks  # noqa: E402
-from raychains.spec import ChainSpec  # noqa: E402
+from raychains.core.spec import ChainSpec  # noqa: E402
 
 GOAL = 1.15
 
@@ -67,7 +68,7 @@ def plain_here(count: int, epochs: int) -> float:
     import torch
     import torch._dynamo  # torch's first optimizer imports it: start-up, as in the workers
 
-    from raychains.chain import Chain
+    from raychains.chain.chain import Chain
 
     torch.set_num_threads(1)
     specs = chains(count, epochs)

@@ -18,14 +18,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
-from benchmarks.machine import facts, median  # noqa: E402
+from benchmarks.machine import facts  # noqa: E402
 from raychains import tasks  # noqa: E402
+from raychains.core.spec import ChainSpec  # noqa: E402
 from raychains.schedules import Cyclical  # noqa: E402
-from raychains.spec import ChainSpec  # noqa: E402
 
 LOST_GOAL = 0.02
 EVALUATED_GOAL = 0.5
@@ -56,7 +57,7 @@ def steps_per_second(spec: ChainSpec) -> float:
 
 def plain_steps_per_second(hidden: list[int]) -> float:
     """A first idea of the speed, to space the samples by."""
-    from raychains.chain import Chain
+    from raychains.chain.chain import Chain
 
     chain = Chain(large_chain(20, 1, hidden))
     chain.advance()
@@ -91,21 +92,21 @@ def lost(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
 def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
     """Print (c)."""
     from benchmarks.timed import one_arm, timed_run
-    from raychains.orchestration.driver import Placement
-    from raychains.store import ChainStore, Root
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.store import ChainStore, Storage
 
     steps = max(10, round(plain_steps_per_second(hidden) * seconds / 10) * 10)
-    spec, cadence, costs = large_chain(steps, 1, hidden), Placement().checkpoint_every, []
+    spec, cadence, costs = large_chain(steps, 1, hidden), ResourceConfig().checkpoint_every, []
     print(f"(c) {steps} steps; a checkpoint about every {every:g} s against none")
     for pair in range(1, pairs + 1):
         took, written = [], 0
         for each in (10 * seconds + 3600, every):
             with tempfile.TemporaryDirectory() as folder:
                 took.append(timed_run(one_arm([spec]), Path(folder), slots=1, checkpoint_every=each).seconds)
-                checkpoints = ChainStore(Root(folder), spec.digest).root.names(f"chains/{spec.digest}/checkpoints")
+                checkpoints = ChainStore(Storage(folder), spec.digest).root.names(f"chains/{spec.digest}/checkpoints")
                 size = sum((Path(folder) / f"chains/{spec.digest}/checkpoints" / c).stat().st_size for c in checkpoints)
                 # Of those written only the last are kept; each but the first has progress of its own beside it.
-                written = max(1, len(Root(folder).names(f"chains/{spec.digest}/progress")) - 1) if checkpoints else 0
+                written = max(1, len(Storage(folder).names(f"chains/{spec.digest}/progress")) - 1) if checkpoints else 0
         if not written:
             raise SystemExit("no checkpoint was written: give --seconds or --every other values")
         costs.append((took[1] - took[0]) / written)
@@ -123,19 +124,20 @@ def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> 
 
 def evaluated(repeats: int, epochs: int | None) -> None:
     """Print (b)."""
-    from raychains.experiments.comparisons import compare
-    from raychains.options import Compare
-    from raychains.orchestration.driver import Driver, Placement
+    from raychains.core.config import Compare
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.run import run_chains
     from raychains.orchestration.session import connect
-    from raychains.planning.listener import Silent
-    from raychains.store import Root
+    from raychains.planning.events import NullCallback
+    from raychains.planning.presets.default_arms import compare
+    from raychains.store import Storage
 
     comparison = compare(Compare(task="digits", repeats=repeats, epochs=epochs)).comparison
     session = connect("local")
     try:
         with tempfile.TemporaryDirectory() as store:
             before = time.perf_counter()
-            outcome = Driver(comparison, Root(store), Placement(), Silent()).run()
+            outcome = run_chains(comparison, Storage(store), ResourceConfig(), NullCallback())
             seconds = time.perf_counter() - before
     finally:
         session.close()

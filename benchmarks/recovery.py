@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +27,7 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
 from torch import nn  # noqa: E402
 
-from benchmarks.machine import facts, median  # noqa: E402
+from benchmarks.machine import facts  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
 GOAL = 10.0
@@ -123,31 +124,27 @@ def main() -> None:
         given.kills = 1
     print(facts())
     from benchmarks.recovery import Watched  # workers import it by this name
-    from raychains.methods import resolve
-    from raychains.options import Run
-    from raychains.orchestration.driver import Driver, Placement
+    from benchmarks.timed import one_arm
+    from raychains.core.config import Run
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.run import run_chains
     from raychains.orchestration.session import connect
-    from raychains.planning import Arm, Comparison
-    from raychains.planning.listener import Silent
-    from raychains.store import Root
+    from raychains.planning.events import NullCallback
+    from raychains.planning.methods import resolve
+    from raychains.store import Storage
 
     found: list[float] = []
     with tempfile.TemporaryDirectory() as store, tempfile.TemporaryDirectory() as folder:
         options = Run(task="mixture25", steps=STEPS, repeats=2)
         task = Watched(folder)
         spec = resolve(options, task=task, name="mixture25", sampler="sghmc", schedule="cyclical").spec
-        chains = tuple(dataclasses.replace(spec, chain=n) for n in range(2))
-        arm = Arm(
-            name="watched", label="watched", sampler="sghmc", schedule="cyclical", chains=(chains,), length=STEPS,
-            published={},
-        )  # fmt: skip
-        comparison = Comparison(task="mixture25", unit="steps", split="target", arms=(arm,))
-        placement = Placement(evaluate=False, checkpoint_every=given.checkpoint_every, max_failures=given.kills)
+        chains = [dataclasses.replace(spec, chain=n) for n in range(2)]
+        comparison = one_arm(chains, task="mixture25", unit="steps", split="target")
+        placement = ResourceConfig(evaluate=False, checkpoint_every=given.checkpoint_every, max_failures=given.kills)
         session = connect("local", cpus=2)
         try:
-            driver = Driver(comparison, Root(store), placement, Silent())
             threading.Thread(target=measure, args=(Path(folder), given.kills, given.checkpoint_every, found)).start()
-            outcome = driver.run()
+            outcome = run_chains(comparison, Storage(store), placement, NullCallback())
         finally:
             session.close()
     if outcome.failed or len(found) < given.kills:

@@ -1,6 +1,6 @@
 """What the driver itself costs at 1,000 chains and at 10,000: CPU time per event and memory per chain, by part.
 
-The driver is the real one (coordinator, dispatcher, pool, lease, a store on the local disk); Ray, its workers and its
+The driver is the real one (coordinator, evaluation queue, pool, lease, a store on the local disk); Ray, its workers and its
 evaluators are simulated (`benchmarks.cluster`), with failures: lost slots, chains that go back to an earlier sample,
 diverge, raise, or lose every worker. An event is an answer that the driver takes: a slot that is ready, a chain's
 beginning, sample, status or end, a loss, a prediction, a view. Times are CPU times of this process without the
@@ -31,18 +31,23 @@ from benchmarks.cluster import Cluster, Costs  # noqa: E402
 from benchmarks.machine import facts  # noqa: E402
 from benchmarks.meter import OUTSIDE, Meter  # noqa: E402
 from benchmarks.simulated import Schedule  # noqa: E402
-from raychains.orchestration import elsewhere, lease, workers  # noqa: E402
-from raychains.orchestration.dispatch import Dispatcher  # noqa: E402
-from raychains.orchestration.driver import Driver, Outcome, Placement  # noqa: E402
-from raychains.orchestration.evaluators import Evaluators  # noqa: E402
-from raychains.orchestration.pool import SamplePool  # noqa: E402
+from raychains.core.spec import ChainSpec, Part  # noqa: E402
+from raychains.orchestration import lease  # noqa: E402
+from raychains.orchestration.chain_workers import ChainWorkers  # noqa: E402
+from raychains.orchestration.driver import Driver  # noqa: E402
+from raychains.orchestration.evaluation_queue import EvaluationQueue  # noqa: E402
+from raychains.orchestration.evaluator_pool import Evaluators  # noqa: E402
+from raychains.orchestration.outcome import DriverOutcome  # noqa: E402
+from raychains.orchestration.resource_config import ResourceConfig  # noqa: E402
+from raychains.orchestration.run import driver_of  # noqa: E402
+from raychains.orchestration.sample_pool import SamplePool  # noqa: E402
+from raychains.orchestration.sampling import Sampling  # noqa: E402
 from raychains.planning import Arm, Comparison  # noqa: E402
 from raychains.planning.coordinator import Coordinator  # noqa: E402
-from raychains.planning.listener import Silent  # noqa: E402
-from raychains.planning.speed import Speed  # noqa: E402
+from raychains.planning.eta import Speed  # noqa: E402
+from raychains.planning.events import NullCallback  # noqa: E402
 from raychains.schedules import Cyclical  # noqa: E402
-from raychains.spec import ChainSpec, Part  # noqa: E402
-from raychains.store import ChainStore, Root  # noqa: E402
+from raychains.store import ChainStore, Storage  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
 EVENT_GOAL = 1e-3
@@ -84,15 +89,16 @@ def comparison(chains: int, samples: int) -> Comparison:
 def watch(meter: Meter) -> None:
     """What counts for which part."""
     meter.watch(Coordinator, "coordinator")
-    meter.watch(Dispatcher, "evaluation")
+    meter.watch(EvaluationQueue, "evaluation")
     meter.watch(SamplePool, "evaluation")
     meter.watch(Evaluators, "evaluation", ["start", "close"])
-    meter.watch(workers.Workers, "workers")
+    meter.watch(ChainWorkers, "workers")
     meter.watch(Speed, "tick, listener")
-    meter.watch(Driver, "tick, listener", ["_tick", "_tell_of_waiting"])
-    meter.watch(elsewhere.Elsewhere, "lease, other drivers")
-    meter.watch(lease.Lease, "lease, other drivers", ["take", "elsewhere", "superseded", "give_up"])
-    meter.watch(Root, "store", ["publish", "create", "read", "read_range", "names", "size", "exists", "modified"])
+    meter.watch(Driver, "tick, listener", ["_tick", "_announce_waiting"])
+    meter.watch(Sampling, "tick, listener", ["tick"])
+    meter.watch(lease.PeerDrivers, "lease, other drivers")
+    meter.watch(lease.Lease, "lease, other drivers", ["claim", "runs_elsewhere", "superseded", "give_up"])
+    meter.watch(Storage, "store", ["publish", "create", "read", "read_range", "names", "size", "exists", "modified"])
     meter.watch(ChainStore, "store", ["finished", "records", "seconds", "last_incarnation", "incarnation"])
 
 
@@ -109,7 +115,7 @@ class Found:
     in_ray: float
     simulated: float
     """Seconds that the run took, by the simulated clock."""
-    outcome: Outcome
+    outcome: DriverOutcome
     lost: int
     bytes: float | None
     """Python's memory per chain, where that was measured instead of time."""
@@ -133,9 +139,11 @@ def drive(chains: int, samples: int, slots: int, costs: Costs, schedule: Schedul
     plan = comparison(chains, samples)
     with tempfile.TemporaryDirectory(prefix="scale") as store:
         cluster = Cluster(plan.chains(), store, slots, meter, schedule, costs)
-        placement = Placement(checkpoint_every=CHECKPOINT, on_divergence="restart-cycle")
-        with cluster.instead_of_ray(), lease.Lease(Root(store), "scale") as own:
-            driver = Driver(plan, Root(store), placement, Silent(), lease=own)
+        placement = ResourceConfig(checkpoint_every=CHECKPOINT, on_divergence="restart-cycle")
+        with lease.Lease(Storage(store), "scale") as own:
+            driver = driver_of(
+                plan, Storage(store), placement, NullCallback(), lease=own, workers=cluster, clock=cluster
+            )
             if not memory:
                 watch(meter)
             meter.reset()
@@ -193,14 +201,13 @@ def start_up(chains: int, samples: int) -> None:
         cluster = Cluster(plan.chains(), store, chains, meter, Schedule(), Costs())
         for disk in list(cluster.disks.values())[::2]:
             cluster.finish(disk)
-        with cluster.instead_of_ray():
-            watch(meter)
-            cpu, wall = time.process_time(), time.perf_counter()
-            driver = Driver(plan, Root(store), Placement(), Silent())
-            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-            meter.close()
+        watch(meter)
+        cpu, wall = time.process_time(), time.perf_counter()
+        driver = driver_of(plan, Storage(store), ResourceConfig(), NullCallback(), workers=cluster, clock=cluster)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        meter.close()
     print(
-        f"\nstart-up with {len(plan.chains()):,} chains, {len(driver._seconds):,} of them finished with {len(driver._pool):,} samples: "
+        f"\nstart-up with {len(plan.chains()):,} chains, {len(driver.results.seconds):,} of them finished with {len(driver.evaluation.pool):,} samples: "
         f"{wall:.2f} s, {cpu:.2f} s of CPU time, of which {meter.seconds['store']:.2f} s for the store",
         flush=True,
     )

@@ -8,19 +8,19 @@ clock counts, is `benchmarks.cluster`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from ray.exceptions import ActorDiedError
 
-from benchmarks.meter import OUTSIDE
 from raychains import __version__
-from raychains.sample import Sample, SampleMeta
-from raychains.spec import ChainSpec
-from raychains.store import ChainStore, Root
+from raychains.core.sample import Sample, SampleMeta
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ViewSummary
+from raychains.orchestration.workers import CallFailed
+from raychains.planning.coordinator import AttemptEvent, Began, Ended, Sampled
+from raychains.store import ChainStore, Storage
 
 if TYPE_CHECKING:
     from benchmarks.cluster import Cluster
@@ -59,7 +59,7 @@ class Reference:
         self.ready, self.answer, self.error = False, None, None
 
 
-class Unsynced(Root):
+class Unsynced(Storage):
     """A root that does not force files to the disk: the simulated workers' files need not outlive the machine."""
 
     def _write(self, path: str, data: bytes) -> None:
@@ -77,7 +77,7 @@ class Disk:
     fate: str = ""
     checkpoint: int = 0
     """Samples before its newest checkpoint."""
-    attempt: int = 0
+    restarts: int = 0
 
     def step(self, position: int) -> int:
         """The step of which the sample at ``position`` is."""
@@ -87,47 +87,33 @@ class Disk:
         """Its cycle, of two."""
         return 2 * position // self.expected
 
-    def restart(self, attempt: int) -> None:
+    def restart(self, number: int) -> None:
         """Go back to the cycle's start."""
-        self.attempt = attempt
+        self.restarts = number
         self.checkpoint = self.expected // 2 if self.cycle(self.checkpoint) else 0
 
-    def publish(self, position: int, incarnation: int) -> dict[str, Any]:
+    def publish(self, position: int, attempt: int) -> Sampled:
         """Make a sample durable; the event that tells of it."""
         meta = SampleMeta(
             digest=self.store.digest, index=position, cycle=self.cycle(position), epoch=0, step=self.step(position),
             lr=0.1, temperature=1.0, stage="sampling", train_nll=None, draws=1,
         )  # fmt: skip
         tensors = {"theta": torch.full((1, 1, 2), float(position))}
-        record, _ = self.store.publish_sample(Sample(meta=meta, tensors=tensors), incarnation, ENVIRONMENT)
-        told = {"meta": record.meta.to_json(), "file": record.file, "sha256": record.sha256}
-        return {"kind": "sample", "position": position, **told}
-
-
-@dataclass(frozen=True)
-class Class:
-    """What ``ray.remote`` gives: something to make actors of."""
-
-    make: Callable[[], Any]
-
-    def options(self, **_: Any) -> Class:
-        return self
-
-    def remote(self, *_: Any, **__: Any) -> Any:
-        return self.make()
+        record, _ = self.store.publish_sample(Sample(meta=meta, tensors=tensors), attempt, ENVIRONMENT)
+        return Sampled(self.store.digest, attempt, position, record)
 
 
 class Actor:
-    """Methods by the name that the driver calls, each given the reference that it answers."""
+    """Methods by the name that the driver calls, with an underscore; each is given the reference that it answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.dead = cluster, False
         self.outstanding: set[Reference] = set()
 
-    def __getattr__(self, name: str) -> _Method:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return _Method(self, name)
+    def called(self, method: str, args: tuple[Any, ...], reference: Reference) -> None:
+        """Take a call."""
+        self.outstanding.add(reference)
+        getattr(self, f"_{method}")(reference, *args)
 
     def answer(self, reference: Reference, answer: Any = None) -> None:
         """Unless the actor is dead."""
@@ -141,28 +127,7 @@ class Actor:
             self.dead = True
             self.cluster.calls["died"] += 1
             for reference in self.outstanding:
-                self.cluster.answer(reference, error=ActorDiedError())
-
-
-@dataclass(frozen=True)
-class _Method:
-    actor: Actor
-    name: str
-    returns: int = 1
-
-    def options(self, num_returns: int = 1, **_: Any) -> _Method:
-        return _Method(self.actor, self.name, num_returns)
-
-    def remote(self, *args: Any) -> Any:
-        cluster = self.actor.cluster
-        cluster.meter.enter(OUTSIDE)
-        cluster.calls[self.name] += 1
-        cluster.in_ray += cluster.costs.call
-        references = [Reference() for _ in range(self.returns)]
-        self.actor.outstanding.add(references[0])
-        getattr(self.actor, f"_{self.name}")(references[0], *args)
-        cluster.meter.leave()
-        return references[0] if self.returns == 1 else references
+                self.cluster.answer(reference, error=CallFailed("the actor died", died=True))
 
 
 class Worker(Actor):
@@ -172,23 +137,21 @@ class Worker(Actor):
         super().__init__(cluster)
         self.run: Run | None = None
 
-    def _ready(self, reference: Reference) -> None:
+    def _ready(self, reference: Reference, payload: Any) -> None:
         self.cluster.after(self.cluster.schedule.start_up, lambda: self.answer(reference, __version__))
 
-    def _start(
-        self, reference: Reference, spec: Mapping[str, Any], number: int, about: Any, attempt: int = 0, *group: Any
-    ) -> None:
-        digest = ChainSpec.from_json(spec).digest
-        self.run = run = Run(self, digest, number, self.cluster.disks[digest])
+    def _start(self, reference: Reference, assignment: ChainAssignment) -> None:
+        digest = ChainSpec.from_json(assignment.spec).digest
+        self.run = run = Run(self, digest, assignment.attempt, self.cluster.disks[digest])
         self.cluster.running.add(run)
         self.cluster.most_running = max(self.cluster.most_running, len(self.cluster.running))
         self.cluster.after(ANSWER, lambda: self.answer(reference))
-        self.cluster.after(self.cluster.schedule.begin, lambda: run.begin(spec, about, attempt))
+        self.cluster.after(self.cluster.schedule.begin, lambda: run.begin(assignment))
 
     def _next(self, reference: Reference, digest: str, number: int) -> None:
         run = self.run
         if run is None or (run.digest, run.number) != (digest, number):
-            ended = {"kind": "ended", "outcome": "stopped", "reason": "another chain", "seconds": 0.0}
+            ended = Ended(digest, number, "stopped", "another chain")
             self.cluster.after(ANSWER, lambda: self.answer(reference, ended))
         else:
             run.asked.append(reference)
@@ -206,35 +169,35 @@ class Worker(Actor):
 
 @dataclass(eq=False)
 class Run:
-    """One incarnation of a chain."""
+    """One attempt at a chain."""
 
     worker: Worker
     digest: str
     number: int
     disk: Disk
     asked: deque[Reference] = field(default_factory=deque)
-    told: deque[dict[str, Any]] = field(default_factory=deque)
-    last: dict[str, Any] | None = None
+    told: deque[AttemptEvent] = field(default_factory=deque)
+    last: AttemptEvent | None = None
     position: int = 0
     stopped: bool = False
     dies_after: int = -1
     """Samples until its worker dies; never below 0."""
     diverges: bool = False
 
-    def begin(self, spec: Mapping[str, Any], about: Mapping[str, Any], attempt: int) -> None:
+    def begin(self, assignment: ChainAssignment) -> None:
         cluster, disk = self.worker.cluster, self.disk
-        if attempt > disk.attempt:
-            disk.restart(attempt)
+        if assignment.restart > disk.restarts:
+            disk.restart(assignment.restart)
         self.position = disk.checkpoint
         left = disk.expected - self.position
         if disk.fate == "doomed":
             self.dies_after = 0
         elif cluster.rng.random() < cluster.schedule.lost:
             self.dies_after = cluster.rng.randint(0, left)
-        self.diverges = not disk.attempt and cluster.rng.random() < cluster.schedule.diverged
+        self.diverges = not disk.restarts and cluster.rng.random() < cluster.schedule.diverged
         step = disk.step(self.position) - 1 if self.position else 0
-        disk.store.begin(ChainSpec.from_json(spec), self.number, {**about, "from_step": step})
-        self.tell({"kind": "began", "step": step, "drawn": self.position, "attempt": disk.attempt, "torn": []})
+        disk.store.begin(ChainSpec.from_json(assignment.spec), self.number, {**assignment.about, "from_step": step})
+        self.tell(Began(self.digest, self.number, self.position, step, disk.restarts))
         self.go_on()
 
     def go_on(self) -> None:
@@ -268,12 +231,12 @@ class Run:
                 self.tell(told)
             self.go_on()
 
-    def end(self, outcome: str, reason: str = "") -> None:
+    def end(self, outcome: Any, reason: str = "") -> None:
         self.worker.cluster.running.discard(self)
         seconds = self.position * self.worker.cluster.schedule.sample
-        self.tell({"kind": "ended", "outcome": outcome, "reason": reason, "seconds": seconds})
+        self.tell(Ended(self.digest, self.number, outcome, reason, seconds))
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: AttemptEvent) -> None:
         self.told.append(event)
         self.deliver()
 
@@ -281,15 +244,19 @@ class Run:
         while self.asked and (self.told or self.last):
             event = self.told.popleft() if self.told else self.last
             assert event is not None
-            self.last = event if event["kind"] == "ended" else None
+            self.last = event if isinstance(event, Ended) else None
             self.worker.answer(self.asked.popleft(), event)
 
-    def status(self) -> dict[str, Any]:
-        return {
-            "digest": self.digest, "step": 10 * self.position, "cycle": self.disk.cycle(self.position), "loss": None,
-            "stage": "sampling", "seconds": self.position * self.worker.cluster.schedule.sample, "waiting": None,
-            "lr": 0.1, "temperature": 1.0, "kinetic_temperature": None,
-        }  # fmt: skip
+    def status(self) -> AttemptStatus:
+        return AttemptStatus(
+            digest=self.digest,
+            step=10 * self.position,
+            seconds=self.position * self.worker.cluster.schedule.sample,
+            cycle=self.disk.cycle(self.position),
+            stage="sampling",
+            lr=0.1,
+            temperature=1.0,
+        )
 
 
 class Evaluator(Actor):
@@ -299,6 +266,9 @@ class Evaluator(Actor):
         super().__init__(cluster)
         self.free = 0.0
 
+    def _serve(self, reference: Reference, work: Any) -> None:
+        self.answer(reference)
+
     def _predict(self, reference: Reference, *_: Any) -> None:
         self._later(reference, "simulated")
 
@@ -306,7 +276,7 @@ class Evaluator(Actor):
         self._later(reference, None)
 
     def _summarise(self, reference: Reference, *_: Any) -> None:
-        self._later(reference, {"metrics": [{"covered": 1.0}], "curves": [{"covered": [1.0]}], "rows": {}})
+        self._later(reference, ViewSummary(metrics=[{"covered": 1.0}], curves=[{"covered": [1.0]}], rows={}))
 
     def _alone(self, reference: Reference, *_: Any) -> None:
         self._summarise(reference)

@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains import options  # noqa: E402
-from raychains.chain import Chain  # noqa: E402
-from raychains.methods.resolve import make_task, resolve  # noqa: E402
+from raychains.chain.chain import Chain  # noqa: E402
+from raychains.chain.sample_index import expected_samples  # noqa: E402
+from raychains.core import config  # noqa: E402
 from raychains.planning.budget import gradient_evaluations  # noqa: E402
-from raychains.positions import expected_samples  # noqa: E402
+from raychains.planning.methods import make_task, resolve  # noqa: E402
 from raychains.store import codec  # noqa: E402
 
 PAIRS = (
@@ -54,7 +54,7 @@ def measure(task: str, sampler: str) -> Sizes:
     Raises:
         UserError: an unknown task or method, or data that are not there.
     """
-    set_up = options.Run(task=task, sampler=sampler)
+    set_up = config.Run(task=task, sampler=sampler)
     made = make_task(set_up, task)
     spec = resolve(set_up, task=made, name=task, sampler=sampler).chain(0, 0)
     chain = Chain(spec, made)
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def line(task: str, sampler: str) -> str:
-    """One row of docs/cluster.md's table."""
+    """One row of docs/how-to/cluster.md's table."""
     s = measure(task, sampler)
     sizes = " | ".join(f"{b / 1e6:.3g} MB ({b / (4 * s.parameters):.2f} × 4 n)" for b in (s.sample, s.checkpoint))
     return f"| `{task}` | `{sampler}` | {s.parameters:,} | {sizes} | {s.samples} | {s.gradients:,} |"

@@ -1,4 +1,4 @@
-"""A Driver with a stopwatch: chains start when all workers are up, so that start-up is not measured."""
+"""A driver with a stopwatch: chains start when all workers are up, so that start-up is not measured."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from raychains.methods import resolve
-from raychains.options import Run
-from raychains.orchestration.driver import Driver, Outcome, Placement
+from raychains.core.config import Run
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.outcome import DriverOutcome
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import driver_of
+from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.session import connect
-from raychains.orchestration.workers import Message
 from raychains.planning import Arm, Comparison
-from raychains.planning import coordinator as c
-from raychains.planning.listener import Silent
-from raychains.spec import ChainSpec
-from raychains.store import Root
+from raychains.planning.coordinator import Ended, Event, SlotReady
+from raychains.planning.events import NullCallback
+from raychains.planning.methods import resolve
+from raychains.store import Storage
 from raychains.tasks import Task
 
 
@@ -24,40 +26,39 @@ class Timing:
     """Seconds from the moment that all workers were ready to the last chain's end, and what the run came to."""
 
     seconds: float
-    outcome: Outcome
+    outcome: DriverOutcome
 
 
-class TimedDriver(Driver):
-    """Holds ready workers back until there are ``slots`` of them."""
+class Stopwatch:
+    """Hands ready workers to a run's sampling once there are ``slots`` of them, and notes when chains end."""
 
-    def __init__(self, comparison: Comparison, root: Root, placement: Placement, slots: int) -> None:
-        super().__init__(comparison, root, placement, Silent())
-        self._wanted = slots
-        self._held: list[Message] | None = []
+    def __init__(self, sampling: Sampling, slots: int) -> None:
+        self._handle, self._slots = sampling.handle, slots
+        self._held: list[Event] = []
         self.began = self.ended = 0.0
+        sampling.handle = self.handle  # type: ignore[method-assign]
 
-    def _heed(self, message: Message) -> None:
-        if isinstance(message.event, c.SlotReady) and self._held is not None:
+    def handle(self, message: Event) -> None:
+        """Take a message of a worker."""
+        if isinstance(message, SlotReady) and not self.began:
             self._held.append(message)
-            if len(self._held) < self._wanted:
-                return
-            held, self._held = self._held, None
-            self.began = time.perf_counter()
-            for one in held:
-                super()._heed(one)
+            if len(self._held) == self._slots:
+                self.began = time.perf_counter()
+                for one in self._held:
+                    self._handle(one)
             return
-        if isinstance(message.event, c.Ended):
+        if isinstance(message, Ended):
             self.ended = time.perf_counter()
-        super()._heed(message)
+        self._handle(message)
 
 
 def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_every: float = 60.0) -> Timing:
     """Run a comparison's chains without evaluation on ``slots`` workers of a Ray started for it."""
     session = connect("local", cpus=slots)
     try:
-        driver = TimedDriver(
-            comparison, Root(store), Placement(evaluate=False, checkpoint_every=checkpoint_every), slots
-        )
+        resources = ResourceConfig(evaluate=False, checkpoint_every=checkpoint_every)
+        driver = driver_of(comparison, Storage(store), resources, NullCallback())
+        watch = Stopwatch(driver.sampling, slots)
         outcome = driver.run()
     finally:
         session.close()
@@ -65,7 +66,7 @@ def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_eve
         raise SystemExit("stopped")
     if outcome.failed:
         raise SystemExit(f"a chain failed: {next(iter(outcome.failed.values()))}")
-    return Timing(driver.ended - driver.began, outcome)
+    return Timing(watch.ended - watch.began, outcome)
 
 
 def digits_chain(task: Task, **settings: object) -> ChainSpec:
@@ -74,7 +75,7 @@ def digits_chain(task: Task, **settings: object) -> ChainSpec:
     return resolve(options, task=task, name="digits", sampler="sghmc", schedule="cyclical").spec
 
 
-def one_arm(chains: list[ChainSpec]) -> Comparison:
+def one_arm(chains: list[ChainSpec], task: str = "digits", unit: str = "epochs", split: str = "test") -> Comparison:
     """Chains as a comparison of one arm."""
     arm = Arm(
         name="benchmark",
@@ -85,4 +86,4 @@ def one_arm(chains: list[ChainSpec]) -> Comparison:
         length=chains[0].steps // chains[0].steps_per_epoch,
         published={},
     )
-    return Comparison(task="digits", unit="epochs", split="test", arms=(arm,))
+    return Comparison(task=task, unit=unit, split=split, arms=(arm,))

@@ -1,21 +1,29 @@
-"""Writes the parts of docs/samplers.md that come from the code: `python docs/build.py`. A test compares them.
+"""Write the generated parts of docs/reference: `python docs/build.py`. A test compares them with the committed pages.
 
-The tables of methods and settings come from the samplers' docstrings and signatures; everything else on the page is written by hand
-and left alone.
+samplers.md has tables of methods and settings from the samplers' docstrings and signatures, options.md a table of each command's options
+from the dataclasses of `raychains.core.config`. Text outside the markers is written by hand and left alone.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
 import re
 import textwrap
+import typing
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
 
 from raychains import samplers
-from raychains.methods import METHODS
-from raychains.samplers import Sampler
+from raychains.cli import COMMANDS
+from raychains.core import config
+from raychains.samplers import METHODS, Sampler
 
-PAGE = Path(__file__).parent / "samplers.md"
+REFERENCE = Path(__file__).parent / "reference"
 
 
 def paragraphs(kind: type[Sampler]) -> list[str]:
@@ -82,24 +90,81 @@ def names_table() -> str:
     """What each name stands for."""
     rows = ["| name | sampler | schedule | further settings |", "|---|---|---|---|"]
     for name, method in METHODS.items():
-        plan = ", ".join(f"{k} = {v:g}" for k, v in method.plan.items()) or "–"
+        plan = ", ".join(f"{k} = {v:g}" for k, v in method.settings.items()) or "–"
         rows.append(f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed else ''} | {plan} |")
     return "\n".join(rows)
 
 
-PARTS = {"names": names_table, "methods": method_table, "settings": settings_tables}
+def own_options(kind: type[Any]) -> list[tuple[str, str, str]]:
+    """Name, default and help of the options that a dataclass adds to its bases'."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for field, doc in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+            docs[ast.unparse(field.target)] = str(doc.value.value)
+    positional = typing.get_args(Positional[str])[1]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    rows = []
+    for attribute, hint in typing.get_type_hints(kind, include_extras=True).items():
+        if attribute not in vars(kind).get("__annotations__", {}):
+            continue
+        extras = getattr(hint, "__metadata__", ())
+        names, texts = ([value for e in extras if (value := getattr(e, of, None))] for of in ("name", "help"))
+        name, text = [*names, attribute][0].replace("_", "-"), [*texts, docs.get(attribute, "")][0]
+        if not text:
+            raise ValueError(f"{kind.__name__}.{attribute} needs a help text")
+        default = defaults[attribute]
+        shown = "off" if default is False else "" if default in (None, (), dataclasses.MISSING) else f"{default}"
+        rows.append((name.upper() if positional in extras else f"--{name}", shown, " ".join(text.split())))
+    return rows
 
 
-def filled(page: str) -> str:
-    """The page with every generated part written anew between its markers."""
-    for name, make in PARTS.items():
-        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+def options_tables() -> str:
+    """The options that several commands share, then each command's own."""
+    kinds = {command: getattr(config, name) for command, (name, _) in COMMANDS.items()}
+    shared: dict[str, list[type[Any]]] = {}
+    for base in dict.fromkeys(base for kind in kinds.values() for base in reversed(kind.__mro__[1:-1])):
+        if base not in kinds.values():
+            takers = [f"`{command}`" for command, kind in kinds.items() if issubclass(kind, base)]
+            shared.setdefault(f"## Options of {', '.join(takers)}", []).append(base)
+    parts = [f"{head}\n\n{table(bases)}" for head, bases in shared.items()]
+    for command, kind in kinds.items():
+        more = [f"`raychains {other}`" for other, base in kinds.items() if base in kind.__mro__[1:]]
+        intro = f"{about(kind)} Also takes the options of {more[0]}." if more else about(kind)
+        parts.append(f"## `raychains {command}`\n\n{intro}\n\n{table([kind])}")
+    return "\n\n".join(parts)
+
+
+def table(kinds: Sequence[type[Any]]) -> str:
+    """The options of some dataclasses."""
+    options = [option for kind in kinds for option in own_options(kind)]
+    rows = [f"| `{n}` | {f'`{d}`' if d else ''} | {h} |".replace("|  |", "| |") for n, d, h in options]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def about(kind: type[Any]) -> str:
+    """The first paragraph of a docstring in one line."""
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+
+
+PAGES = {
+    "samplers.md": {"names": names_table, "methods": method_table, "settings": settings_tables},
+    "options.md": {"options": options_tables},
+}
+
+
+def filled(name: str, page: str) -> str:
+    """The page of that name with every generated part written anew between its markers."""
+    for part, make in PAGES[name].items():
+        begin, end = f"<!-- {part} -->", f"<!-- end of {part} -->"
         if page.count(begin) != 1 or page.count(end) != 1:
-            raise ValueError(f"{PAGE} needs the markers {begin} and {end} once each")
+            raise ValueError(f"{name} needs the markers {begin} and {end} once each")
         head, _, rest = page.partition(begin)
         page = f"{head}{begin}\n\n{make()}\n\n{end}{rest.partition(end)[2]}"
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for name in PAGES:
+        (REFERENCE / name).write_text(filled(name, (REFERENCE / name).read_text()))

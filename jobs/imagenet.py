@@ -2,7 +2,7 @@
 
 ray job submit --working-dir . -- python jobs/imagenet.py --store s3://bucket/runs --data-root s3://bucket/data --gpus-per-chain 8
 
---preset imagenet-emcmc and --preset imagenet-atmc run Entropy-MCMC's and ATMC's settings instead. docs/imagenet.md
+--preset imagenet-emcmc and --preset imagenet-atmc run Entropy-MCMC's and ATMC's settings instead. docs/how-to/imagenet.md
 """
 
 import sys

@@ -1,24 +1,32 @@
 """raychains: Bayesian deep learning by stochastic-gradient MCMC at cluster scale.
 
-``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report` and `rc.load` for whole runs, and
-`rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in
-neither torch nor ray.
+``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report` and `rc.load` for whole
+runs, `rc.tune` for Ray Tune, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the
+import itself brings in neither torch nor ray.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from raychains.api import Result, SweepResult, compare, draw_report, evaluate, load, run, sweep
-    from raychains.chain import Chain
-    from raychains.deploy import PosteriorPredictive
-    from raychains.errors import RaychainsError, UserError
-    from raychains.options import Compare, Run, Sweep
-    from raychains.planning.listener import Listener
+    from raychains.api import tune
+    from raychains.api.commands import draw_report
+    from raychains.api.evaluating import evaluate
+    from raychains.api.result import Result, load
+    from raychains.api.sampling import compare, run
+    from raychains.api.sweep import SweepResult, sweep
+    from raychains.chain.chain import Chain
+    from raychains.core.config import Compare, Run, Sweep
+    from raychains.core.errors import RaychainsError, UserError
+    from raychains.core.spec import ChainSpec
+    from raychains.inference import PosteriorPredictive
+    from raychains.measures import Measure
+    from raychains.planning.events import Callback
     from raychains.samplers import (
         ATMC,
         BSAM,
@@ -32,40 +40,70 @@ if TYPE_CHECKING:
         EntropyMCMC,
         EntropySGD,
         EntropySGLD,
+        MethodPreset,
+        Sampler,
     )
-    from raychains.schedules import Constant, Cyclical, Decreasing, Exponential, Linear, Step
+    from raychains.schedules import (
+        Constant,
+        Cyclical,
+        Decreasing,
+        Exponential,
+        Linear,
+        NonCyclical,
+        Schedule,
+        ScheduleValues,
+        Step,
+    )
     from raychains.schedules.adapter import ScheduleLR
-    from raychains.spec import ChainSpec
-    from raychains.tasks import Task
+    from raychains.tasks import LogDensity, PredictiveTask, Task
     from raychains.tasks import make as make_task
 
-_SAMPLERS = (
-    "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "EntropyMCMC", "EntropySGD", "EntropySGLD",
-)  # fmt: skip
-_SCHEDULES = ("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "Step")
-_HOME = {
-    "Result": "api", "compare": "api", "evaluate": "api", "load": "api", "draw_report": "api", "run": "api",
-    "sweep": "api", "SweepResult": "api", "Sweep": "options",
-    "Chain": "chain", "PosteriorPredictive": "deploy", "RaychainsError": "errors", "UserError": "errors",
-    "Compare": "options", "Run": "options", "Listener": "planning.listener",
-    **dict.fromkeys(_SAMPLERS, "samplers"), **dict.fromkeys(_SCHEDULES, "schedules"), "ScheduleLR": "schedules.adapter",
-    "ChainSpec": "spec", "Task": "tasks", "make_task": "tasks",
-}  # fmt: skip
+_EXPORTS = {
+    "api.evaluating": ("evaluate",),
+    "api.commands": ("draw_report",),
+    "api.result": ("Result", "load"),
+    "api.sampling": ("compare", "run"),
+    "api.sweep": ("SweepResult", "sweep"),
+    "chain.chain": ("Chain",),
+    "core.config": ("Compare", "Run", "Sweep"),
+    "core.errors": ("RaychainsError", "UserError"),
+    "core.spec": ("ChainSpec",),
+    "inference": ("PosteriorPredictive",),
+    "measures": ("Measure",),
+    "planning.events": ("Callback",),
+    "samplers": (
+        *("ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT"),
+        *("EntropyMCMC", "EntropySGD", "EntropySGLD", "MethodPreset", "Sampler"),
+    ),
+    "schedules": (
+        *("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "NonCyclical", "Schedule", "ScheduleValues"),
+        "Step",
+    ),
+    "schedules.adapter": ("ScheduleLR",),
+    "tasks": ("LogDensity", "PredictiveTask", "Task", "make_task"),
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 _NAMED = {"make_task": "make"}
+_MODULES = {"tune": "api.tune"}
 
-__all__ = [
-    "ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Chain", "ChainSpec", "Compare", "Constant",
-    "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD", "EntropySGLD", "Exponential", "Linear", "Listener", "PosteriorPredictive",
-    "RaychainsError", "Result",
-    "Run", "ScheduleLR", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare", "draw_report", "evaluate", "load", "make_task", "run", "sweep",
-]  # fmt: skip
+__all__ = ["ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Callback", "Chain"]
+__all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
+__all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "NonCyclical"]
+__all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]
+__all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
+__all__ += ["draw_report", "evaluate", "load", "make_task", "run", "sweep", "tune"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Listener":
+        warnings.warn("raychains.Listener is now raychains.Callback", DeprecationWarning, stacklevel=2)
+        name = "Callback"
+    if name in _MODULES:
+        return importlib.import_module(f"raychains.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'raychains' has no attribute {name!r}")
     return getattr(importlib.import_module(f"raychains.{_HOME[name]}"), _NAMED.get(name, name))
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_MODULES])

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import gc
 import io
+import json
 import logging
 import os
 import re
@@ -16,11 +17,12 @@ import sys
 import threading
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 from raychains import __version__
-from raychains.errors import ChainsFailed, RaychainsError, UserError, unknown_name
+from raychains.core.errors import ChainsFailed, RaychainsError, UserError, unknown_name
 
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
@@ -55,7 +57,7 @@ Options of a command: raychains COMMAND --help.  Exit status: 0 done, 1 bug, 2 w
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status. A person's mistake is one line on standard error."""
+    """Run one command; return its exit status. A user's mistake is one line on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     try:
@@ -64,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
             return status
     except BrokenPipeError:
-        if not (left := [stream for stream in (sys.stdout, sys.stderr) if _without_reader(stream)]):
+        if not (closed := [stream for stream in (sys.stdout, sys.stderr) if _without_reader(stream)]):
             raise
-        for stream in left:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes what is left at its end
+        for stream in closed:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes its buffers at its end
         return 128 + signal.SIGPIPE
     except RaychainsError as error:
         print(f"raychains: {one_line(error)}", file=sys.stderr)
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_reader(stream: TextIO) -> bool:
-    """Whether whoever read this end of a pipe has left."""
+    """Return whether the reader of this pipe has closed it."""
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)
@@ -88,7 +90,7 @@ def _without_reader(stream: TextIO) -> bool:
 
 
 def _status_of(arguments: Sequence[str]) -> int:
-    """The exit status of a command that says what it has to say itself."""
+    """Run one command, which prints its own output; return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(HELP)
         return 0 if arguments else 2
@@ -97,17 +99,17 @@ def _status_of(arguments: Sequence[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
-    options = parse(arguments[0], arguments[1:])
-    if options is not None:
-        _do(arguments[0], options)
+    config = parse(arguments[0], arguments[1:])
+    if config is not None:
+        _do(arguments[0], config)
     return 0
 
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """A body that SIGTERM (`ray job stop`, schedulers) leaves as Ctrl-C does, so that leases are withdrawn.
+    """Let SIGTERM (`ray job stop`, schedulers) end the body as Ctrl-C does, so that leases are withdrawn.
 
-    A repeated one does not disturb what is done on the way out.
+    A repeated one does not disturb the cleanup.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -125,14 +127,14 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says as one line that a terminal shows as it is: control characters are written out."""
+    """Return an error's message as one line that a terminal shows unchanged: control characters are written out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(error))
 
 
 def entry_point() -> None:
-    """The console script. Python looks for garbage less often than by default, and not once more at the end.
+    """Run the console script. Python collects garbage less often than by default, and not once more at the end.
 
-    While torch and Ray are imported, and when the process ends, there is none: that takes a second of a CPU.
+    While torch and Ray are imported, and when the process ends, there is none: that saves a second of a CPU.
     """
     gc.set_threshold(100_000, 20, 20)
     status = main()
@@ -141,27 +143,85 @@ def entry_point() -> None:
 
 
 def parse(command: str, arguments: Sequence[str]) -> Any:
-    """The command's options; None when its help was printed.
+    """Return the command's options; None when its help was printed.
 
     Raises:
         UserError: an option that does not exist, or a value of the wrong kind.
     """
     import tyro
 
-    from raychains import filed, options
+    from raychains.core import config as commands
 
-    kind: Any = getattr(options, COMMANDS[command][0])
+    kind: Any = getattr(commands, COMMANDS[command][0])
     if any(a in ("-h", "--help") for a in arguments):
         with contextlib.suppress(SystemExit):
             tyro.cli(kind, args=["--help"], prog=f"raychains {command}")
         return None
-    words = filed.expanded(kind, arguments) if command in TAKE_FILES else list(arguments)
-    said = io.StringIO()
+    words = _renamed(_with_options_file(kind, arguments) if command in TAKE_FILES else arguments)
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             return tyro.cli(kind, args=words, prog=f"raychains {command}")
     except SystemExit:
-        raise _one_line(command, kind, said.getvalue()) from None
+        raise _one_line(command, kind, output.getvalue()) from None
+
+
+def _renamed(words: Sequence[str]) -> list[str]:
+    """The words with deprecated options under their new names; standard error says so."""
+    found = [re.sub(r"^--listen(?==|$)", "--callback", word) for word in words]
+    if found != list(words):
+        print("raychains: --listen is now --callback; the old name works for one more release", file=sys.stderr)
+    return found
+
+
+def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
+    """``arguments`` without ``--options FILE``, behind those that the file names: of one option, the last word counts.
+
+    Args:
+        kind: the command's dataclass.
+        arguments: the user's.
+
+    Raises:
+        UserError: no such file, or one that names an option that the command lacks.
+    """
+    own = list(arguments)
+    at = next((i for i, word in enumerate(own) if word.partition("=")[0] == "--options"), None)
+    if at is None:
+        return own
+    _, equals, file = own.pop(at).partition("=")
+    if not equals:
+        if at == len(own):
+            raise UserError("options must be given a JSON file, as in --options best.json, got nothing")
+        file = own.pop(at)
+    try:
+        found = json.loads(_read(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"options must be a JSON file, got {file!r}: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"options must be a JSON file with an object of names and values, got {file!r}")
+    fields = [f.name for f in dataclasses.fields(kind)]
+    words: list[str] = []
+    for name, value in found.items():
+        if name not in (*fields, "listen"):
+            raise unknown_name(f"name in {file}", name, fields)
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None and value != []:
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{option}", *(v if isinstance(v, str) else json.dumps(v) for v in values)]
+    return [*words, *own]
+
+
+def _read(file: str) -> bytes:
+    """A local file's bytes, or those of one that a URI names."""
+    if "://" not in file:
+        return Path(file).expanduser().read_bytes()
+    from raychains.store import Storage
+
+    plain, question, query = file.partition("?")
+    folder, _, name = plain.rpartition("/")
+    return Storage(f"{folder}{question}{query}").read(name)
 
 
 def _one_line(command: str, kind: Any, text: str) -> UserError:
@@ -185,85 +245,82 @@ def _one_line(command: str, kind: Any, text: str) -> UserError:
 
 
 def _kind_of(kind: Any, name: str) -> str:
-    wanted = typing.get_type_hints(kind)[name]
+    hint = typing.get_type_hints(kind)[name]
     names = {int: "an integer", float: "a number", str: "a text", bool: "a flag without value"}
-    inner = [a for a in (wanted, *typing.get_args(wanted)) if a in names]
-    return names[inner[0]] if inner else str(wanted)
+    inner = [a for a in (hint, *typing.get_args(hint)) if a in names]
+    return names[inner[0]] if inner else str(hint)
 
 
 def _do(command: str, options: Any) -> None:
+    if command in ("prepare", "reproduce", "sweep", "export", "plan"):
+        {"prepare": _prepare, "reproduce": _reproduce, "sweep": _sweep, "export": _export, "plan": _plan}[command](
+            options
+        )
+        return
     if command == "init-task":
-        from raychains import template
+        from raychains.api import template
 
         print(f"wrote {options.file}; run it from its folder: raychains run --task {template.write(options.file)}")
         return
     if command == "status":
-        from raychains.report.lines import standard_output
+        from raychains.report.console import standard_output
         from raychains.status.command import show
 
         show(options, standard_output())
         return
-    from raychains import api
+    import raychains as rc
 
     if command == "report":
-        print(f"report: {api.draw_report(options.run, options.compare).report}")
+        from raychains.api.commands import compared
+
+        print(f"report: {rc.draw_report(options.run, options.compare).report}")
         if options.compare:
-            print(f"side by side: {api.compared(options.run, options.compare)}")
-        return
-    if command == "export":
-        from rich.console import Console
-
-        from raychains.data.root import rooted
-        from raychains.report.exporting import Bar, told
-
-        with rooted(options.data_root), Bar(Console()) as bar:
-            exported = api.load(options.run).export(
-                options.to, options.arm, options.group, first=options.first, dtype=options.dtype, progress=bar
-            )
-        print(*told(exported), sep="\n")
-        return
-    if command == "sweep":
-        _sweep(options)
-        return
-    if command == "plan":
-        from rich.console import Console
-
-        from raychains.api.planning import plan, rate
-        from raychains.report.costs import show as show_costs
-
-        show_costs(Console(), options, *plan(options), rate(options))
-        return
-    if command == "prepare":
-        _prepare(options)
-        return
-    if command == "reproduce":
-        _reproduce(options)
+            print(f"side by side: {compared(options.run, options.compare)}")
         return
     from raychains.report.terminal import Terminal
 
     with Terminal() as terminal:
         try:
             if command == "evaluate":
-                result = api.evaluate(
-                    options.run, options.split, views=options.views, weights=options.weights,
-                    measures=options.measures, options=options, listener=terminal,
-                )  # fmt: skip
-            elif command == "run":
-                result = api.run(options, listener=terminal)
+                chosen = {name: getattr(options, name) for name in ("views", "weights", "measures")}
+                result = rc.evaluate(options.run, options.split, **chosen, options=options, callback=terminal)
             else:
-                result = api.compare(options, listener=terminal)
+                result = (rc.run if command == "run" else rc.compare)(options, callback=terminal)
         finally:
             terminal.table()
     print(f"report: {result.report}")
 
 
+def _export(options: Any) -> None:
+    from rich.console import Console
+
+    import raychains as rc
+    from raychains.data.root import rooted
+    from raychains.report.console import progress_bar
+    from raychains.report.terminal import export_lines
+
+    settings = {name: getattr(options, name) for name in ("to", "arm", "group", "first", "dtype")}
+    with rooted(options.data_root), progress_bar(Console(), "samples") as bar:
+        exported = rc.load(options.run).export(**settings, progress=bar)
+    print(*export_lines(exported), sep="\n")
+
+
+def _plan(options: Any) -> None:
+    from rich.console import Console
+
+    from raychains.api.commands import plan, rate
+    from raychains.report.terminal import show_costs
+
+    show_costs(Console(), options, *plan(options), rate(options))
+
+
 def _prepare(options: Any) -> None:
     from rich.console import Console
 
-    from raychains.api.preparing import prepare
-    from raychains.report.exporting import Bar
+    from raychains.api.commands import prepare
+    from raychains.report.console import progress_bar
 
-    with Bar(Console(), "pictures prepared") as bar:
+    with progress_bar(Console(), "pictures prepared") as bar:
         manifest, where = prepare(options, progress=lambda _, done, total: bar(done, total))
     counts = ", ".join(f"{split.images:,} pictures of {name}" for name, split in manifest.splits.items())
     left_out = f", {len(manifest.skipped)} damaged ones left out" if manifest.skipped else ""
@@ -271,34 +328,34 @@ def _prepare(options: Any) -> None:
 
 
 def _reproduce(options: Any) -> None:
-    from raychains.api import reproducing
-    from raychains.published import terminal as published
-    from raychains.report.lines import standard_output
+    from raychains.papers import reproduce
+    from raychains.papers import terminal as published
+    from raychains.report.console import standard_output
     from raychains.report.terminal import Terminal
 
     console = standard_output()
     if options.list or options.dry_run:
-        for planned in reproducing.plans(options):
+        for planned in reproduce.plans(options):
             published.show_plan(console, planned.scale, planned.parts, planned.ledger, planned.measured)
         return
     try:
-        reproducing.reproduce(
+        reproduce.reproduce(
             options,
             tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts, one.kept),
             watch=lambda: Terminal(console),
         )
     except ChainsFailed:
-        print(f"index: {reproducing.index_of(options)}")
+        print(f"index: {reproduce.index_of(options)}")
         raise
-    print(f"index: {reproducing.index_of(options)}")
+    print(f"index: {reproduce.index_of(options)}")
 
 
 def _sweep(options: Any) -> None:
-    from raychains.api import sweep
-    from raychains.report.sweeping import SweepTerminal
+    from raychains.api.sweep import sweep
+    from raychains.report.sweep_terminal import SweepTerminal
 
     with SweepTerminal() as terminal:
-        result = sweep(options, listener=terminal)
+        result = sweep(options, callback=terminal)
     print(f"report: {result.report}")
 
 

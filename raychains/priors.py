@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.errors import UserError, require, unknown_name
-from raychains.schedules.base import positive
-from raychains.spec import Part
+from raychains.core import registry
+from raychains.core.errors import UserError, require
+from raychains.core.spec import Part
+from raychains.core.validation import positive
 
 
 class Prior(ABC):
@@ -58,7 +59,7 @@ class Factor(Prior):
                 object.__setattr__(self, f.name, float(getattr(self, f.name)))
 
     def matches(self, name: str) -> bool:
-        """Whether the parameter of this name is under this factor."""
+        """Return whether the parameter of this name is under this factor."""
         return fnmatchcase(name, self.match)
 
     def log_density(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -138,7 +139,7 @@ class UnitNorm(Factor):
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Factor):
-    """log p(w) = 0: no prior, said on purpose. Improper, so the one factor without a normaliser."""
+    """log p(w) = 0: no prior, stated on purpose. Improper, so the one factor without a normaliser."""
 
     kind: ClassVar[str] = "flat"
 
@@ -184,18 +185,11 @@ def from_json(data: Mapping[str, Any]) -> Prior:
     """
     require(isinstance(data, Mapping), "prior", data, "be an object with a kind, a revision and settings")
     part = Part.from_json(data)
-    if part.kind not in KINDS:
-        raise unknown_name("prior", part.kind, KINDS)
-    kind: Any = KINDS[part.kind]
-    if part.revision != kind.revision:
-        raise UserError(f"prior {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
-    settings = dict(part.settings)
-    if kind is Product and isinstance(settings.get("factors"), list | tuple):
-        settings["factors"] = [from_json(factor) for factor in settings["factors"]]
-    try:
-        return kind(**settings)
-    except TypeError as error:
-        raise UserError(f"prior {part.kind}: {error}") from None
+    factors = part.settings.get("factors")
+    if part.kind == Product.kind and isinstance(factors, list | tuple):
+        made = [from_json(factor) for factor in factors]
+        part = dataclasses.replace(part, settings={**part.settings, "factors": made})
+    return registry.build("prior", KINDS, part)
 
 
 def resnet_plus_prior(*, scale: float = 1.0, std: float = 0.01, bias_std: float = 1.0) -> Product:

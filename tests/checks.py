@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 
 
 @contextmanager

@@ -49,8 +49,9 @@ LONG_FIRST = (
     "end_to_end",
     "orchestration",
     "sweeps",
+    "compatibility",
     "concurrency",
-    "listeners",
+    "callbacks",
     "examples",
 )
 """Folders that mostly wait for other processes: whatever comes last runs alone, so these begin."""

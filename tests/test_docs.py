@@ -1,19 +1,37 @@
-"""docs/samplers.md says what the code says: its generated parts are those of the present docstrings and signatures."""
+"""The pages hold: generated parts are up to date, links lead somewhere, commands parse, every page is in the index."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
+import json
+import operator
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raychains import samplers
-from raychains.methods import METHODS
+from raychains import measures, samplers
+from raychains.cli import COMMANDS, parse
+from raychains.core.errors import UserError
+from raychains.core.registry import is_path
+from raychains.measures import weights
+from raychains.planning import views
+from raychains.samplers import METHODS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text(encoding="utf-8")
+    for page in [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted(DOCS.rglob("*.md"))]
+    if DOCS / "results" not in page.parents
+}
+SAMPLERS = PAGES["docs/reference/samplers.md"]
+COMMAND_LINES = sorted({line for page in PAGES.values() for line in re.findall(r"^\$ raychains (.+)$", page, re.M)})
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def build() -> Any:
@@ -24,25 +42,34 @@ def build() -> Any:
     return module
 
 
-def test_the_generated_parts_are_up_to_date() -> None:
-    page = (DOCS / "samplers.md").read_text()
-    assert page == build().filled(page), "run: python docs/build.py"
-
-
-def test_every_method_and_sampler_is_on_the_page() -> None:
-    page = (DOCS / "samplers.md").read_text()
-    for name in METHODS:
-        assert f"| `{name}` |" in page
-    for kind in samplers.KINDS.values():
-        assert f"**{kind.__name__}**" in page and f"### {kind.__name__}\n" in page
+@pytest.mark.parametrize("name", ["samplers.md", "options.md"])
+def test_the_generated_parts_are_up_to_date(name: str) -> None:
+    page = PAGES[f"docs/reference/{name}"]
+    assert page == build().filled(name, page), "run: python docs/build.py"
 
 
 def test_a_change_of_a_docstring_is_noticed() -> None:
     made = build()
-    page = (DOCS / "samplers.md").read_text()
     equation = made.paragraphs(samplers.SGLD)[0]
-    assert page.count(equation) == 1
-    assert made.filled(page.replace(equation, "θ ← θ")) == page
+    assert SAMPLERS.count(equation) == 1
+    assert made.filled("samplers.md", SAMPLERS.replace(equation, "θ ← θ")) == SAMPLERS
+
+
+def test_every_method_and_sampler_is_on_the_page() -> None:
+    for name in METHODS:
+        assert f"| `{name}` |" in SAMPLERS
+    for kind in samplers.KINDS.values():
+        assert f"**{kind.__name__}**" in SAMPLERS and f"### {kind.__name__}\n" in SAMPLERS
+
+
+def test_every_option_is_on_the_page() -> None:
+    page = PAGES["docs/reference/options.md"]
+    for command in COMMANDS:
+        assert f"## `raychains {command}`" in page
+    options = {
+        f"--{name.replace('_', '-')}" for name in inspect.signature(build().config.Compare).parameters if name != "run"
+    }
+    assert options <= set(re.findall(r"^\| `(--[\w-]+)` \|", page, re.M))
 
 
 @pytest.mark.parametrize("kind", samplers.KINDS.values(), ids=list(samplers.KINDS))
@@ -54,6 +81,87 @@ def test_a_docstring_explains_every_setting_and_no_other(kind: type[samplers.Sam
     assert doc.index("Target: ") < doc.index("Args:\n") < doc.index("Raises:\n") < doc.index("Source: ")
 
 
-def test_its_pictures_are_there() -> None:
-    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (DOCS / "samplers.md").read_text())
-    assert pictures and all((DOCS / p).is_file() for p in pictures)
+# Links
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_and_pictures_lead_somewhere(name: str) -> None:
+    folder = (ROOT / name).parent
+    for link in LINK.findall(PAGES[name]):
+        path, _, anchor = link.partition("#")
+        if path.startswith("https://"):
+            continue
+        target = (folder / path).resolve() if path else ROOT / name
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_the_index_lists_every_page() -> None:
+    index = DOCS / "README.md"
+    listed = {(DOCS / link).resolve() for link in LINK.findall(index.read_text(encoding="utf-8"))}
+    pages = {ROOT / name for name in PAGES if name.startswith("docs/")} - {index}
+    assert pages | {DOCS / "results" / "README.md"} <= listed
+
+
+def test_code_that_the_pages_name_exists() -> None:
+    named = re.findall(r"`(raychains/[\w/]+)\.py`: ((?:`[\w.]+`(?: and )?)+)", PAGES["docs/concepts/code.md"])
+    assert len(named) > 30
+    for file, names in named:
+        module = importlib.import_module(file.replace("/", "."))
+        for name in re.findall(r"[\w.]+(?=`)", names):
+            assert operator.attrgetter(name)(module)
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    files = [f for folder in ("raychains", "jobs", "benchmarks", "deploy") for f in (ROOT / folder).rglob("*")]
+    texts = [
+        f.read_text(encoding="utf-8") for f in [*files, ROOT / "cluster.yaml"] if f.suffix in (".py", ".yaml", ".md")
+    ]
+    named = {page for text in texts for page in re.findall(r"\bdocs/[\w/-]+\.md", text)}
+    assert named and {page for page in named if not (ROOT / page).is_file()} == set()
+
+
+# Commands and code
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sweep in ("NAME", "first"):
+        best = tmp_path / "runs" / "sweeps" / sweep / "best.json"
+        best.parent.mkdir(parents=True)
+        best.write_text(json.dumps({"task": "digits", "exploration": 0.25, "cycles": 4}))
+    monkeypatch.chdir(tmp_path)
+    command, *words = shlex.split(line.partition(" #")[0])
+    if command.startswith("--"):
+        return
+    assert command in COMMANDS
+    options = parse(command, words)
+    assert (options is None) is ("--help" in words)
+    if "--options" in words:
+        assert (options.exploration, options.cycles) == (0.25, 4)
+    if command == "evaluate":
+        views.check(options.views)
+        weights.check(options.weights)
+        assert all(measures.named(name) for name in options.measures if not is_path(name))
+
+
+def test_a_command_that_is_wrong_is_noticed() -> None:
+    with pytest.raises(UserError, match="gpus-per-chains"):
+        parse("run", ["--gpus-per-chains", "1"])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_python_compiles(name: str) -> None:
+    for code in re.findall(r"```python\n(.*?)```", PAGES[name], flags=re.S):
+        compile(code, name, "exec")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) < 150

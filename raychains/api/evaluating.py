@@ -1,37 +1,39 @@
-"""`evaluate`: a finished run on a split, with its views, its weights and its analyses."""
+"""`evaluate`: a finished run on a split, with its views, its weights and its measures."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raychains.api import listening
-from raychains.api.driving import connected, placement, store_results
+from raychains import tasks
+from raychains.api import callbacks
+from raychains.api.drivers import connected, placement, store_results
 from raychains.api.result import Result, load
+from raychains.callbacks import CallbackList
+from raychains.callbacks.callback_list import Callbacks
+from raychains.core.config import Common
+from raychains.core.errors import Interrupted, UserError
 from raychains.data.root import rooted
-from raychains.errors import Interrupted, UserError
-from raychains.listeners import Listener, Listeners
-from raychains.options import Common
-from raychains.planning import Comparison
-from raychains.planning import listener as told
-from raychains.planning.views import Request
+from raychains.inference import results
+from raychains.inference.predictive import Selection, select
+from raychains.inference.run_data import planned_metrics
+from raychains.planning import Comparison, events
+from raychains.planning.views import Request, ViewResult
 from raychains.planning.views import check as check_views
-from raychains.store import Root, RunStore, opening
+from raychains.store import RunStore, Storage, finished_chains
+from raychains.store.caches import predictions
+from raychains.tasks import Task
+from raychains.tasks.splits import check_split
 
 if TYPE_CHECKING:
-    from raychains.analyses import Analysis, Context
-    from raychains.orchestration.crew import Crew
-    from raychains.orchestration.outcome import Outcome, ViewResult
-    from raychains.orchestration.placement import Placement
-    from raychains.predictive import Selection
-    from raychains.tasks import Task
-
-log = logging.getLogger(__name__)
+    from raychains.measures import Context, Measure
+    from raychains.orchestration.outcome import DriverOutcome
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.worker_pool import WorkerPool
 
 
 def evaluate(
@@ -43,39 +45,42 @@ def evaluate(
     measures: Sequence[str] = (),
     task: Task | None = None,
     options: Common | None = None,
-    listener: Listener | Sequence[Listener] | None = None,
-    crew: Crew | None = None,
+    callback: callbacks.Requested = None,
+    worker_pool: WorkerPool | None = None,
     page: bool = True,
+    listener: Callbacks = None,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
     Args:
         path: STORE/runs/NAME.
         split: the task's split; default the run's own.
-        views: which parts of each arm's samples are evaluated by themselves too: `raychains.planning.views.KINDS`.
-        weights: how samples are weighted besides equally: `raychains.analyses.weights.WEIGHTINGS`.
-        measures: further analyses: `raychains.analyses.MODULES`.
+        views: parts of each arm's samples that are evaluated by themselves too: `raychains.planning.views.KINDS`.
+        weights: weightings of samples besides the equal one: `raychains.measures.weights.WEIGHTINGS`.
+        measures: further measures: `raychains.measures.NAMES`, or import paths ``module:MEASURE``.
         task: as for `load`.
-        options: where the work runs.
-        listener: one or several, told what happens.
+        options: the resources of the work.
+        callback: one or several, called with events; names of built-in ones, too.
+        worker_pool: the evaluators to work with, which stay alive: `raychains.api.drivers.worker_pool`; default those of
+            this call.
         page: whether the run's page is drawn; `draw_report` draws it later.
-        crew: the evaluators to work with, which go on afterwards: `raychains.api.driving.crew`; default those of this call.
+        listener: the deprecated name of ``callback``.
 
     Raises:
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
             or measure that says nothing about this run, raised when everything else is stored.
     """
-    from raychains import analyses
-    from raychains.analyses.weights import check as check_weights
+    from raychains.measures import named
+    from raychains.measures.weights import check as check_weights
 
-    options = options if options is not None else Common()
+    options, own = callbacks.named(options if options is not None else Common(), callback)
     check_views(views)
     check_weights(weights)
-    chosen = [analyses.named(name) for name in dict.fromkeys(measures)]
-    with rooted(options.data_root), Listeners(listener) as listeners:
+    chosen = [named(name) for name in dict.fromkeys(measures)]
+    with rooted(options.data_root), CallbackList(own, listener=listener) as called:
         loaded = load(path, task)
-        listening.check(dataclasses.replace(options, store=loaded.store.root.uri))
-        return _Evaluating(loaded, split, options, listeners, crew, page).all(views, weights, chosen)
+        callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
+        return _Evaluating(loaded, split, options, called, worker_pool, page).all(views, weights, chosen)
 
 
 @dataclass
@@ -85,28 +90,25 @@ class _Evaluating:
     loaded: Result
     split: str | None
     options: Common
-    listener: Listeners
-    crew: Crew | None = None
+    callback: CallbackList
+    worker_pool: WorkerPool | None = None
     page: bool = True
 
     def __post_init__(self) -> None:
-        from raychains import tasks
-        from raychains.tasks.splits import check_split
-
         own = self.loaded.comparison.split
         self.split = self.split if self.split is not None else own
         self.task = tasks.build(self.loaded.comparison.task_spec)
         check_split(self.task.splits(), self.split)
         self.comparison: Comparison = dataclasses.replace(self.loaded.comparison, split=self.split)
-        self.root: Root = self.loaded.store.root
-        # Another split's results stand beside the run's own, in a folder without the colons of a split's name.
+        self.root: Storage = self.loaded.store.root
+        # Another split's results lie in a folder of their own, without the colons of a split's name.
         suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
-        self.placement: Placement = placement(self.options)
+        self.placement: ResourceConfig = placement(self.options)
         self.dropped = self.loaded.dropped()
 
-    def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Analysis]) -> Result:
-        from raychains.orchestration.evaluators import Evaluators
+    def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
+        from raychains.orchestration.evaluator_pool import Evaluators
         from raychains.orchestration.lease import Lease
 
         self._check(weights, chosen)
@@ -119,18 +121,16 @@ class _Evaluating:
         with Lease(self.root, self.folder.name) as lease, connected(self.options):
             lease.confirm()
             self.lease = lease
-            listening.listen(self.listener, self.options, self.folder, lease.driver_id)
-            if self.crew is not None:
-                self.evaluators = self.crew.evaluators(self.comparison, self.root, self.placement)
-                return self._all(views, weights, chosen)
-            with Evaluators.of(self.comparison, self.root, self.placement) as self.evaluators:
+            callbacks.attach(self.callback, self.options, self.folder, lease.driver_id)
+            own = (self.comparison, self.root, self.placement)
+            with Evaluators.of(*own, workers=self.worker_pool) as self.evaluators:
                 return self._all(views, weights, chosen)
 
-    def _check(self, weights: Sequence[str], chosen: Sequence[Analysis]) -> None:
-        """Refuse what says nothing about this run before anything starts."""
-        from raychains.analyses.weights import check_task
+    def _check(self, weights: Sequence[str], chosen: Sequence[Measure]) -> None:
+        """Refuse, before anything starts, weightings and measures that do not apply to this run."""
+        from raychains.measures.weights import check_task
 
-        finished = opening.finished(self.root, self.comparison.chains())
+        finished = finished_chains(self.root, self.comparison.chains())
         groups = [
             (a, g)
             for a, arm in enumerate(self.comparison.arms)
@@ -144,44 +144,57 @@ class _Evaluating:
         for name in weights:
             check_task(self.task, self.comparison.task, name)
         context = self._context(groups)
-        for analysis in chosen:
-            if reason := analysis.why_not(context):
-                raise UserError(f"measures: {analysis.name} does not apply: {reason}")
+        for measure in chosen:
+            if reason := measure.why_not(context):
+                raise UserError(f"measures: {measure.name} does not apply: {reason}")
 
-    def _all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Analysis]) -> Result:
+    @property
+    def run(self) -> tuple[Comparison, Storage, ResourceConfig, CallbackList]:
+        """The first arguments of all evaluations."""
+        return self.comparison, self.root, self.placement, self.callback
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """Further arguments of all evaluations."""
+        return {"lease": self.lease, "dropped": self.dropped, "evaluators": self.evaluators}
+
+    def _all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
         from raychains.report import page as pages
 
-        self.listener.on(told.Evaluating(comparison=self.comparison))
+        self.callback.on(events.Evaluating(comparison=self.comparison))
         outcome = self._own()
         context = self._context(sorted(outcome.views))
         refused: list[str] = []
         self._views(context, views, [w for w in dict.fromkeys(weights) if w != "equal"], refused)
-        for analysis in chosen:
-            self._measure(context, analysis, refused)
+        for measure in chosen:
+            try:
+                for name, rows in measure.tables(context).items():
+                    self.folder.write_table(name, rows)
+            except UserError as error:
+                refused.append(f"measures: {measure.name}: {error}")
         if self.page:
-            pages.write(self.folder, self.comparison)
+            own = {figure: draw for measure in chosen for figure, draw in measure.figures.items()}
+            pages.write(self.folder, self.comparison, own)
         if refused:
             raise UserError("; ".join(refused) + f" (everything else is in {self.folder.location()})")
         return Result(self.folder, self.comparison, outcome.failed, self.options.data_root)
 
-    def _own(self) -> Outcome:
-        """The view of all samples, as a run ends with it."""
-        from raychains.orchestration.driver import Driver
+    def _own(self) -> DriverOutcome:
+        """Evaluate the view of all samples, as at the end of a run."""
+        from raychains.orchestration.run import evaluate_run
 
-        driver = Driver(
-            self.comparison, self.root, self.placement, self.listener,
-            run_chains=False, lease=self.lease, dropped=self.dropped, evaluators=self.evaluators,
-        )  # fmt: skip
-        outcome = driver.run()
+        outcome = evaluate_run(*self.run, **self.evaluation)
         if outcome.stopped:
             raise Interrupted("stopped before the run was evaluated; predictions that are kept are not made again")
-        if self.folder.name != self.loaded.store.name:
-            self.folder.write_plan({**self.loaded.store.plan(), "comparison": self.comparison.to_json()})
+        plan = {**self.loaded.store.plan(), "comparison": self.comparison.to_json()}
+        plan["metrics"] = planned_metrics(self.comparison)  # of this split, and of this version
+        if not self.folder.exists() or self.folder.plan() != plan:
+            self.folder.write_plan(plan)
         store_results(self.folder, self.comparison, outcome)
         return outcome
 
     def _context(self, groups: Sequence[tuple[int, int]]) -> Context:
-        from raychains.analyses import Context
+        from raychains.measures import Context
 
         return Context(
             store=self.folder,
@@ -190,17 +203,16 @@ class _Evaluating:
             task=self.task,
             groups=groups,
             select=self._select,
-            evaluate=self._evaluate,
+            evaluate=lambda split, requests: self._evaluate_views(split, (), requests),
             predictions=self._predictions,
             measure=self._points,
-            progress=lambda what, done, total: self.listener.on(told.Measuring(what=what, done=done, total=total)),
+            progress=lambda what, done, total: self.callback.on(events.Measuring(what=what, done=done, total=total)),
             settings={"bins": self.placement.bins},
         )
 
     def _views(self, context: Context, kinds: Sequence[str], weightings: Sequence[str], refused: list[str]) -> None:
-        """views.parquet and weights.parquet, where they are asked for."""
-        from raychains.analyses import weights
-        from raychains.report import results
+        """Write views.parquet and weights.parquet, if they are requested."""
+        from raychains.measures import weights
 
         rows: list[Any] = []
         requests: list[Request] = []
@@ -213,44 +225,24 @@ class _Evaluating:
             rows += found.rows
             requests += found.requests
             for warning in found.warnings:
-                self.listener.on(told.Said(text=f"warning: {warning}"))
+                self.callback.on(events.Message(text=f"warning: {warning}"))
         if rows:
             self.folder.write_table("weights", rows)
         if kinds or requests:
-            wanted = list(dict.fromkeys(("all", *kinds)))
-            evaluated = self._asked(self.comparison.split, wanted, requests)
+            all_kinds = list(dict.fromkeys(("all", *kinds)))
+            evaluated = self._evaluate_views(self.comparison.split, all_kinds, requests)
             results.write_views(self.folder, self.comparison, evaluated, self.placement.bins)
 
-    def _measure(self, context: Context, analysis: Analysis, refused: list[str]) -> None:
-        try:
-            tables = analysis.tables(context)
-        except UserError as error:
-            refused.append(f"measures: {analysis.name}: {error}")
-            return
-        for name, found in tables.items():
-            self.folder.write_table(name, found)
-
     def _select(self, arm: int, group: int) -> Selection:
-        from raychains.predictive import select
-
         name = self.comparison.arms[arm].name
         return select(self.root, self.comparison, name, group, dropped=self.dropped)
 
-    def _asked(self, split: str, kinds: Sequence[str], requests: Sequence[Request]) -> list[ViewResult]:
-        from raychains.orchestration.views import evaluate_views
+    def _evaluate_views(self, split: str, kinds: Sequence[str], requests: Sequence[Request]) -> list[ViewResult]:
+        from raychains.orchestration.run import evaluate_views
 
-        outcome = evaluate_views(
-            self.comparison, self.root, self.placement, self.listener, split, kinds, requests, self.lease,
-            dropped=self.dropped, evaluators=self.evaluators,
-        )  # fmt: skip
-        return list(outcome.requested)
-
-    def _evaluate(self, split: str, requests: Sequence[Request]) -> list[ViewResult]:
-        return self._asked(split, (), requests)
+        return list(evaluate_views(*self.run, split, kinds, requests, **self.evaluation).requested)
 
     def _predictions(self, arm: int, group: int) -> Iterator[np.ndarray[Any, Any]]:
-        from raychains.store.predictions import predictions
-
         selection = self._select(arm, group)
         return predictions(self.root, selection.task.splits()[self.comparison.split], selection.records)
 
@@ -258,6 +250,6 @@ class _Evaluating:
         from raychains.orchestration.points import measure
 
         def progress(done: int, total: int) -> None:
-            self.listener.on(told.Measuring(what="points", done=done, total=total))
+            self.callback.on(events.Measuring(what="points", done=done, total=total))
 
         return measure(self.comparison, self.root, self.placement, split, points, progress, evaluators=self.evaluators)

@@ -1,4 +1,4 @@
-"""A run in its store, as people hold it: tables, files, predictions, exports."""
+"""Result: a run in its store, with its tables, files, predictions and exports."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
+from raychains import inference, tasks
 from raychains.data.root import rooted
+from raychains.inference import Exported, PosteriorPredictive, results
+from raychains.inference.predictive import Predictive, Selection, select
 from raychains.planning import Comparison
-from raychains.store import Root, RunStore, split_run_path
+from raychains.store import RunStore, Storage, split_run_path
+from raychains.tasks import Task
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from xarray import DataTree
-
-    from raychains.deploy import Exported, PosteriorPredictive
-    from raychains.predictive import Predictive, Selection
-    from raychains.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Result:
     failed: Mapping[str, str]
     """Chains that were given up in this session, and why."""
     data_root: str | None = None
-    """Where the task's data lie, if the person said it."""
+    """The folder of the task's data, if the user named it."""
 
     @property
     def path(self) -> str:
@@ -38,51 +39,44 @@ class Result:
 
     @property
     def report(self) -> str:
-        """Where the HTML report lies."""
+        """The HTML report's path or URI."""
         return self.store.location("report.html")
 
     def results(self) -> pd.DataFrame:
-        """Metrics per arm and repeat."""
-        from raychains.report import results
-
+        """Return metrics per arm and repeat."""
         return results.read(self.store, "results")
 
     def table(self) -> pd.DataFrame:
-        """One row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
-        from raychains.report import results
-        from raychains.report.material import metrics_of
+        """Return one row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
+        from raychains.inference.run_data import metrics_of
 
         found = self.results()
         with rooted(self.data_root):
-            metrics = metrics_of(self.comparison, set(found.columns))
+            metrics = metrics_of(self.store, self.comparison, set(found.columns))
         measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
         return results.summary(self.comparison, found, measured)
 
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
-        """The posterior predictive of one arm (default the first) and group of repeats.
+        """Return the posterior predictive of one arm (default the first) and group of repeats.
 
         Chains that were dropped from the arm's results are left out.
 
         Raises:
             UserError: an unknown arm or group, or a task that predicts nothing.
         """
-        from raychains.predictive import Predictive
-
         return Predictive(self._select(arm, group, None))
 
     def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
-        """Posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
+        """Return posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``."""
         return self.predictive(arm)(x)
 
     def posterior(self, arm: str | None = None, group: int = 0, *, first: int | None = None) -> PosteriorPredictive:
-        """The samples of one arm (default the first) as one `torch.nn.Module`, all of them in memory.
+        """Return the samples of one arm (default the first) as one `torch.nn.Module`, all of them in memory.
 
         Raises:
             UserError: as `predictive`, or ``first`` is not a number of its samples.
         """
-        from raychains.deploy import posterior
-
-        return posterior(self._select(arm, group, first))
+        return inference.posterior(self._select(arm, group, first))
 
     def export(
         self,
@@ -102,40 +96,35 @@ class Result:
             group: which group of repeats.
             first: take this many samples, the first draws of all chains first; default all.
             dtype: fp32, bf16 or fp16; default the samples' own.
-            progress: told (samples written, samples).
+            progress: called with (samples written, samples).
 
         Raises:
             UserError: as `posterior`, or a file that exists or cannot be written.
         """
-        from raychains.deploy import export
-
         to = to if to is not None else f"{self.store.name}.safetensors"
         selection = self._select(arm, group, first)
-        return export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
+        return inference.export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
 
     def to_arviz(self, arm: str | None = None, group: int = 0, **settings: Any) -> DataTree:
-        """The samples of one arm (default the first) as ArviZ's DataTree, by the extra ``arviz``.
+        """Return the samples of one arm (default the first) as ArviZ's DataTree, by the extra ``arviz``.
 
-        ``settings`` are those of `raychains.analyses.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
+        ``settings`` are those of `raychains.api.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
 
         Raises:
             UserError: an unknown arm, group or variable, an unfinished chain, or the extra is not installed.
         """
-        from raychains import tasks
-        from raychains.analyses.arviz_export import of_run
+        from raychains.api.arviz_export import of_run
 
         with rooted(self.data_root):
             task = tasks.build(self.comparison.task_spec)
             return of_run(self.store.root, self.comparison, task, arm, group, dropped=self.dropped(), **settings)
 
     def _select(self, arm: str | None, group: int, first: int | None) -> Selection:
-        from raychains.predictive import select
-
         with rooted(self.data_root):
             return select(self.store.root, self.comparison, arm, group, first, dropped=self.dropped())
 
     def dropped(self) -> set[str]:
-        """Chains that were given up although their arm has results."""
+        """Return chains that were given up although their arm has results."""
         failed, results = self.store.table("failed"), self.store.table("results")
         if failed is None or results is None or not results.num_rows:
             return set()
@@ -146,21 +135,19 @@ class Result:
 
 
 def load(path: str, task: Task | None = None) -> Result:
-    """The run at STORE/runs/NAME.
+    """Return the run at STORE/runs/NAME.
 
     Args:
-        path: where it lies.
-        task: the run's task, where only the object itself can be it (`Task.from_module`): predictions need it, stored
+        path: the path, or a URI.
+        task: the run's task, where it can only be the object itself (`Task.from_module`): predictions need it, stored
             results do not.
 
     Raises:
         UserError: there is none, or ``task`` is another than the run's.
     """
     store, name = split_run_path(path)
-    folder = RunStore(Root(store), name)
+    folder = RunStore(Storage(store), name)
     comparison = Comparison.from_json(folder.plan().get("comparison"))
     if task is not None:
-        from raychains import tasks
-
         tasks.give_again(task, comparison.task_spec)
     return Result(folder, comparison, {})

@@ -3,83 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from raychains.api import listening
-from raychains.api.driving import drive, placement, publish
+from raychains import tasks
+from raychains.api import callbacks
+from raychains.api.drivers import drive, placement, publish
 from raychains.api.result import Result
+from raychains.callbacks import CallbackList
+from raychains.callbacks.callback_list import Callbacks
+from raychains.core.config import Compare, Run, Sampling
+from raychains.core.errors import Interrupted, UserError
 from raychains.data.root import rooted
-from raychains.errors import Interrupted, UserError
-from raychains.listeners import Listener, Listeners
-from raychains.options import Compare, Run
 from raychains.planning import Comparison, budget
-from raychains.planning.listener import Planned
-from raychains.resumed import planned_from
-from raychains.store import Root, RunStore, opening, starts
+from raychains.planning.events import Planned
+from raychains.planning.presets import default_arms
+from raychains.planning.presets.default_arms import Planned as PlannedComparison
+from raychains.store import RunStore, Storage, finished_chains, initial_states
+from raychains.tasks import Task
 
 if TYPE_CHECKING:
-    from raychains.experiments.comparisons import Planned as PlannedComparison
-    from raychains.orchestration.crew import Crew
-    from raychains.tasks import Task
+    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.planning.presets.arms import Planned as PlannedComparison
+
+Options = TypeVar("Options", bound=Sampling)
 
 
 def compare(
     options: Compare | None = None,
     *,
-    listener: Listener | Sequence[Listener] | None = None,
-    crew: Crew | None = None,
+    callback: callbacks.Requested = None,
+    worker_pool: WorkerPool | None = None,
+    listener: Callbacks = None,
     **settings: Any,
 ) -> Result:
-    """Compare parallel with single chains; see `raychains.options.Compare` for the settings.
+    """Compare parallel with single chains; see `raychains.core.config.Compare` for the settings.
 
-    ``task`` may be a task's name, its import path, or a `raychains.Task` itself; ``listener`` one `raychains.Listener` or
-    several, which are told what happens and closed at the end; ``crew`` the actors to work with, which go on afterwards
-    (`raychains.api.driving.crew`); default those of this call alone.
+    ``task`` may be a task's name, its import path, or a `raychains.Task` itself; ``callback`` one `raychains.Callback`,
+    the name of a built-in one, or several: they are called with events and closed at the end (``listener`` is its
+    deprecated name); ``worker_pool`` holds the actors to work with, which stay alive
+    (`raychains.api.drivers.worker_pool`); default those of this call alone.
 
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
     Raises:
         UserError: a setting out of range, or a name that another living driver runs.
-        Interrupted: the person stopped the run; what was computed is kept.
+        Interrupted: the user stopped the run; what was computed is kept.
     """
-    from raychains.experiments import comparisons
-
     options, task = options_and_task(Compare, options, settings)
+    options, own = callbacks.named(options, callback)
     with rooted(options.data_root):
-        planned = planned_from(partial(comparisons.compare, task=task), options)
-        with Listeners(listener) as listeners:
-            return execute("compare", options, planned, listeners, task, crew)
+        planned = _planned("compare", options, task)
+        with CallbackList(own, listener=listener) as called:
+            return execute("compare", options, planned, called, task, worker_pool)
 
 
 def run(
     options: Run | None = None,
     *,
-    listener: Listener | Sequence[Listener] | None = None,
-    crew: Crew | None = None,
+    callback: callbacks.Requested = None,
+    worker_pool: WorkerPool | None = None,
+    listener: Callbacks = None,
     **settings: Any,
 ) -> Result:
-    """Sample one posterior; see `raychains.options.Run` for the settings. Task, listener, crew and errors as for `compare`."""
-    from raychains.experiments import comparisons
-
+    """Sample one posterior; see `raychains.core.config.Run` for the settings. Other arguments and errors as for `compare`."""
     options, task = options_and_task(Run, options, settings)
+    options, own = callbacks.named(options, callback)
     with rooted(options.data_root):
-        planned = planned_from(partial(comparisons.run, task=task), options)
-        with Listeners(listener) as listeners:
-            return execute("run", options, planned, listeners, task, crew)
+        planned = _planned("run", options, task)
+        with CallbackList(own, listener=listener) as called:
+            return execute("run", options, planned, called, task, worker_pool)
 
 
-def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
-    """The options, with a task's name in them; and the task where the object itself was given."""
+def options_and_task(kind: Callable[..., Any], options: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
+    """Return the options, with a task's name in them; and the task where the user passed the object itself."""
+    if "listen" in settings:
+        warnings.warn("the keyword listen is now callback", DeprecationWarning, stacklevel=3)
+        settings = {k: v for k, v in settings.items() if k != "listen"} | {"callback": settings["listen"]}
     try:
-        made = given if given is not None else kind(**settings)
+        made = options if options is not None else kind(**settings)
     except TypeError as error:
         raise UserError(f"settings: {error}") from None
     if isinstance(made.task, str):
         return made, None
-    from raychains import tasks
-
     if not isinstance(made.task, tasks.Task):
         got = type(made.task).__name__
         raise UserError(f"task must be a name, an import path 'module:name' or a raychains.Task, got a {got}")
@@ -87,53 +97,83 @@ def options_and_task(kind: Callable[..., Any], given: Any, settings: Mapping[str
     return dataclasses.replace(made, task=tasks.name_of(task)), task
 
 
+def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
+    """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its start."""
+    plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
+    file = options.init_from
+    if file is None or not options.resume or Path(file).exists():
+        return plan(options)
+    root = Storage(options.store)
+    digest = _start_of(root, options.name)
+    if digest is None:
+        raise UserError(
+            f"init_from must be a file, got {file!r}: to go on without it, give the --name of a run that began at it"
+        )
+    stored = initial_states.file_of(digest)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "start.safetensors"
+        copy.write_bytes(root.read(stored))
+        planned = plan(dataclasses.replace(options, init_from=str(copy)))
+    notes = [note.replace(str(copy), root.location(stored)) for note in planned.notes]
+    return dataclasses.replace(planned, notes=notes)
+
+
+def _start_of(root: Storage, name: str | None) -> str | None:
+    if name is None or not (folder := RunStore(root, name)).exists():
+        return None
+    found = {spec.start for spec in Comparison.from_json(folder.plan().get("comparison")).chains().values()}
+    return found.pop() if len(found) == 1 else None
+
+
 def execute(
     command: str,
     options: Compare | Run,
     planned: PlannedComparison,
-    listener: Listeners,
+    callback: CallbackList,
     task: Task | None,
-    crew: Crew | None = None,
+    worker_pool: WorkerPool | None = None,
     *,
     page: bool = True,
 ) -> Result:
-    """Run what is planned, under the name and with the placement that the options say.
+    """Run a planned comparison, under the name and with the resources that the options say.
 
     Args:
-        command: of the run's plan.
         options: whose settings of chains are in ``planned`` already.
-        planned: the comparison.
-        listener: told what happens.
-        task: the object that the person gave, if it was one.
-        crew: as for `compare`.
+        worker_pool: as for `compare`.
         page: whether the run's page is drawn.
 
     Raises:
         UserError, Interrupted, ChainsFailed: as `compare`.
     """
-    from raychains.orchestration import luggage, session
+    from raychains.inference.run_data import planned_metrics
+    from raychains.orchestration import session, task_payload
     from raychains.orchestration.lease import Lease
 
     comparison = planned.comparison
-    root = Root(options.store)
-    placement(options)  # whatever is wrong is said before anything is written or started
-    listening.check(options)
-    session.look(options.address, object_store_memory=options.object_store_memory)
+    root = Storage(options.store)
+    placement(options)  # errors are raised before anything is written or started
+    callbacks.check(options)
+    session.check_address(options.address, object_store_memory=options.object_store_memory)
     if task is not None:
-        luggage.check(task)
+        task_payload.check(task)
     folder = RunStore(root, options.name or comparison.run_name)
     if options.resume:
         _check_plan(folder, comparison)
     with Lease(root, folder.name, patient=options.resume) as lease:
-        _check_name_is_free(folder, comparison, options.resume)
-        finished = opening.finished(root, comparison.chains())
-        listening.listen(listener, options, folder, lease.driver_id)
-        listener.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
+        if not options.resume and folder.exists():
+            raise UserError(
+                f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name"
+            )
+        _check_plan(folder, comparison)
+        finished = finished_chains(root, comparison.chains())
+        callbacks.attach(callback, options, folder, lease.driver_id)
+        callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
-            folder.write_plan({"command": command, "comparison": comparison.to_json(), "notes": planned.notes})
+            plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
+            folder.write_plan({**plan, "metrics": planned_metrics(comparison)})
         if planned.start is not None:
-            starts.publish(root, planned.start)
-        outcome = drive(comparison, root, options, listener, lease, crew)
+            initial_states.publish(root, planned.start)
+        outcome = drive(comparison, root, options, callback, lease, worker_pool)
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
         if outcome.stopped:
@@ -144,25 +184,15 @@ def execute(
         return publish(folder, comparison, outcome, options.data_root, page=page)
 
 
-def _check_name_is_free(folder: RunStore, comparison: Comparison, resume: bool) -> None:
-    if not folder.exists():
-        return
-    if not resume:
-        raise UserError(
-            f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name"
-        )
-    _check_plan(folder, comparison)
-
-
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:
-    """Whether the run, if there is one, was planned as it is continued."""
+    """Refuse to continue a run, if there is one, that was planned otherwise."""
     if not folder.exists():
         return
     planned = Comparison.from_json(folder.plan().get("comparison"))
     if planned.digest != comparison.digest:
-        from raychains.tasks import identity
+        from raychains.tasks.task_cache import own_differences
 
-        if found := identity.own_differences(comparison.task_spec, planned.task_spec):
+        if found := own_differences(comparison.task_spec, planned.task_spec):
             raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")
         raise UserError(
             f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"

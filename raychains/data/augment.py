@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 4, flip: bool = True) -> Tensor:
-    """Each image shifted by its own offset within zero padding and, by its own fair coin, mirrored left to right.
+    """Return each image shifted by its own offset within zero padding and, by its own fair coin, mirrored left to right.
 
     The law is that of torchvision's ``RandomCrop(size, padding)`` and then ``RandomHorizontalFlip()``.
 
@@ -31,7 +31,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 
 def draw(
     n: int, generator: torch.Generator, *, padding: int = 4, flip: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What `crop_and_flip` draws: int64 offsets from above and from the left [n], and bool [n] (None without flips)."""
+    """Draw the numbers of `crop_and_flip`: int64 offsets from above and from the left [n], and bool [n] (None without flips)."""
     device = generator.device
     tops, lefts = torch.randint(0, 2 * padding + 1, (2, n), generator=generator, device=device)
     flips = torch.randint(0, 2, (n,), generator=generator, device=device).bool() if flip else None
@@ -39,7 +39,7 @@ def draw(
 
 
 def shifted(images: Tensor, tops: Tensor, lefts: Tensor, flips: Tensor | None, *, padding: int) -> Tensor:
-    """The windows of the padded images that start at (``tops``, ``lefts``), mirrored where ``flips`` says so."""
+    """Return the windows of the padded images that start at (``tops``, ``lefts``), mirrored where ``flips`` says so."""
     n, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4)
     columns = torch.arange(width, device=images.device).expand(n, width)
@@ -59,14 +59,9 @@ def normalise(
     *,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """(images / 255 − mean) / std per channel, computed in float32 (float64 for that ``dtype``) and then rounded.
+    """Return (images / 255 − mean) / std per channel, computed in float32 (float64 for that ``dtype``) and then rounded.
 
-    Args:
-        images: uint8 [n, channels, height, width].
-        mean: of each channel, on the scale [0, 1]; `raychains.data.sets.statistics` has them.
-        std: likewise.
-        dtype: of the result.
-        memory_format: of the result, e.g. ``torch.channels_last``.
+    ``mean`` and ``std`` are those of each channel on the scale [0, 1]: see `raychains.data.sets.statistics`.
     """
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     scale, shift = _affine(tuple(mean), tuple(std), wide, images.device)
@@ -79,6 +74,6 @@ def normalise(
 def _affine(
     mean: tuple[float, ...], std: tuple[float, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """1 / (255·std) and −mean / std, each [channels, 1, 1]; kept, because sending them to a GPU waits for it."""
+    """Return 1 / (255·std) and −mean / std, each [channels, 1, 1]; kept, because sending them to a GPU waits for it."""
     m, s = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (mean, std))
     return (1 / (255 * s)).to(device, dtype), (-m / s).to(device, dtype)

@@ -7,29 +7,47 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raychains.data import declared
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.validation import integer
+from raychains.data import standin_manifest
 from raychains.data.root import data_root
 from raychains.data.sets import ImageSet, content_hash
-from raychains.errors import UserError, require, unknown_name
 
-CORRUPTIONS = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-    "speckle_noise", "gaussian_blur", "spatter", "saturate",
-)  # fmt: skip
+CORRUPTIONS = tuple(
+    [
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+        "snow",
+        "frost",
+        "fog",
+        "brightness",
+        "contrast",
+        "elastic_transform",
+        "pixelate",
+        "jpeg_compression",
+        "speckle_noise",
+        "gaussian_blur",
+        "spatter",
+        "saturate",
+    ]
+)
 """The 15 of the benchmark, then the 4 kept for validation."""
 SEVERITIES = 5
 IMAGES = 10_000
-"""Of each severity; a file holds severity 1's, then 2's, …"""
+"""Images of each severity; a file holds severity 1's, then 2's, …"""
 CLASSES = 10
 NAME, FOLDER = "cifar10-c", "CIFAR-10-C"
 
 
-def corrupted(name: str, kind: str, severity: int, root: str | Path | None = None, *, images: int = IMAGES) -> ImageSet:
-    """CIFAR-10's test images under one corruption, in the test set's order.
+def corrupted(kind: str, severity: int, root: str | Path | None = None, *, images: int = IMAGES) -> ImageSet:
+    """Return CIFAR-10's test images under one corruption, in the test set's order.
 
     Args:
-        name: ``cifar10-c``.
         kind: one of `CORRUPTIONS`.
         severity: 1 to 5.
         root: the data root, with ``CIFAR-10-C/<kind>.npy`` and ``CIFAR-10-C/labels.npy`` as published; None is
@@ -37,17 +55,14 @@ def corrupted(name: str, kind: str, severity: int, root: str | Path | None = Non
         images: of each severity in the files.
 
     Raises:
-        UserError: an unknown name, kind or severity; a file that is missing or not as published.
+        UserError: an unknown kind or severity; a file that is missing or not as published.
     """
-    if name != NAME:
-        raise unknown_name("data set", name, [NAME])
     if kind not in CORRUPTIONS:
         raise unknown_name("corruption", kind, CORRUPTIONS)
-    ok = isinstance(severity, int) and not isinstance(severity, bool) and 1 <= severity <= SEVERITIES
-    require(ok, "severity", severity, f"be an integer in [1, {SEVERITIES}]")
+    integer("severity", severity, 1, SEVERITIES)
     base = data_root(None if root is None else str(root))
     folder = base / FOLDER
-    stand_ins = declared.find(base)
+    stand_ins = standin_manifest.find(base)
     if stand_ins is not None:
         images = stand_ins.of(NAME)["test"]
         for file in (f"{kind}.npy", "labels.npy"):
@@ -70,7 +85,7 @@ def corrupted(name: str, kind: str, severity: int, root: str | Path | None = Non
 
 
 def _part(path: Path, shape: tuple[int, ...], part: slice) -> np.ndarray:
-    """Some rows of an .npy file of bytes, the only ones that are read."""
+    """Return some rows of an .npy file of bytes, the only ones that are read."""
     if not path.is_file():
         raise UserError(
             f"data set {NAME}: no file {path}; put there: the published arrays of CIFAR-10-C, one <corruption>.npy "

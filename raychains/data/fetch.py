@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from raychains.core.errors import UserError
 from raychains.data.catalogue import Entry
-from raychains.errors import UserError
 
 STALLED = 60.0
 """Seconds without a new byte after which a download is given up."""
@@ -23,7 +23,7 @@ _LOOK = 0.2
 _logger = logging.getLogger(__name__)
 _forbidden = contextvars.ContextVar("downloads are forbidden", default=False)
 
-# torchvision takes seconds to import, and its timeout is the process's: neither is the caller's affair.
+# torchvision takes seconds to import, and its timeout is the process's: both stay out of the caller.
 _PROGRAM = """
 import socket, sys
 socket.setdefaulttimeout(10)
@@ -36,7 +36,7 @@ getattr(datasets, name)(folder, download=True, **which)
 
 @contextlib.contextmanager
 def without_downloads() -> Iterator[None]:
-    """In the body a missing data set is refused at once: for those who can do without it."""
+    """Refuse a missing data set at once in the body, for callers that can do without it."""
     token = _forbidden.set(True)
     try:
         yield
@@ -75,9 +75,9 @@ def _first(entry: Entry, missing: list[Path]) -> str:
 
 
 def _writable(root: Path) -> bool:
-    """Whether files can be made in ``root``, or ``root`` itself in the nearest folder that exists.
+    """Return whether files can be made in ``root``, or ``root`` itself in the nearest folder that exists.
 
-    A folder whose mode lets nobody write is left alone by the superuser too.
+    A folder whose mode lets no user write counts as not writable for the superuser too.
     """
     there = next(p for p in (root, *root.parents) if p.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK) and bool(there.stat().st_mode & 0o222)
@@ -85,7 +85,7 @@ def _writable(root: Path) -> bool:
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """One who writes below ``root`` at a time, where the file system knows locks; elsewhere each makes its own."""
+    """Hold a lock on ``root``, so that one process writes below it at a time; a file system without locks has none."""
     folder = os.open(root, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -97,9 +97,9 @@ def alone(root: Path) -> Iterator[None]:
 
 def _download(name: str, split: str, folder: Path) -> str | None:
     """Let torchvision's class ``name`` download into ``folder``; why that failed, or None."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         command = [sys.executable, "-c", _PROGRAM, name, split, str(folder)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as process:
             try:
                 stalled = _stalls(process, folder)
             finally:
@@ -108,8 +108,8 @@ def _download(name: str, split: str, folder: Path) -> str | None:
             return f"no data for {STALLED:.0f} s"
         if process.returncode == 0:
             return None
-        said.seek(0)
-        lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+        output.seek(0)
+        lines = [line.strip() for line in output.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1] if lines else f"torchvision ended with status {process.returncode}"
 
 
@@ -134,7 +134,7 @@ def _size(path: Path) -> int:
 
 
 def _place(downloaded: Path, to: Path, entry: Entry) -> None:
-    """Move the data set's files into place, each at once, so that nobody reads half of one."""
+    """Move the data set's files into place, each at once, so that no process reads half of one."""
     to.mkdir(parents=True, exist_ok=True)
     for file in (file for files in entry.splits.values() for file in files):
         if (downloaded / file.name).is_file():

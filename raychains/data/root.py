@@ -1,4 +1,4 @@
-"""Where data sets lie: `--data-root`, else RAYCHAINS_DATA, else a folder of the user's cache.
+"""The folder of the data sets: `--data-root`, else RAYCHAINS_DATA, else a folder of the user's cache.
 
 A folder; or, for prepared sets alone (`raychains prepare`), any URI that pyarrow knows.
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 
 VARIABLE = "RAYCHAINS_DATA"
 
 
 def data_root(given: str | None = None) -> Path:
-    """The data root as an absolute path.
+    """Return the data root as an absolute path.
 
     Raises:
         UserError: a root that was given, by argument or variable, does not exist or is not a folder.
@@ -29,7 +29,7 @@ def data_root(given: str | None = None) -> Path:
     try:
         path = Path(value).expanduser().absolute()
         found = path.is_dir()
-    except (RuntimeError, ValueError):  # the home of nobody; a NUL or half a surrogate pair
+    except (RuntimeError, ValueError):  # the home of no user; a NUL or half a surrogate pair
         path, found = Path(value), False
     if not found:
         raise UserError(f"{source} must be an existing folder, got {str(path)!r}")
@@ -37,7 +37,7 @@ def data_root(given: str | None = None) -> Path:
 
 
 def root_of(given: str | None = None) -> str:
-    """The data root as workers are told it: an absolute path, or the URI that was given.
+    """Return the data root as workers get it: an absolute path, or the URI that was given.
 
     Raises:
         UserError: as `data_root`.
@@ -48,7 +48,7 @@ def root_of(given: str | None = None) -> str:
 
 @contextmanager
 def rooted(given: str | None) -> Iterator[None]:
-    """What the body loads comes from the data root ``given``; None leaves the choice as it is.
+    """Load from the data root ``given`` in the body; None leaves the choice as it is.
 
     Raises:
         UserError: it does not exist or is not a folder.

@@ -10,19 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raychains.data import catalogue, declared, fetch
+from raychains.core.errors import UserError, require
+from raychains.data import catalogue, fetch, standin_manifest
 from raychains.data.catalogue import Entry, File
-from raychains.data.checksums import read_checked
-from raychains.data.cifar import read_batch
-from raychains.data.idx import read_idx
+from raychains.data.formats import read_batch, read_checked, read_idx, read_mat
 from raychains.data.root import data_root
-from raychains.data.svhn import read_mat
-from raychains.errors import UserError, require
 
 NAMES = tuple(catalogue.SETS)
 
@@ -40,7 +38,7 @@ class ImageSet:
     fingerprint: str
     """Identifies the content, equal on all machines: a hash of the published md5s, or of the content without such."""
     stand_in: bool = False
-    """Whether this is a stand-in of the published set (`raychains.data.standins`)."""
+    """True if this is a stand-in of the published set (`raychains.data.standins`)."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +48,7 @@ _LOADED: weakref.WeakValueDictionary[tuple[str, str, str], ImageSet] = weakref.W
 
 
 def load(name: str, split: str, root: str | Path | None = None) -> ImageSet:
-    """One split of the data set ``name``; tasks in one process that need the same share it.
+    """Return one split of the data set ``name``; tasks in one process that need the same share it.
 
     Files that are missing are downloaded through torchvision, where that has the data set and the network allows it.
 
@@ -68,15 +66,15 @@ def load(name: str, split: str, root: str | Path | None = None) -> ImageSet:
     key = (name, split, str(folder))
     found = _LOADED.get(key)
     if found is None:
-        stand_ins = declared.find(folder)
+        stand_ins = standin_manifest.find(folder)
         if stand_ins is not None:
             entry = _declared(entry, split, stand_ins)
         found = _LOADED[key] = read(entry, split, folder)
     return found
 
 
-def _declared(entry: Entry, split: str, stand_ins: declared.Declaration) -> Entry:
-    """The entry of a stand-in, whose files were checked: without published md5s its fingerprint is that of its content."""
+def _declared(entry: Entry, split: str, stand_ins: standin_manifest.Declaration) -> Entry:
+    """Return the entry of a stand-in, whose files were checked: without published md5s its fingerprint is that of its content."""
     counts = stand_ins.of(entry.name)
     for file in entry.splits[split]:
         stand_ins.check(stand_ins.root / entry.folder / file.name, entry.name)
@@ -85,7 +83,7 @@ def _declared(entry: Entry, split: str, stand_ins: declared.Declaration) -> Entr
 
 
 def statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, standard deviation) of each channel over the training pixels, on the scale [0, 1].
+    """Return (mean, standard deviation) of each channel over the training pixels, on the scale [0, 1].
 
     For ``notmnist``, which has no others, over the test pixels.
 
@@ -104,8 +102,7 @@ def read(entry: Entry, split: str, root: Path) -> ImageSet:
     """
     if _missing(entry, split, root):
         fetch.fetch(entry, split, root, partial(_missing, entry, split, root))
-    parts = _READERS[entry.format](entry, split, root)
-    images, labels = (np.concatenate(p) if len(p) > 1 else p[0] for p in zip(*parts, strict=True))
+    images, labels = _read(entry, split, root)
     expected = (entry.counts[split], *entry.shape)
     if images.shape != expected or labels.shape != expected[:1]:
         raise UserError(
@@ -135,7 +132,7 @@ def _fingerprint(entry: Entry, split: str, images: np.ndarray, labels: np.ndarra
 
 
 def content_hash(images: np.ndarray, labels: np.ndarray) -> str:
-    """sha256 of images and labels with their shape."""
+    """Return the sha256 of images and labels with their shape."""
     found = hashlib.sha256(json.dumps(images.shape).encode())
     found.update(np.ascontiguousarray(images).data)
     found.update(np.ascontiguousarray(labels).data)
@@ -143,44 +140,29 @@ def content_hash(images: np.ndarray, labels: np.ndarray) -> str:
 
 
 def _places(entry: Entry, file: File, root: Path) -> list[Path]:
-    """Where a file may lie: as it is published, or unpacked."""
+    """Return the places of a file: as it is published, or unpacked."""
     path = root / entry.folder / file.name
     return [path, path.with_suffix("")] if path.suffix == ".gz" else [path]
 
 
 def _missing(entry: Entry, split: str, root: Path) -> list[Path]:
-    """The published paths of the split's files that lie nowhere."""
-    wanted = [_places(entry, file, root) for file in entry.splits[split]]
-    return [places[0] for places in wanted if not any(p.is_file() for p in places)]
+    """Return the published paths of the split's files that lie nowhere."""
+    files = [_places(entry, file, root) for file in entry.splits[split]]
+    return [places[0] for places in files if not any(p.is_file() for p in places)]
 
 
-def _read_idx(entry: Entry, split: str, root: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    arrays = []
+_READERS: dict[str, Callable[[bytes, str], Any]] = {"idx": read_idx, "cifar": read_batch, "svhn": read_mat}
+
+
+def _read(entry: Entry, split: str, root: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels of a split's files, each checked."""
+    parts = []
     for file in entry.splits[split]:
-        packed, unpacked = _places(entry, file, root)
-        path, md5 = (packed, file.md5) if packed.is_file() else (unpacked, file.unpacked_md5)
-        arrays.append(read_idx(read_checked(path, md5, entry.name), f"data set {entry.name}: {path}"))
-    images, labels = arrays
-    return [(images[:, None], labels.astype(np.int64))]
-
-
-def _each(
-    reader: Callable[[bytes, str], tuple[np.ndarray, np.ndarray]],
-) -> Callable[[Entry, str, Path], list[tuple[np.ndarray, np.ndarray]]]:
-    """Read every file of a split by ``reader``."""
-
-    def read_all(entry: Entry, split: str, root: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-        parts = []
-        for file in entry.splits[split]:
-            (path,) = _places(entry, file, root)
-            parts.append(reader(read_checked(path, file.md5, entry.name), f"data set {entry.name}: {path}"))
-        return parts
-
-    return read_all
-
-
-_READERS: dict[str, Callable[[Entry, str, Path], list[tuple[np.ndarray, np.ndarray]]]] = {
-    "idx": _read_idx,
-    "cifar": _each(read_batch),
-    "svhn": _each(read_mat),
-}
+        published, *unpacked = _places(entry, file, root)
+        packed = published.is_file() or not unpacked
+        path, md5 = (published, file.md5) if packed else (unpacked[0], file.unpacked_md5)
+        parts.append(_READERS[entry.format](read_checked(path, md5, entry.name), f"data set {entry.name}: {path}"))
+    if entry.format == "idx":  # one file of images, one of labels
+        return parts[0][:, None], parts[1].astype(np.int64)
+    images, labels = (np.concatenate(p) if len(p) > 1 else p[0] for p in zip(*parts, strict=True))
+    return images, labels

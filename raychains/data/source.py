@@ -1,13 +1,59 @@
-"""Where a chain's batches come from: tensors that live on its device, or anything else with the same two methods."""
+"""The order of a chain's minibatches, and where they come from: tensors on its device, or a data set that is streamed.
+
+An epoch is a random-access sequence of index tensors, so that resuming needs only a position.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+import math
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from raychains.data.order import EpochOrder
+from raychains.core.errors import UserError, format_error
+from raychains.core.validation import integer
+
+
+class EpochOrder(Sequence[Tensor]):
+    """A permutation of ``range(n)`` cut into batches of ``batch_size``; the last may be shorter.
+
+    The permutation depends on ``seed`` alone, so the same (seed, epoch) gives the same batches anywhere.
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int) -> None:
+        self.batch_size = batch_size
+        self.permutation = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        """int64 [n], in main memory."""
+        self._order = self.permutation
+
+    def to(self, device: torch.device) -> Self:
+        """Give index tensors on ``device`` from now on, beside the data; returns itself."""
+        self._order = self.permutation.to(device)
+        return self
+
+    def place(self, indices: Tensor) -> slice | None:
+        """Return where in the permutation ``indices`` lies, if it is a batch of this order or a contiguous part of one.
+
+        Found by the tensor's memory, so that nothing is compared and no device is waited for; None for any other tensor.
+        """
+        same = indices.untyped_storage().data_ptr() == self._order.untyped_storage().data_ptr()
+        if not same or indices.ndim != 1 or indices.dtype != torch.int64 or not indices.is_contiguous():
+            return None
+        return slice(indices.storage_offset(), indices.storage_offset() + len(indices))
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._order) / self.batch_size)
+
+    def __getitem__(self, i: int) -> Tensor:  # type: ignore[override]  # no slices
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        return self._order[i * self.batch_size : (i + 1) * self.batch_size]
 
 
 class Source(Protocol):
@@ -27,12 +73,7 @@ class Source(Protocol):
 
 
 class Resident:
-    """A data set as two tensors that live on the chain's device.
-
-    Args:
-        inputs: [n, …], e.g. uint8 images.
-        targets: [n, …].
-    """
+    """A data set as two tensors that live on the chain's device."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         if len(inputs) != len(targets):
@@ -54,3 +95,223 @@ class Resident:
 
     def follow(self, order: EpochOrder) -> None:
         """Nothing to make ready."""
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+class MapDataset(Protocol):
+    """A map-style dataset in torch's sense: (input, target) by index."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """(input, target): tensors, arrays or numbers of the same shape for every index."""
+
+
+class Streamed:
+    """Batches of any map-style dataset, with the values and the order that `Resident` would give.
+
+    An example must be a function of its index: randomness, such as augmentation, belongs into the task, whose
+    generator resumes. At most ``depth`` batches beside the current one are in memory.
+
+    Args:
+        dataset: map-style; with ``__getitems__`` it is asked for a batch at once, as torch's loader does.
+        depth: batches loaded ahead.
+        threads: that load; more than one only for a dataset that may be read by several threads at once. Decoding
+            and file access run beside the chain; Python code in the dataset shares the interpreter with it.
+        name: of the dataset in errors.
+
+    Raises:
+        UserError: a bad argument; a dataset that does not give the same first example each time.
+    """
+
+    def __init__(self, dataset: MapDataset, *, depth: int = 4, threads: int = 1, name: str = "dataset") -> None:
+        for field, value, what in (
+            ("depth", depth, "batches loaded ahead"),
+            ("threads", threads, "threads that load batches"),
+        ):
+            integer(field, value, 1, why=f": the {what}")
+        self.dataset, self.depth, self.threads, self.name = dataset, depth, threads, name
+        self._device = torch.device("cpu")
+        self._order: EpochOrder | None = None
+        self._ahead: dict[int, Future[Pair]] = {}
+        """Batches of the order that are loaded or being so, by number: the current one and at most `depth` after it."""
+        self._current: tuple[int, Pair] | None = None
+        """The batch that was asked for last, on the device: parts of it and repetitions come from here."""
+        self._pool: ThreadPoolExecutor | None = None
+        if len(dataset):
+            _refuse_random(dataset, name)
+
+    def __reduce__(self) -> Any:
+        return partial(Streamed, depth=self.depth, threads=self.threads, name=self.name), (self.dataset,)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def to(self, device: torch.device) -> Self:
+        """Give batches on ``device`` from now on; returns itself."""
+        if device != self._device:
+            self._device = device
+            self._forget()
+        return self
+
+    def follow(self, order: EpochOrder) -> None:
+        """Load ahead in ``order``, from the first of its batches that is asked for on."""
+        if order is not self._order:
+            self._forget()
+            self._order = order
+
+    def batch(self, indices: Tensor) -> Pair:
+        """Inputs and targets of the examples ``indices`` on the device, in their order.
+
+        Raises:
+            UserError: the dataset fails, or gives what does not form a batch; the line names the index.
+        """
+        order = self._order
+        place = order.place(indices) if order is not None else None
+        if order is None or place is None:
+            return self._sent(self._submit(indices).result())
+        number, start = divmod(place.start, order.batch_size)
+        stop = start + place.stop - place.start
+        if start == stop or stop > order.batch_size:  # of no batch, or of two
+            return self._sent(self._submit(order.permutation[place]).result())
+        inputs, targets = self._batch(order, number)
+        return inputs[start:stop], targets[start:stop]
+
+    def close(self) -> None:
+        """End the threads, each after the batch it loads; a later `batch` starts new ones."""
+        self._forget()
+        if self._pool is not None:
+            self._finalizer()
+            self._pool = None
+
+    def _batch(self, order: EpochOrder, number: int) -> Pair:
+        """The whole batch ``number``; what comes after it is being loaded when this returns."""
+        if self._current is not None and self._current[0] == number:
+            return self._current[1]
+        self._current = None
+        window = range(number, min(number + 1 + self.depth, len(order)))
+        for other in [n for n in self._ahead if n not in window]:  # the chain jumped
+            self._ahead.pop(other).cancel()
+        for n in window:
+            if n not in self._ahead:
+                start = n * order.batch_size
+                self._ahead[n] = self._submit(order.permutation[start : start + order.batch_size])
+        self._current = number, self._sent(self._ahead.pop(number).result())
+        return self._current[1]
+
+    def _submit(self, indices: Tensor) -> Future[Pair]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="raychains-data")
+            self._finalizer = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+        return self._pool.submit(_load, self.dataset, indices, self.name, self._device.type == "cuda")
+
+    def _sent(self, pair: Pair) -> Pair:
+        inputs, targets = (t.to(self._device, non_blocking=True) for t in pair)
+        return inputs, targets
+
+    def _forget(self) -> None:
+        for future in self._ahead.values():
+            future.cancel()
+        self._ahead.clear()
+        self._current = None
+
+
+def _load(dataset: MapDataset, indices: Tensor, name: str, pin: bool) -> Pair:
+    chosen = indices.tolist()
+    inputs, targets = (t[: len(chosen)] for t in examples(dataset, chosen or [0], name))
+    return (inputs.pin_memory(), targets.pin_memory()) if pin else (inputs, targets)
+
+
+def examples(dataset: MapDataset, indices: Sequence[int], name: str = "dataset") -> Pair:
+    """Inputs [n, …] and targets [n, …] of the examples ``indices`` of a map-style dataset, in their order.
+
+    Numbers become tensors of torch's default type (float32, int64), arrays keep theirs.
+
+    Raises:
+        UserError: the dataset fails, or gives what does not form a batch; the line names the set and the index.
+    """
+    pairs = [_pair(example, i, name) for i, example in zip(indices, _items(dataset, indices, name), strict=True)]
+    if not pairs:
+        raise UserError(f"{name} must hold at least one example, got none")
+    inputs, targets = zip(*pairs, strict=True)
+    return _stacked(inputs, indices, name, "input"), _stacked(targets, indices, name, "target")
+
+
+def _items(dataset: MapDataset, indices: Sequence[int], name: str) -> Sequence[Any]:
+    together = getattr(dataset, "__getitems__", None)
+    if together is not None:
+        try:
+            found = together(list(indices))
+        except Exception as error:
+            raise UserError(
+                f"{name} failed at one of the indices {_shortened(indices)}: {format_error(error, kind=True)}"
+            ) from error
+        if len(found) != len(indices):
+            raise UserError(f"{name} must give {len(indices)} examples for as many indices, got {len(found)}")
+        return found
+    items = []
+    for i in indices:
+        try:
+            items.append(dataset[i])
+        except Exception as error:
+            raise UserError(f"{name} failed at index {i}: {format_error(error, kind=True)}") from error
+    return items
+
+
+def _shortened(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices[:3])) + ", …" * (len(indices) > 3)
+
+
+def _pair(example: Any, index: int, name: str) -> Pair:
+    if not isinstance(example, tuple | list) or len(example) != 2:
+        raise UserError(f"{name} must give pairs (input, target), got a {type(example).__name__} at index {index}")
+    return _tensor(example[0], index, name, "input"), _tensor(example[1], index, name, "target")
+
+
+def _tensor(value: Any, index: int, name: str, what: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, np.ndarray | np.generic | int | float):
+        try:
+            return torch.as_tensor(value)
+        except (TypeError, ValueError):  # an array of objects or texts
+            pass
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise UserError(
+        f"{name} must give tensors, arrays or numbers, got {kind} as {what} at index {index}: convert it in the dataset"
+    )
+
+
+def _stacked(parts: Sequence[Tensor], indices: Sequence[int], name: str, what: str) -> Tensor:
+    first = parts[0]
+    for i, part in zip(indices, parts, strict=True):
+        if part.shape != first.shape or part.dtype != first.dtype:
+            raise UserError(
+                f"{name} must give {what}s of one shape and type, got {_kind(first)} at index {indices[0]} "
+                f"and {_kind(part)} at index {i}"
+            )
+    return torch.stack(list(parts))
+
+
+def _kind(t: Tensor) -> str:
+    return f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
+
+
+def _refuse_random(dataset: MapDataset, name: str, times: int = 4) -> None:
+    """Look at the first example a few times: a dataset that augments would break exact resume silently."""
+    before = torch.get_rng_state()
+    first, *others = (examples(dataset, [0], name) for _ in range(times))
+    torch.set_rng_state(before)
+    for other in others:
+        if not all(torch.equal(a, b) or _same_nan(a, b) for a, b in zip(first, other, strict=True)):
+            raise UserError(
+                f"{name} must give the same example for the same index, got two different ones at index 0: "
+                "leave random augmentation to the task, whose generator is resumed"
+            )
+
+
+def _same_nan(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.is_floating_point() and torch.allclose(a, b, 0, 0, True)

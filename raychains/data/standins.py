@@ -1,7 +1,7 @@
-"""Small stand-ins of every published data set in its own file format, for trying out what needs more than is at hand.
+"""Small stand-ins of every published data set in its own file format, for trying out experiments without the data.
 
-They are images of noise over a pattern per class, and are never taken for the published sets: the data root declares them
-(`raychains.data.declared`), their fingerprints are other ones, and a run's plan says what its data are.
+Each class of images has a pattern of its own, which noise covers in part. They are never taken for the published sets: the
+data root declares them (`raychains.data.standin_manifest`), their fingerprints differ, and a run's plan names its data.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import os
 import pickle
 import shutil
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from raychains.data import catalogue, corrupted, declared, invented, uci
+from raychains.core.errors import UserError
+from raychains.core.validation import integer
+from raychains.data import catalogue, corrupted, standin_manifest, uci
 from raychains.data.catalogue import Entry
-from raychains.data.declared import Declaration
 from raychains.data.fetch import alone
-from raychains.data.invented import Array
-from raychains.errors import UserError, require
+from raychains.data.standin_manifest import Declaration
 
+Array = np.ndarray[Any, Any]
 REVISION = 1
-"""Raised by a change of what is made."""
+"""Raised by a change of the images."""
 FEWEST = 20
 """Images of a split: two of each of ten classes."""
 PICTURES = "imagenet-raw"
@@ -44,10 +47,10 @@ def make(
     seed: int = 0,
     corruptions: int = len(corrupted.CORRUPTIONS),
 ) -> Path:
-    """A data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG files.
+    """Make a data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG files.
 
-    Equal arguments give equal images. The folder appears when everything is in it: what a killed process leaves behind is a
-    hidden folder beside it, which the next call removes. A folder that holds these stand-ins already is left as it is.
+    Equal arguments give equal images. The folder appears when everything is in it: a killed process leaves a hidden folder
+    next to it, which the next call removes. A folder that holds these stand-ins already is left as it is.
 
     Args:
         folder: of the new data root; it must be missing or empty, or hold these stand-ins.
@@ -62,30 +65,28 @@ def make(
     Raises:
         UserError: an argument out of range; a folder that holds anything else, or that cannot be written.
     """
-    for field, value in (("train", train), ("test", test)):
-        ok = isinstance(value, int) and not isinstance(value, bool) and value >= FEWEST
-        require(ok, field, value, f"be an integer of at least {FEWEST}")
-    require(isinstance(seed, int) and seed >= 0, "seed", seed, "be an integer of at least 0")
     most = len(corrupted.CORRUPTIONS)
-    ok = isinstance(corruptions, int) and 1 <= corruptions <= most
-    require(ok, "corruptions", corruptions, f"be an integer in [1, {most}]")
+    for field, value in (("train", train), ("test", test)):
+        integer(field, value, FEWEST)
+    integer("seed", seed)
+    integer("corruptions", corruptions, 1, most)
     made = {"train": train, "test": test, "seed": seed, "revision": REVISION}
     made |= {"corruptions": corruptions} if corruptions < most else {}
     folder = Path(folder).expanduser().resolve()
     try:
-        if _there(folder, made):
+        if _complete(folder, made):
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         with alone(folder.parent):
-            if not _there(folder, made):  # another process may have made them
+            if not _complete(folder, made):  # another process may have made them
                 _build(folder, made)
     except OSError as error:
         raise UserError(f"folder {folder}: stand-ins cannot be made there: {error.strerror or error}") from error
     return folder
 
 
-def _there(folder: Path, made: dict[str, int]) -> bool:
-    """Whether ``folder`` holds these stand-ins, complete.
+def _complete(folder: Path, made: dict[str, int]) -> bool:
+    """Return whether ``folder`` holds these stand-ins, complete.
 
     Raises:
         UserError: it holds anything else.
@@ -94,36 +95,36 @@ def _there(folder: Path, made: dict[str, int]) -> bool:
         return False
     if not folder.is_dir():
         raise UserError(f"folder must be a folder, got the file {str(folder)!r}")
-    found = declared.find(folder)
+    found = standin_manifest.find(folder)
     if found is None:
         if any(folder.iterdir()):
             raise UserError(
                 f"folder must be missing or empty for stand-ins, got {str(folder)!r}, which holds other files"
             )
         return False
-    if not _fits(dict(found.made), made):
+    if not _fits(found.made, made):
         raise UserError(
             f"folder must be missing or empty for stand-ins, got {str(folder)!r}, which holds stand-ins of other "
-            f"settings: {_told(found.made)}, not {_told(made)}"
+            f"settings: {_listed(found.made)}, not {_listed(made)}"
         )
     for file in found.md5s:
         found.check(folder / file, "stand-ins")
     return True
 
 
-def _fits(there: dict[str, int], made: dict[str, int]) -> bool:
-    """Whether stand-ins are these, or have more types of corruption."""
+def _fits(present: Mapping[str, int], made: Mapping[str, int]) -> bool:
+    """Return whether stand-ins are these, or have more types of corruption."""
     most = {"corruptions": len(corrupted.CORRUPTIONS)}
-    there, made = most | there, most | made
-    return there == made | {"corruptions": max(there["corruptions"], made["corruptions"])}
+    present, made = {**most, **present}, {**most, **made}
+    return present == {**made, "corruptions": max(present["corruptions"], made["corruptions"])}
 
 
-def _told(made: object) -> str:
-    return ", ".join(f"{key} {value}" for key, value in dict(made).items())  # type: ignore[call-overload]
+def _listed(made: Mapping[str, int]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in made.items())
 
 
 def _build(folder: Path, made: dict[str, int]) -> None:
-    """Write everything into a hidden folder beside ``folder``, then give it that name."""
+    """Write everything into a hidden folder next to ``folder``, then rename it."""
     building = folder.with_name(f".{folder.name}.making")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
@@ -136,12 +137,12 @@ def _build(folder: Path, made: dict[str, int]) -> None:
         md5s[file] = hashlib.md5(data, usedforsecurity=False).hexdigest()
         counts.setdefault(name, {}).update(count)
     declaration = Declaration(root=building, made=made, md5s=md5s, counts=counts)
-    (building / declared.FILE).write_text(declaration.dumps())
+    (building / standin_manifest.FILE).write_text(declaration.dumps())
     os.rename(building, folder)  # onto an empty folder too
 
 
 Made = tuple[str, str, bytes, dict[str, int]]
-"""Data set, path below the root, content, and what it adds to the set's counts."""
+"""Data set, path below the root, content, and its share of the set's counts."""
 
 
 def _everything(train: int, test: int, seed: int, corruptions: int | None = None) -> Iterator[Made]:
@@ -157,11 +158,11 @@ def _everything(train: int, test: int, seed: int, corruptions: int | None = None
     severe = np.tile(labels, corrupted.SEVERITIES)
     yield corrupted.NAME, f"{corrupted.FOLDER}/labels.npy", _npy(severe), {"test": test_images}
     for kind in corrupted.CORRUPTIONS[:corruptions]:
-        spoilt = invented.corruptions(pictures, kind, corrupted.SEVERITIES, seed=seed)
+        spoilt = corrupted_images(pictures, kind, corrupted.SEVERITIES, seed=seed)
         yield corrupted.NAME, f"{corrupted.FOLDER}/{kind}.npy", _npy(spoilt.transpose(0, 2, 3, 1)), {}
     for table in uci.TABLES.values():
         counts = _shares(dict(table.counts), train)
-        numbers = invented.table(table.name, counts, table.features, seed=seed)
+        numbers = table_rows(table.name, counts, table.features, seed=seed)
         named = {str(c): n for c, n in counts.items()}
         yield table.name, f"{uci.FOLDER}/{table.file}", _lines(numbers), named
     for split, n in (("train", train), ("val", test)):
@@ -170,29 +171,27 @@ def _everything(train: int, test: int, seed: int, corruptions: int | None = None
 
 
 def _tests(name: str, test: int) -> int:
-    """Test images of a set: no two sets have equally many, so that kept predictions tell which set they are of."""
+    """Return the number of test images of a set: no two sets have equally many, so that kept predictions identify their set."""
     return test + list(catalogue.SETS).index(name)
 
 
 def _images(entry: Entry, split: str, n: int, seed: int) -> tuple[Array, Array]:
-    mean, std = np.array(entry.mean), np.array(entry.std)
-    return invented.images(
-        entry.name, split, n, seed=seed, shape=entry.shape, classes=entry.classes, mean=mean, std=std
-    )
+    scale = {"mean": np.array(entry.mean), "std": np.array(entry.std)}
+    return images(entry.name, split, n, seed=seed, shape=entry.shape, classes=entry.classes, **scale)
 
 
 def _shares(counts: dict[int, int], n: int) -> dict[int, int]:
-    """``n`` examples in two classes as large in proportion as the published ones."""
+    """Return counts of ``n`` examples in two classes as large in proportion as the published ones."""
     (first, of), (second, _) = counts.items()
     share = round(n * of / sum(counts.values()))
     return {first: share, second: n - share}
 
 
-# The published formats, written
+# The published formats
 
 
 def _idx(pictures: Array, labels: Array, classes: int, files: int) -> list[bytes]:
-    """MNIST's: the images' file and the labels'."""
+    """Return MNIST's files: the images and the labels."""
     parts = []
     for array in (pictures[:, 0], labels):
         head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
@@ -201,7 +200,7 @@ def _idx(pictures: Array, labels: Array, classes: int, files: int) -> list[bytes
 
 
 def _cifar(pictures: Array, labels: Array, classes: int, files: int) -> list[bytes]:
-    """CIFAR's python batches; of CIFAR-100 the coarse labels too."""
+    """Return CIFAR's python batches; CIFAR-100's have coarse labels too."""
     parts = []
     for rows in np.array_split(np.arange(len(labels)), files):
         fine = labels[rows].tolist()
@@ -212,7 +211,7 @@ def _cifar(pictures: Array, labels: Array, classes: int, files: int) -> list[byt
 
 
 def _svhn(pictures: Array, labels: Array, classes: int, files: int) -> list[bytes]:
-    """SVHN's MATLAB file, in which the digit 0 is called 10."""
+    """Return SVHN's MATLAB file, in which the digit 0 is called 10."""
     from scipy.io import savemat
 
     file = io.BytesIO()
@@ -236,19 +235,100 @@ def _lines(numbers: Array) -> bytes:
 
 
 def _jpegs(split: str, n: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every picture, a folder per class."""
+    """Yield name and content of every picture, a folder per class."""
     from PIL import Image
 
     half = np.full(3, 0.45)
-    pictures, labels = invented.images(
+    pictures, labels = images(
         PICTURES, split, n, seed=seed, shape=(3, SIDE, SIDE), classes=CLASSES, mean=half, std=half / 2
     )
     for i, (picture, label) in enumerate(zip(pictures.transpose(0, 2, 3, 1), labels, strict=True)):
         file = io.BytesIO()
         Image.fromarray(np.ascontiguousarray(picture)).save(file, "JPEG", quality=95)
-        yield f"{declared.CLASS}{label}/{split}_{i:05d}.jpg", file.getvalue()
+        yield f"{standin_manifest.CLASS}{label}/{split}_{i:05d}.jpg", file.getvalue()
 
 
 def pictures_of(root: str | Path) -> Path:
-    """What `raychains prepare` takes ``--from`` of a root of stand-ins."""
+    """Return the folder of a root of stand-ins that `raychains prepare` takes as ``--from``."""
     return Path(root) / PICTURES
+
+
+# Images and tables
+
+KNOTS = 4
+"""Points of a smooth pattern along each side, which lines join."""
+NOISE, PIXELS = 0.7, 0.5
+"""Standard deviations of an image's own smooth pattern and of its pixels' noise, where a class's pattern has 1."""
+OTHER = 0.5
+"""The largest share that another class's pattern has in an image."""
+STEP = 0.14
+"""Share of an image that each severity replaces."""
+
+
+def stream(seed: int, *names: str) -> np.random.Generator:
+    """Return the generator of one part of the stand-ins: others do not change when one is added."""
+    return np.random.default_rng([seed, *(zlib.crc32(name.encode()) for name in names)])
+
+
+def images(
+    name: str, split: str, n: int, *, seed: int, shape: tuple[int, int, int], classes: int, mean: Array, std: Array
+) -> tuple[Array, Array]:
+    """Return images [n, channels, height, width] uint8 and labels [n] uint8, classes nearly equally many.
+
+    Mirroring changes no class's pattern, and the splits of a set have the same patterns.
+
+    ``mean`` is each channel's on the scale [0, 1] before values outside are cut off, ``std`` that of a class's pattern before
+    the noise.
+    """
+    patterns = _smooth(stream(seed, name, "patterns"), classes, shape)
+    patterns = (patterns + patterns[..., ::-1]) / np.sqrt(2)
+    rng = stream(seed, name, split)
+    labels = rng.permutation(np.arange(n) % classes)
+    other = (labels + rng.integers(1, classes, n)) % classes
+    share = rng.uniform(0, OTHER, (n, 1, 1, 1)).astype(np.float32)
+    found = (1 - share) * patterns[labels] + share * patterns[other]
+    found += NOISE * _smooth(rng, n, shape) + PIXELS * rng.standard_normal((n, *shape), dtype=np.float32)
+    scale = np.asarray(std, dtype=np.float32)[:, None, None]
+    return _bytes(np.asarray(mean, dtype=np.float32)[:, None, None] + scale * found), labels.astype(np.uint8)
+
+
+def corrupted_images(pictures: Array, kind: str, severities: int, *, seed: int) -> Array:
+    """Return images under one corruption at severity 1, then 2, …: [severities · n, channels, height, width] uint8.
+
+    Severity s keeps 1 − .14·s of an image and adds as much of the corruption's one pattern, and of noise.
+    """
+    rng = stream(seed, "corruption", kind)
+    pattern = 0.5 + 0.25 * _smooth(rng, 1, pictures.shape[1:])
+    noise = 0.2 * rng.standard_normal(pictures.shape, dtype=np.float32)
+    clean = pictures.astype(np.float32) / 255
+    weights = [STEP * s for s in range(1, severities + 1)]
+    return np.concatenate([_bytes((1 - w) * clean + w * (pattern + noise)) for w in weights])
+
+
+def table_rows(name: str, counts: dict[int, int], features: int, *, seed: int) -> Array:
+    """Return numbers [n, features + 1] with the class last, ``counts`` of each; the larger class has the larger logits."""
+    rng = stream(seed, name)
+    n = sum(counts.values())
+    values = np.round(rng.standard_normal((n, features)) * rng.uniform(0.5, 20, features), 3)
+    logits = values / values.std(0) @ rng.standard_normal(features) + 1.5 * rng.logistic(size=n)
+    low, high = sorted(counts)
+    classes = np.full(n, low)
+    classes[np.argsort(logits)[counts[low] :]] = high
+    return np.column_stack([values, classes])
+
+
+def _smooth(rng: np.random.Generator, n: int, shape: tuple[int, ...]) -> Array:
+    """Return patterns [n, channels, height, width] float32 between random values of variance 1 on a coarse grid."""
+    channels, *sides = shape
+    rows, columns = (_joined(side) for side in sides)
+    return rows @ rng.standard_normal((n, channels, KNOTS, KNOTS), dtype=np.float32) @ columns.T
+
+
+def _joined(side: int) -> Array:
+    """Return [side, KNOTS]: linear interpolation between knots at equal distances, the first and last at the ends."""
+    at = np.linspace(0, KNOTS - 1, side)
+    return np.maximum(0, 1 - np.abs(at[:, None] - np.arange(KNOTS))).astype(np.float32)
+
+
+def _bytes(values: Array) -> Array:
+    return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)

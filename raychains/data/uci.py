@@ -1,19 +1,21 @@
-"""Three small UCI data sets with two classes, as the papers on Bayesian logistic regression use them."""
+"""Small published tables: three UCI sets with two classes, and scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from raychains.data import declared
-from raychains.data.checksums import read_checked
+from raychains.core.errors import UserError, unknown_name
+from raychains.data import standin_manifest
+from raychains.data.formats import read_checked
 from raychains.data.root import data_root
-from raychains.errors import UserError, unknown_name
 
 FOLDER = "uci"
 """Below the data root."""
@@ -29,7 +31,7 @@ class Table:
     """Examples of each class, as the repository states them; the larger class is label 1."""
     features: int
     md5: str | None
-    """Of the numbers (`digest`), because copies of a file differ in blanks and line ends; None checks nothing."""
+    """Digest of the numbers (`digest`), because copies of a file differ in blanks and line ends; None checks nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,45 +46,23 @@ class Labelled:
     fingerprint: str
     """`digest` of the file's numbers."""
     stand_in: bool = False
-    """Whether this is a stand-in of the published set (`raychains.data.standins`)."""
+    """True if this is a stand-in of the published set (`raychains.data.standins`)."""
 
 
 TABLES: dict[str, Table] = {
-    t.name: t
-    for t in (
-        Table(
-            name="australian",
-            file="australian.dat",
-            counts={0: 383, 1: 307},
-            features=14,
-            md5="ef925649864c2c4d5ea67f934c3dd958",
-        ),
-        Table(
-            name="german",
-            file="german.data-numeric",
-            counts={1: 700, 2: 300},
-            features=24,
-            md5="4f1e0a984d840985e745d44421595c75",
-        ),
-        Table(
-            name="heart",
-            file="heart.dat",
-            counts={1: 150, 2: 120},
-            features=13,
-            md5="b8c7d05fc735dc4a03d206fa3b4efd7b",
-        ),
+    name: Table(name=name, file=file, counts=counts, features=features, md5=md5)
+    for name, file, counts, features, md5 in (
+        ("australian", "australian.dat", {0: 383, 1: 307}, 14, "ef925649864c2c4d5ea67f934c3dd958"),
+        ("german", "german.data-numeric", {1: 700, 2: 300}, 24, "4f1e0a984d840985e745d44421595c75"),
+        ("heart", "heart.dat", {1: 150, 2: 120}, 13, "b8c7d05fc735dc4a03d206fa3b4efd7b"),
     )
 }
-"""Statlog's Australian credit approval, German credit (numeric version) and heart disease. Of the md5s, ours: nobody
-publishes any; they are of copies that agree with others and with the published counts."""
+"""Statlog's Australian credit approval, German credit (numeric version) and heart disease. The md5s are ours: none are
+published; they are of copies that agree with others and with the published counts."""
 
 
 def load(name: str, root: str | Path | None = None) -> Labelled:
-    """The data set ``name``; label 1 is an approved credit (australian), a bad risk (german), a disease (heart).
-
-    Args:
-        name: one of `TABLES`.
-        root: the data root; None is `raychains.data.root.data_root`'s choice.
+    """Return the data set ``name``; label 1 is an approved credit (australian), a bad risk (german), a disease (heart).
 
     Raises:
         UserError: an unknown name; a file that is missing, damaged, or of other numbers.
@@ -90,7 +70,7 @@ def load(name: str, root: str | Path | None = None) -> Labelled:
     if name not in TABLES:
         raise unknown_name("data set", name, TABLES)
     table, folder = TABLES[name], data_root(None if root is None else str(root))
-    stand_ins = declared.find(folder)
+    stand_ins = standin_manifest.find(folder)
     if stand_ins is None:
         return read(table, folder)
     counts = {int(label): n for label, n in stand_ins.of(name).items()}
@@ -100,7 +80,7 @@ def load(name: str, root: str | Path | None = None) -> Labelled:
 
 
 def read(table: Table, root: Path) -> Labelled:
-    """One file below ``root``, checked.
+    """Return one file below ``root``, checked.
 
     Raises:
         UserError: as `load`.
@@ -127,7 +107,7 @@ def read(table: Table, root: Path) -> Labelled:
 
 
 def _numbers(table: Table, path: Path) -> np.ndarray:
-    """All numbers of the file, [n, features + 1]."""
+    """Return all numbers of the file, [n, features + 1]."""
     lines = read_checked(path, None, table.name).decode("utf-8", "replace").splitlines()
     rows = [line.split() for line in lines if line.strip()]
     expected = (sum(table.counts.values()), table.features + 1)
@@ -148,6 +128,25 @@ def _numbers(table: Table, path: Path) -> np.ndarray:
 
 
 def digest(numbers: np.ndarray) -> str:
-    """md5 of a table's numbers: its shape and its values, row by row, as little-endian doubles."""
+    """Return the md5 of a table's numbers: its shape and its values, row by row, as little-endian doubles."""
     values = np.ascontiguousarray(numbers, dtype="<f8") + 0.0  # −0 is 0
     return hashlib.md5(repr(values.shape).encode() + values.tobytes(), usedforsecurity=False).hexdigest()
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return images [1797, 64] float32 in [0, 1] and labels [1797] int64, as `sklearn.datasets.load_digits` has them.
+
+    The package's file is read directly: importing scikit-learn costs a chain worker seconds.
+
+    Raises:
+        UserError: scikit-learn is not installed, or its file is not where it has always been.
+    """
+    found = importlib.util.find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("task digits needs scikit-learn, whose package holds the data: install scikit-learn")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    if not path.is_file():
+        raise UserError(f"task digits: no file {path}; reinstall scikit-learn")
+    with gzip.open(path) as f:
+        table = np.loadtxt(f, delimiter=",")
+    return (table[:, :-1] / 16.0).astype(np.float32), table[:, -1].astype(np.int64)

@@ -1,7 +1,7 @@
-"""What a split can be asked: one sample's block per shard, a view's rows per shard, and metrics of all rows.
+"""The interface of an evaluation: blocks of samples, rows of views, metrics.
 
-A *block* is what one sample predicts on one shard. A *view* (a selection of samples) reduces its blocks shard by
-shard to *rows*, one per example, so that memory is bounded by shards and not by samples. Metrics are plain functions
+A *block* is what one sample predicts on one shard of a split. A *view* (a selection of samples) reduces its blocks shard
+by shard to *rows*, one per example, so that memory is bounded by shards and not by samples. Metrics are plain functions
 of all rows, because AUROC, equal-mass bins and bootstraps cannot be merged.
 """
 
@@ -14,21 +14,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from raychains.errors import UserError, require
+from raychains.core.errors import UserError, require
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 Array = np.ndarray[Any, Any]
 Rows = Mapping[str, Array]
 """A view's columns, one entry per example on axis 0."""
 BINS = 15
 """Bins of confidence, as in Guo et al. 2017."""
+SHARD = 1000
+"""Examples per shard at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """How a measured quantity is called and read."""
+    """The name of a measured quantity and how it is shown."""
 
     name: str
     """Key in result rows and tables."""
@@ -41,7 +44,7 @@ class Metric:
     digits: int = 3
     """Digits behind the point when shown."""
     minor: bool = False
-    """Whether it stands in the result files and in the page's second table only."""
+    """True if it stands in the result files and in the page's second table only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class Evaluation(ABC):
 
     metrics: ClassVar[tuple[Metric, ...]]
     bins: int = BINS
-    """Bins of calibration errors; asked for by `reduce` and `summarise`."""
+    """Bins of calibration errors, used by `reduce` and `summarise`."""
 
     @property
     @abstractmethod
@@ -71,7 +74,7 @@ class Evaluation(ABC):
     @property
     @abstractmethod
     def shards(self) -> int:
-        """How many shards the split has."""
+        """The number of the split's shards."""
 
     def warm(self) -> None:  # noqa: B027  nothing to import is a fine answer
         """Import what `summarise` needs, ahead of need."""
@@ -81,15 +84,15 @@ class Evaluation(ABC):
 
     @abstractmethod
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
-        """The block of one sample (its named tensors) on one shard."""
+        """Return the block of one sample (its named tensors) on one shard."""
 
     @abstractmethod
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        """Rows and curves of the predictive of ``blocks``, one per sample, in the view's order.
+        """Return rows and curves of the predictive of ``blocks``, one per sample, in the view's order.
 
         Args:
-            blocks: what `predict` gave.
-            shard: which.
+            blocks: results of `predict`.
+            shard: the shard's number.
             weights: of the samples, [samples], not negative; None, like equal ones, gives every sample the same. A
                 curve's first n samples have these weights renormalised, and no value while they are 0.
 
@@ -99,15 +102,80 @@ class Evaluation(ABC):
 
     @abstractmethod
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
-        """Metrics from every shard's rows: one dict per repeat that the view holds (lanes are repeats)."""
+        """Return the metrics of every shard's rows: one dict per repeat that the view holds (lanes are repeats)."""
 
     @abstractmethod
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
-        """Per repeat, metrics of the view's first 1, 2, … samples."""
+        """Return, per repeat, the metrics of the view's first 1, 2, … samples."""
+
+
+class Sharded(Evaluation):
+    """Base of splits that a network predicts on, in shards of their inputs, on its device.
+
+    Args:
+        model: network of the inputs; its parameters are overwritten by each sample.
+        inputs: [examples, …], or an object that reads them by range on demand.
+    """
+
+    def __init__(self, *, model: nn.Module, inputs: Any) -> None:
+        import torch
+
+        self._model, self.inputs = model.eval(), inputs
+        self._device = torch.device("cpu")
+
+    @property
+    def examples(self) -> int:
+        """Their number."""
+        return len(self.inputs)
+
+    @property
+    def shards(self) -> int:
+        return -(-self.examples // SHARD)
+
+    def _range(self, shard: int) -> slice:
+        return slice(shard * SHARD, (shard + 1) * SHARD)
+
+    def to(self, device: torch.device) -> None:
+        self._model, self._device = self._model.to(device), device
+
+
+class DrawSums(Evaluation):
+    """Base of evaluations of a density's draws, lane by lane, since lanes are repeats.
+
+    A sample's block [lanes, …] holds sums over its draws; blocks add up, over time and over the chains of an arm.
+    """
+
+    column: ClassVar[str] = "sums"
+    """The name of the sums among the rows."""
+
+    @property
+    def shards(self) -> int:
+        return 1
+
+    @abstractmethod
+    def compare(self, sums: Array) -> dict[str, Array]:
+        """Return metrics, each [..., lanes], of sums [..., lanes, k]."""
+
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        if normalised(weights, len(blocks)) is not None:
+            raise UserError("weights must be equal for a density: every draw counts the same there")
+        running = np.cumsum(np.stack(blocks), axis=0)
+        return Reduced(rows={self.column: running[-1]}, curves=self.compare(running))
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        found = self.compare(gather(parts)[self.column])
+        return [
+            {name: float(v) for name, v in zip(found, lane, strict=True)} for lane in zip(*found.values(), strict=True)
+        ]
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        curves = add_curves(parts)
+        lanes = next(iter(curves.values())).shape[1]
+        return [{name: v[:, lane].tolist() for name, v in curves.items()} for lane in range(lanes)]
 
 
 def normalised(weights: Sequence[float] | None, samples: int) -> Array | None:
-    """Weights [samples] with the sum 1; None where every sample counts the same.
+    """Return weights [samples] with the sum 1; None where every sample counts the same.
 
     Raises:
         UserError: another number of them than samples, one that is negative or not finite, or a sum of 0.
@@ -124,26 +192,25 @@ def normalised(weights: Sequence[float] | None, samples: int) -> Array | None:
     return scaled / scaled.sum()
 
 
-def only_equal(weights: Sequence[float] | None, samples: int, what: str) -> None:
-    """Refuse weights where samples can only count the same.
-
-    Raises:
-        UserError: they are not equal.
-    """
-    if normalised(weights, samples) is not None:
-        raise UserError(f"weights must be equal for {what}: every draw counts the same there")
-
-
 def gather(parts: Sequence[Reduced]) -> dict[str, Array]:
-    """The columns of all shards, concatenated in the shards' order."""
+    """Return the columns of all shards, concatenated in the shards' order."""
     return {name: np.concatenate([p.rows[name] for p in parts]) for name in parts[0].rows}
 
 
 def add_curves(parts: Sequence[Reduced]) -> dict[str, Array]:
-    """The curves' sums over all shards."""
+    """Return the curves' sums over all shards."""
     return {name: np.sum([p.curves[name] for p in parts], axis=0) for name in parts[0].curves}
 
 
 def add_sums(parts: Sequence[Reduced]) -> dict[str, Array]:
-    """The other sums over all shards."""
+    """Return the other sums over all shards."""
     return {name: np.sum([p.sums[name] for p in parts], axis=0) for name in parts[0].sums}
+
+
+def finite(values: Any, field: str) -> Array:
+    """Return ``values`` as float64; raise `UserError` where one is not finite, as what a diverged network predicts."""
+    out = np.asarray(values, dtype=np.float64)
+    wrong = np.flatnonzero(~np.isfinite(out))
+    if len(wrong):
+        raise UserError(f"{field} must be finite, got {out.flat[wrong[0]]} as number {wrong[0]} of {out.size}")
+    return out

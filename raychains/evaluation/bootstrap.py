@@ -1,206 +1,168 @@
-"""How far a metric would move with other test points: seeded bootstrap intervals of any function of rows, by scipy.
+"""Bootstrap intervals over test points: of all of a view's metrics at once, and of differences of two predictives.
 
-What is resampled is the test points, with the samples held: the interval says nothing about other chains, for which
-there is the standard error over repeats.
+The test points are resampled and the samples held: an interval says nothing about other chains, for which there is the
+standard error over repeats. A resample is the number of times that each point was drawn: means of all metrics are one
+matrix product, and sums in bins of confidence another.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
 
-from raychains.errors import UserError, require
-from raychains.evaluation.arrays import at_least
-from raychains.evaluation.base import Array, Rows
+from raychains.core.errors import require
+from raychains.evaluation import metrics
+from raychains.evaluation.base import BINS, Array, Rows
+from raychains.evaluation.calibration import mass_bin, width_bin
 
-Method = Literal["percentile", "bca"]
+LEVEL = 0.95
+RESAMPLES = 1000
 AT_ONCE = 2**20
-"""Points that are gathered at once, over all resamples of a batch: 8 MB per column."""
+"""Points that are drawn at once, over all resamples of a batch: 8 MB per column."""
+BINNED = ("ece", "ece_mass")
+"""Metrics whose resamples overstate them: a bin's scatter counts as error, and a resample's scatters once more."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A metric with its bootstrap interval, in the metric's unit."""
+    """A number with its bootstrap interval to `LEVEL`."""
 
     value: float
-    """Of the points as they are."""
     low: float
     high: float
-    standard_error: float
-    """Standard deviation over the resamples."""
-    level: float
-    """Confidence level of [low, high], two-sided."""
-    method: Method
-    replicates: Array
-    """The metric of every resample, [resamples]."""
 
 
-def bootstrap(
-    metric: Callable[..., Any],
-    *tables: Rows,
-    resamples: int = 1000,
-    level: float = 0.95,
-    method: Method = "percentile",
-    seed: int = 0,
-    vectorised: bool = False,
-) -> Interval:
-    """The interval of ``metric(*tables)`` over test points drawn with replacement.
+def resampled(statistic: Callable[[Array], Array], n: int) -> Array:
+    """Return a statistic of resamples of n points, drawn with replacement by `scipy.stats.bootstrap`, [k, RESAMPLES].
 
-    Each table is resampled on its own (inside and outside points of a detection, say); the points that are drawn follow
-    from the seed, the number of resamples and the tables' lengths, not from the metric. Where no resample differs from
-    the others the interval is that one value. A calibration error counts a bin's scatter as error (Kumar, Liang & Ma
-    2019), and a resample's scatters once more, so that its percentile interval sits too high; ``bca`` shifts it back.
+    The points that are drawn follow from n.
 
     Args:
-        metric: function of as many tables of rows to a finite number. Of its tables it gathers the columns it asks for.
-        tables: columns with one entry per point on axis 0, at least two points.
-        resamples: how many.
-        level: of the interval, in (0, 1).
-        method: ``percentile``, or ``bca`` (bias-corrected and accelerated, Efron 1987), which calls the metric once more
-            per point.
-        seed: integer of 0 or more.
-        vectorised: the metric takes columns [batch, points] and returns [batch]; else it is called per resample.
-
-    Raises:
-        UserError: an argument out of range, columns of different lengths, fewer than two points, a metric that is not
-            finite on the points or a resample, or ``bca`` where all resamples lie on one side of the value.
+        statistic: gives [k, batch] for counts [batch, n], how often each point was drawn.
+        n: the number of points.
     """
     from scipy import stats
 
-    require(bool(tables), "tables", 0, "be one table of rows or more")
-    require(method in get_args(Method), "method", method, f"be one of {', '.join(get_args(Method))}")
-    require(0 < level < 1, "level", level, "lie in (0, 1)")
-    resamples, seed = at_least(resamples, 2, "resamples"), at_least(seed, 0, "seed")
-    lengths = [_length(table) for table in tables]
-    value = _finite(np.asarray(metric(*tables), dtype=np.float64), (), "the test points")
+    def of_points(drawn: Array, axis: int) -> Array:
+        at = drawn + n * np.arange(len(drawn))[:, None]
+        return statistic(np.bincount(at.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64))
 
-    def statistic(*drawn: Array, axis: int = -1) -> Array:
-        batch = drawn[0].shape[:-1]
-        if vectorised or not batch:
-            found = metric(*(_Drawn(t, at) for t, at in zip(tables, drawn, strict=True)))
-        else:
-            found = [
-                metric(*(_Drawn(t, at) for t, at in zip(tables, one, strict=True))) for one in zip(*drawn, strict=True)
-            ]
-        return _finite(np.asarray(found, dtype=np.float64), batch, "every resample")
-
-    points = tuple(np.arange(n) for n in lengths)
-    settings = {
-        "vectorized": True,
-        "axis": -1,
-        "confidence_level": level,
-        "batch": max(1, AT_ONCE // sum(lengths)),
-    }
-    result = stats.bootstrap(
-        points, statistic, n_resamples=resamples, method="percentile", rng=np.random.default_rng(seed), **settings
-    )
-    replicates = result.bootstrap_distribution
-    if method == "bca" and np.ptp(replicates) > 0:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-            result = stats.bootstrap(
-                points, statistic, n_resamples=0, method="BCa", bootstrap_result=result, **settings
-            )
-    low, high = (float(end) for end in result.confidence_interval)
-    if not np.isfinite(low + high):
-        raise UserError(
-            "method must be 'percentile' for this metric, got 'bca': all resamples lie on one side of the value"
-        )
-    return Interval(
-        value=float(value),
-        low=low,
-        high=high,
-        standard_error=float(result.standard_error),
-        level=level,
-        method=method,
-        replicates=replicates,
-    )
+    settings = {"n_resamples": RESAMPLES, "batch": max(1, AT_ONCE // n), "rng": np.random.default_rng(0)}
+    found = stats.bootstrap((np.arange(n),), of_points, vectorized=True, method="percentile", **settings)
+    return np.asarray(found.bootstrap_distribution)
 
 
-def paired_difference(
-    metric: Callable[..., Any],
-    first: Rows,
-    second: Rows,
-    *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    method: Method = "percentile",
-    seed: int = 0,
-    vectorised: bool = False,
-) -> Interval:
-    """The interval of metric(first) − metric(second), two predictives of the same test points: both see the same draws.
+def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str, tuple[float, float]]:
+    """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit.
 
-    What both find hard cancels, so that the interval is narrower than the two metrics' own suggest.
+    It is the percentile interval; of calibration errors (`BINNED`) moved down by what the mean of the resamples is above
+    the value, so that it says how far the value may be due to these test points and does not exclude it.
+
+    Metrics that rows do not determine are left out (``classwise_ece``, those of densities), as are all where there is
+    a single point or a row that is not finite.
 
     Args:
-        first, second: rows of the same examples in the same order.
-        others: as for `bootstrap`.
+        rows: a view's, [points] each.
+        names: of metrics.
+        bins: of calibration errors.
+    """
+    asked = list(names)
+    points = {name: values for name in asked if (values := _points(name, rows)) is not None}
+    binned = [name for name in asked if name in BINNED and {"confidence", "prediction", "label"} <= set(rows)]
+    n = len(next(iter(rows.values()), ()))
+    columns = [*points.values(), *([np.asarray(rows["confidence"])] if binned else [])]
+    if n < 2 or not columns or not all(np.isfinite(values).all() for values in columns):
+        return {}
+    values = np.stack([*points.values(), np.zeros(n)], axis=1)  # never empty
+    errors = [_Binned(rows, bins, equal_mass=name == "ece_mass") for name in binned]
+
+    def statistic(counts: Array) -> Array:
+        return np.vstack([(counts @ values / n).T, *(error(counts) for error in errors)])
+
+    found = resampled(statistic, n)
+    replicates = dict(zip([*points, "", *binned], found, strict=True))
+    for name, transformed in metrics.OF_MEANS.items():
+        if name in points:
+            replicates[name] = transformed(replicates[name])
+    for name, error in zip(binned, errors, strict=True):
+        bias = replicates[name].mean() - float(error(np.ones((1, n)))[0])
+        replicates[name] = np.maximum(replicates[name] - bias, 0.0)
+    return {name: _ends(replicates[name]) for name in asked if name in replicates}
+
+
+def with_intervals(rows: Rows, names: Iterable[str], *, bins: int) -> dict[str, float]:
+    """Return ``<metric>_low`` and ``<metric>_high`` of the `intervals`, as columns of a table of views."""
+    found = intervals(rows, names, bins=bins)
+    return {f"{name}_{end}": ends[i] for name, ends in found.items() for i, end in enumerate(("low", "high"))}
+
+
+def paired(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str, Interval]:
+    """Return, per column of both, the mean of first − second with its 95 % percentile interval over the shared test points.
+
+    Both predictives see the same draws. What both find hard cancels, so that the interval is narrower than the two
+    metrics' own suggest.
+
+    Args:
+        first, second: a number per example, [points] each, of the same examples in the same order.
 
     Raises:
-        UserError: different numbers of examples, or different labels; else as `bootstrap`.
+        UserError: different numbers of examples, fewer than 2, or a difference that is not finite.
     """
-    lengths = [_length(table) for table in (first, second)]
-    require(lengths[0] == lengths[1], "rows of both predictives", lengths, "be of the same examples")
-    if "label" in first and "label" in second:
-        differ = int(np.count_nonzero(np.asarray(first["label"]) != np.asarray(second["label"])))
-        require(not differ, "rows of both predictives", f"{differ} different labels", "be of the same examples")
-
-    def difference(both: Rows) -> Any:
-        return metric(_Part(both, "first")) - metric(_Part(both, "second"))
-
-    both = {f"first {name}": column for name, column in first.items()}
-    both |= {f"second {name}": column for name, column in second.items()}
-    return bootstrap(
-        difference, both, resamples=resamples, level=level, method=method, seed=seed, vectorised=vectorised
-    )
-
-
-class _Drawn(Mapping[str, Array]):
-    """Rows at drawn points; a column is gathered when it is asked for."""
-
-    def __init__(self, rows: Rows, at: Array) -> None:
-        self._rows, self._at = rows, at
-
-    def __getitem__(self, name: str) -> Array:
-        return np.asarray(self._rows[name])[self._at]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-
-class _Part(Mapping[str, Array]):
-    """The columns of one of two predictives under their own names."""
-
-    def __init__(self, both: Rows, part: str) -> None:
-        self._both, self._part = both, f"{part} "
-
-    def __getitem__(self, name: str) -> Array:
-        return self._both[self._part + name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(self._part) for name in self._both if name.startswith(self._part))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _length(table: Rows) -> int:
-    lengths = {name: len(column) for name, column in table.items()}
-    require(len(set(lengths.values())) == 1, "rows", lengths, "have columns of one length")
-    n = next(iter(lengths.values()))
+    names = [name for name in first if name in second]
+    if not names:
+        return {}
+    for name in names:
+        lengths = [len(first[name]), len(second[name])]
+        require(lengths[0] == lengths[1], "rows of both predictives", lengths, "be of the same examples")
+    differences = np.stack([np.asarray(first[name], np.float64) - second[name] for name in names], axis=1)
+    n = len(differences)
     require(n >= 2, "rows", f"{n} point(s)", "hold 2 test points or more: fewer say nothing about others")
-    return n
+    require(bool(np.isfinite(differences).all()), "metric", "nan or infinity", "be finite on the test points")
+    found = resampled(lambda counts: (counts @ differences / n).T, n)
+    out = {}
+    for name, replicates in zip(names, found, strict=True):
+        low, high = _ends(replicates)
+        out[name] = Interval(value=float(np.mean(first[name])) - float(np.mean(second[name])), low=low, high=high)
+    return out
 
 
-def _finite(found: Array, shape: tuple[int, ...], where: str) -> Array:
-    require(found.shape == shape, "metric", list(found.shape), f"return the shape {list(shape)}")
-    if not np.isfinite(found).all():
-        raise UserError(f"metric must be finite on {where}, got {found[~np.isfinite(found)].flat[0]}")
-    return found
+def _ends(replicates: Array) -> tuple[float, float]:
+    low, high = np.quantile(replicates, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(low), float(high)
+
+
+class _Binned:
+    """Σ_b |Σ_{i in b} c_i·(right_i − confidence_i)|/Σ c of resamples that draw point i c_i times."""
+
+    def __init__(self, rows: Rows, bins: int, *, equal_mass: bool) -> None:
+        confidence = np.clip(np.asarray(rows["confidence"], dtype=np.float64), 0, 1)
+        right = np.asarray(rows["prediction"]) == np.asarray(rows["label"])
+        self._bins, self._equal_mass = bins, equal_mass
+        # Points of the same confidence share every bin: they are brought together.
+        self._order = np.argsort(confidence, kind="stable")
+        ordered = confidence[self._order]
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        self._gap = (right - confidence)[self._order]
+        self._width_bin = width_bin(ordered[self._starts], bins)
+
+    def __call__(self, counts: Array) -> Array:
+        """Return the errors, [resamples], of counts [resamples, points]."""
+        drawn, n = counts[:, self._order], int(counts[0].sum())
+        gaps = np.add.reduceat(drawn * self._gap, self._starts, axis=1)
+        which = np.broadcast_to(self._width_bin, gaps.shape)
+        if self._equal_mass:
+            tied = np.add.reduceat(drawn, self._starts, axis=1).astype(np.int64)
+            which = mass_bin(np.cumsum(tied, axis=1) - tied, tied, n, self._bins)
+        at = which + self._bins * np.arange(len(counts))[:, None]
+        sums = np.bincount(at.ravel(), weights=gaps.ravel(), minlength=len(counts) * self._bins)
+        return np.abs(sums.reshape(len(counts), self._bins)).sum(axis=1) / n
+
+
+def _points(name: str, rows: Rows) -> Array | None:
+    """Return the numbers whose mean a metric is, float64 [points]; None where the rows do not tell."""
+    try:
+        return np.asarray(metrics.POINTS[name](rows), dtype=np.float64)
+    except KeyError:
+        return None

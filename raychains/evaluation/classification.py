@@ -1,10 +1,10 @@
-"""Posterior predictive of a classifier: samples' log-probabilities to rows to error, NLL, ECE and Brier score."""
+"""Posterior predictive of a classifier: samples' log-probabilities to their average, rows and metrics, labelled or not."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,30 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation import calibration, metrics, uncertainty
-from raychains.evaluation.base import BINS, Array, Evaluation, Metric, Reduced, add_curves, add_sums, gather, normalised
+from raychains.core.errors import UserError
+from raychains.evaluation import calibration, metrics
+from raychains.evaluation.base import BINS, Array, Metric, Reduced, Sharded, add_curves, add_sums, gather, normalised
 
-SHARD = 1000
-"""Examples per shard at most."""
 MANY_CLASSES = 100
 """Above this many classes blocks are kept in half precision."""
 IMAGES_AT_ONCE = 250
 """More at a time leave a CPU's caches (LeNet takes 1.7 times as long with 1,000); a ResNet takes a few hundred MB."""
 TINY = np.finfo(np.float64).tiny
 """A probability that underflows has a finite log this way."""
-
-
 Prepare = Callable[[Tensor], Tensor]
 
 
-class Predicting(Evaluation):
+class Predicting(Sharded):
     """Base of splits that a network predicts on: a sample's block is its log-probabilities on a shard.
 
     Args:
         model: network from inputs [n, …] to logits [n, classes]; its parameters are overwritten by each sample.
         inputs: [examples, …], as they are stored: shards of them, and no more, are prepared at a time.
-        prepare: what the network takes, from stored inputs; None gives it them as they are.
-        preparation: what `prepare` does, as JSON: it tells predictions of the same inputs apart.
+        prepare: turns stored inputs into the network's; None leaves them as they are.
+        preparation: `prepare` as JSON, by which predictions of the same inputs are told apart.
     """
 
     def __init__(
@@ -46,9 +43,8 @@ class Predicting(Evaluation):
         prepare: Prepare | None = None,
         preparation: Mapping[str, Any] | None = None,
     ) -> None:
-        self._model, self.inputs = model.eval(), inputs
+        super().__init__(model=model, inputs=inputs)
         self._prepare, self._preparation = prepare, preparation
-        self._device = torch.device("cpu")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -59,23 +55,17 @@ class Predicting(Evaluation):
         return h.hexdigest()
 
     def _also_identified_by(self) -> bytes:
-        """What besides the inputs makes the split."""
+        """Return what makes the split besides its inputs."""
         return b""
 
-    @property
-    def shards(self) -> int:
-        return -(-len(self.inputs) // SHARD)
-
-    def _range(self, shard: int) -> slice:
-        return slice(shard * SHARD, (shard + 1) * SHARD)
-
-    def to(self, device: torch.device) -> None:
-        self._model, self._device = self._model.to(device), device
-
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
-        """Log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
+        """Return log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
         inputs = self.inputs[self._range(shard)].to(self._device)
         return log_probabilities(self._model, tensors, inputs, prepare=self._prepare)
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        n = sum(len(p.rows["prediction"]) for p in parts)
+        return [{name: (total / n).tolist() for name, total in add_curves(parts).items()}]
 
 
 class Classification(Predicting):
@@ -98,15 +88,19 @@ class Classification(Predicting):
         Metric(name="entropy", label="Predictive entropy (nats)", better="neither", digits=4, minor=True),
         Metric(name="mutual_information", label="Mutual information (nats)", better="neither", digits=4, minor=True),
     )
-    """Of five classes or fewer there is no top-5 error."""
+    """Metrics of a classification; with five classes or fewer there is no top-5 error."""
 
     def __init__(self, *, labels: Array | Callable[[], Array], classes: int, **others: Any) -> None:
         super().__init__(**others)
-        self._given, self.classes = labels, classes
+        self._read, self.classes = labels, classes
 
     @cached_property
     def _labels(self) -> Array:
-        return self._given() if callable(self._given) else self._given
+        found = self._read() if callable(self._read) else self._read
+        wrong = found[(found < 0) | (found >= self.classes)]
+        if len(wrong):
+            raise UserError(f"labels must lie in [0, {self.classes}), got {wrong[0]}")
+        return found
 
     def _also_identified_by(self) -> bytes:
         return self._labels.tobytes()
@@ -116,7 +110,7 @@ class Classification(Predicting):
         return reduce_classification(blocks, labels, bins=self.bins, weights=weights)
 
     def reduce_average(self, average: Average, shard: int) -> Reduced:
-        """Rows of a predictive whose samples came one after another and were not kept; no curves."""
+        """Return rows of a predictive whose samples came one after another and were not kept; no curves."""
         return reduce_average(average, self._labels[self._range(shard)], bins=self.bins)
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
@@ -135,9 +129,50 @@ class Classification(Predicting):
         }
         return [{metric.name: found[metric.name] for metric in self.metrics if metric.name in found}]
 
-    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
-        n = sum(len(p.rows["label"]) for p in parts)
-        return [{name: (total / n).tolist() for name, total in add_curves(parts).items()}]
+
+class OutOfDistribution(Predicting):
+    """A split without labels whose inputs show something else: a good predictive is unsure of all of them.
+
+    Rows: ``prediction``, ``confidence`` (max p̄), ``entropy`` of p̄ and ``expected_entropy`` (mean entropy of the p_s), in
+    nats; their difference is the mutual information between prediction and parameters.
+
+    Metrics: mean predictive entropy, mean mutual information, share of inputs with an entropy below .5 nats, and mean
+    confidence.
+
+    Source: cSG-MCMC §5.3 (MNIST against notMNIST; lower shares of low entropy are less over-confident).
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(name="entropy", label="Predictive entropy (nats)", better="higher"),
+        Metric(name="mutual_information", label="Mutual information (nats)", better="higher"),
+        Metric(name="low_entropy", label=f"Entropy below {metrics.SURE} nats (%)", better="lower", scale=100, digits=1),
+        Metric(name="confidence", label="Mean confidence (%)", better="lower", scale=100, digits=1),
+    )
+
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        shares = normalised(weights, len(blocks))
+        average = Average(blocks[0].shape)
+        curves: dict[str, list[float]] = {metric.name: [] for metric in self.metrics}
+        for s, block in enumerate(blocks):
+            average.add(block, 1.0 if shares is None else shares[s])
+            for name, values in _measured(average.entropy, average.expected_entropy, average.mean.max(axis=1)).items():
+                curves[name].append(float(values.sum()) if average.weight else np.nan)  # of nothing
+        return Reduced(rows=average.rows(), curves={name: np.array(values) for name, values in curves.items()})
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        rows = gather(parts)
+        found = _measured(rows["entropy"], rows["expected_entropy"], rows["confidence"])
+        return [{name: float(values.mean()) for name, values in found.items()}]
+
+
+def _measured(entropy: Array, expected_entropy: Array, confidence: Array) -> dict[str, Array]:
+    """Return the numbers whose means the metrics are, per input."""
+    return {
+        "entropy": entropy,
+        "mutual_information": entropy - expected_entropy,
+        "low_entropy": (entropy < metrics.SURE).astype(np.float64),
+        "confidence": confidence,
+    }
 
 
 @torch.no_grad()
@@ -148,7 +183,7 @@ def log_probabilities(
     *,
     prepare: Prepare | None = None,
 ) -> Array:
-    """Log-probabilities of one sample, [inputs, classes]; float16 above 100 classes, else float32.
+    """Return the log-probabilities of one sample, [inputs, classes]; float16 above 100 classes, else float32.
 
     The softmax is taken in float32 at least, whatever the network's own dtype.
 
@@ -156,7 +191,7 @@ def log_probabilities(
         model: the network, in evaluation mode; its parameters are overwritten.
         tensors: the sample's.
         inputs: [n, …], on the model's device; of those with several axes it takes `IMAGES_AT_ONCE` at a time.
-        prepare: what the network takes, from ``inputs``; None gives it them as they are.
+        prepare: turns ``inputs`` into the network's; None leaves them as they are.
     """
     model.load_state_dict(dict(tensors))
     dtype = next(model.parameters()).dtype
@@ -171,10 +206,19 @@ def log_probabilities(
 
 
 class Average:
-    """The predictive p̄ = Σ_s w_s·p_s / Σ_s w_s of the samples so far, from their log-probabilities [n, classes].
+    """The one average of predictions: p̄ = Σ_s w_s·p_s / Σ_s w_s of the samples so far, from their log-probabilities [n, classes].
 
     With no weight so far it is nan.
     """
+
+    @classmethod
+    def of(cls, blocks: Iterable[Array]) -> Average | None:
+        """Return the equally weighted average of blocks, of which one is held at a time; None without blocks."""
+        average = None
+        for block in blocks:
+            average = average if average is not None else cls(block.shape)
+            average.add(block)
+        return average
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.weight = 0.0
@@ -184,7 +228,7 @@ class Average:
         self._entropies = np.zeros(shape[0])
 
     def add(self, block: Array, weight: float = 1.0) -> None:
-        """One more sample."""
+        """Add one more sample."""
         log_p = block.astype(np.float64)
         p = np.exp(log_p)
         self.total += weight * p
@@ -207,6 +251,16 @@ class Average:
         """Mean entropy of the p_s in nats, [n]; what `entropy` has more is the mutual information."""
         return self._over_weight(self._entropies)
 
+    def rows(self) -> dict[str, Array]:
+        """Return the columns that need no labels."""
+        mean = self.mean
+        return {
+            "prediction": mean.argmax(axis=1),
+            "confidence": mean.max(axis=1),
+            "entropy": self.entropy,
+            "expected_entropy": self.expected_entropy,
+        }
+
     def _over_weight(self, total: Array) -> Array:
         return total / self.weight if self.weight else np.full(total.shape, np.nan)
 
@@ -214,22 +268,22 @@ class Average:
 def reduce_classification(
     blocks: Sequence[Array], labels: Array, *, bins: int = BINS, weights: Sequence[float] | None = None
 ) -> Reduced:
-    """Rows of the averaged predictive p̄ = Σ_s w_s·p_s, and prefix curves of error and NLL over the samples.
+    """Return rows of the averaged predictive p̄ = Σ_s w_s·p_s, and prefix curves of error and NLL over the samples.
 
     Weights w_s [samples] are normalised; None weighs all samples the same.
 
     Rows: ``label``, ``prediction``, ``log_p_label`` (nats), ``confidence`` (max p̄), ``entropy`` of p̄ and
     ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5`` (whether the
-    label is among the five most probable classes, of equally probable ones the first: `uncertainty.in_top`).
+    label is among the five most probable classes, of equally probable ones the first: `metrics.in_top`).
 
     Sums: ``classwise``, those of `calibration.classwise_sums` over ``bins`` bins; nan where a probability is.
     """
     at = np.arange(len(labels))
     average = Average(blocks[0].shape)
     errors, nlls = np.zeros(len(blocks)), np.zeros(len(blocks))
-    given = normalised(weights, len(blocks))
+    shares = normalised(weights, len(blocks))
     for s, block in enumerate(blocks):
-        average.add(block, 1.0 if given is None else given[s])
+        average.add(block, 1.0 if shares is None else shares[s])
         if not average.weight:
             errors[s] = nlls[s] = np.nan  # a predictive of nothing
             continue
@@ -241,18 +295,17 @@ def reduce_classification(
 def reduce_average(
     average: Average, labels: Array, *, bins: int = BINS, curves: Mapping[str, Array] | None = None
 ) -> Reduced:
-    """Rows and sums as of `reduce_classification`, of an average that is there already; its curves are nobody's."""
+    """Return rows and sums as `reduce_classification` does, of an average that is formed already."""
     mean = average.mean
     p_label = mean[np.arange(len(labels)), labels]
+    unlabelled = average.rows()
     rows = {
         "label": labels,
-        "prediction": mean.argmax(axis=1),
+        "prediction": unlabelled.pop("prediction"),
         "log_p_label": np.log(np.maximum(p_label, TINY)),
-        "confidence": mean.max(axis=1),
-        "entropy": average.entropy,
-        "expected_entropy": average.expected_entropy,
+        **unlabelled,
         "brier": (mean**2).sum(axis=1) - 2 * p_label + 1,
-        "top5": uncertainty.in_top(mean, labels, metrics.TOP),
+        "top5": metrics.in_top(mean, labels, metrics.TOP),
     }
     known = bool(np.isfinite(mean).all())
     shape = (3, mean.shape[1], bins)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from raychains.errors import RaychainsError, require
+from raychains.core.errors import RaychainsError
 from raychains.evaluation.base import Array
 from raychains.evaluation.diagnostics import ess, r_hat
-from raychains.schedules.base import positive_int
+from raychains.evaluation.moments import Reference
 
 Function = Callable[[Array], Array]
-"""Of points [chains, dim]: U = −log density + const, [chains], or its gradient, [chains, dim]."""
+"""A function of points [chains, dim]: U = −log density + const, [chains], or its gradient, [chains, dim]."""
 
 SPREAD = 2.0
 """Chains start this many times as far from the centre as the metric's Gaussian lies."""
@@ -31,37 +31,12 @@ MOST_DRAWS = 64_000
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What `sample` drew."""
+    """Draws of `sample`."""
 
     values: Array
     """[chains, draws, dim]"""
-    step: float
-    """Of the leapfrog integrator, in the metric's units."""
     acceptance: float
     """Mean probability of acceptance of the kept draws."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """Moments of a density and how well they are known."""
-
-    mean: Array
-    """[dim]"""
-    covariance: Array
-    """[dim, dim]"""
-    ess: Array
-    """Bulk effective sample size of each coordinate, [dim]."""
-    r_hat: Array
-    """Split R-hat of each coordinate, [dim]."""
-    chains: int
-    draws: int
-    """Per chain."""
-    acceptance: float
-
-    @property
-    def sd(self) -> Array:
-        """Standard deviations, [dim]."""
-        return np.sqrt(np.diagonal(self.covariance))
 
 
 def reference(
@@ -76,7 +51,7 @@ def reference(
     least_ess: float = 2_000.0,
     most_r_hat: float = 1.01,
 ) -> Reference:
-    """The density's moments from `sample`, with twice the draws until every coordinate's diagnostics are good enough.
+    """Return the density's moments from `sample`, with twice the draws until every coordinate's diagnostics are good enough.
 
     Args:
         potential: as for `sample`, like ``gradient``, ``centre``, ``covariance``, ``seed`` and ``chains``.
@@ -121,7 +96,7 @@ def sample(
     warmup: int = 500,
     seed: int = 0,
 ) -> Draws:
-    """Draws of exp(−U) from several chains side by side; equal arguments give equal draws on one machine.
+    """Draw from exp(−U) by several chains side by side; equal arguments give equal draws on one machine.
 
     The metric is constant: trajectories run in z with θ = centre + Lz, LLᵀ = ``covariance``. Their length is drawn anew
     for every draw, uniform within half of a quarter turn, so that no coordinate can be in step with it. The step size
@@ -138,18 +113,9 @@ def sample(
         warmup: draws per chain before, left out.
         seed: of starts, momenta, lengths and acceptance.
 
-    Raises:
-        UserError: numbers below 1, or shapes that do not fit.
-
     Source: Neal 2011, https://arxiv.org/abs/1206.1901; the tuning is Hoffman & Gelman 2014, §3.2.
     """
-    for field, value in (("chains", chains), ("draws", draws), ("warmup", warmup)):
-        positive_int(field, value)
     middle, metric = np.asarray(centre, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
-    require(middle.ndim == 1 and middle.size > 0, "centre", middle.shape, "have the shape [dim]")
-    require(
-        metric.shape == (len(middle),) * 2, "covariance", metric.shape, f"have the shape [{len(middle)}, {len(middle)}]"
-    )
     root = np.linalg.cholesky(metric)
 
     def energy_at(z: Array) -> Array:
@@ -183,13 +149,13 @@ def sample(
         else:
             kept[k - warmup] = z
             accepted += float(probability.mean()) / draws
-    return Draws(values=middle + kept.swapaxes(0, 1) @ root.T, step=tuning.final, acceptance=accepted)
+    return Draws(values=middle + kept.swapaxes(0, 1) @ root.T, acceptance=accepted)
 
 
 def _leapfrog(
     slope_at: Function, z: Array, slope: Array, momentum: Array, step: float, leaps: int
 ) -> tuple[Array, Array, Array]:
-    """Where ``leaps`` steps lead: point, gradient and momentum."""
+    """Return point, gradient and momentum after ``leaps`` steps."""
     momentum = momentum - step / 2 * slope
     for leap in range(leaps):
         z = z + step * momentum

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from raychains.evaluation import calibration, uncertainty
-from raychains.evaluation.base import BINS, Array, Rows
+from raychains.evaluation import calibration
+from raychains.evaluation.base import BINS, Array, Rows, finite
 
 TOP = 5
 """Classes among which the label may be for the top-5 error."""
@@ -17,44 +17,50 @@ LEVELS = (0.5, 0.9, 0.95)
 """Probabilities of the central predictive intervals whose coverage is measured."""
 NOMINAL = 0.9
 """That of the interval whose coverage's error is measured."""
-
-
-def error(rows: Rows) -> float:
-    """Share of examples whose most probable class is wrong, in [0, 1]."""
-    return of_points("error", rows)
-
-
-def nll(rows: Rows) -> float:
-    """Mean negative log posterior-predictive probability of the label (density of the target), in nats."""
-    return of_points("nll", rows)
-
-
-def brier(rows: Rows) -> float:
-    """Mean of Σ_c (p_c − 1[c = label])², in [0, 2] (Brier 1950)."""
-    return of_points("brier", rows)
+ROUNDING = 1e-12
+"""Nats below which the difference of two entropies is rounding."""
 
 
 def ece(rows: Rows, bins: int = BINS) -> float:
-    """Expected calibration error of the top class over equal-width bins, in [0, 1] (Guo et al. 2017)."""
+    """Return the expected calibration error of the top class over equal-width bins, in [0, 1] (Guo et al. 2017)."""
     return calibration.expected_error(calibration.equal_width(rows, bins))
 
 
 def ece_mass(rows: Rows, bins: int = BINS) -> float:
-    """Expected calibration error of the top class over bins of equally many examples, in [0, 1]."""
-    return calibration.equal_mass_ece(rows, bins)
+    """Return the expected calibration error of the top class over bins of equally many examples, in [0, 1]."""
+    return calibration.expected_error(calibration.equal_mass(rows, bins))
 
 
 def of_points(name: str, rows: Rows) -> float:
-    """One of the metrics in `POINTS`, e.g. ``mutual_information`` in nats; nan where a row of it is."""
-    return float(OF_MEANS.get(name, _itself)(np.asarray(np.mean(POINTS[name](rows)))))
+    """Return one of the metrics in `POINTS`, e.g. ``mutual_information`` in nats; nan where a row of it is."""
+    return float(OF_MEANS.get(name, float)(np.asarray(np.mean(POINTS[name](rows)))))
 
 
-def _itself(mean: Array) -> Array:
-    return mean
+def mutual_information_of(rows: Rows) -> Array:
+    """Return the mutual information in nats, [n], from a view's rows: ``entropy`` − ``expected_entropy``.
+
+    Differences below `ROUNDING` are 0, so that points about which all samples agree are tied and not ordered by chance.
+
+    Raises:
+        UserError: entries that are not finite.
+    """
+    difference = finite(rows["entropy"], "entropy") - finite(rows["expected_entropy"], "expected_entropy")
+    return np.where(difference > ROUNDING, difference, 0.0)
+
+
+def in_top(p: Array, label: Array, k: int) -> Array:
+    """Return whether the label [n] is among the k most probable of the classes of p [n, classes], bool [n].
+
+    Of classes with the same probability the one with the smaller number comes first, as with argmax.
+    """
+    own = p[np.arange(len(p)), label][:, None]
+    earlier = np.arange(p.shape[1]) < label[:, None]
+    rank = np.count_nonzero((p > own) | ((p == own) & earlier), axis=1)
+    return rank < k
 
 
 def _covered(rows: Rows, level: float) -> Array:
-    """Share of an example's outputs whose central predictive interval holds the target, [n]."""
+    """Return the share of an example's outputs whose central predictive interval holds the target, [n]."""
     pit = np.asarray(rows["pit"])
     inside = np.abs(pit - 0.5) <= level / 2
     return inside.reshape(len(inside), -1).mean(axis=1)
@@ -70,7 +76,7 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "brier": lambda rows: rows["brier"],
     "top5_error": lambda rows: ~np.asarray(rows["top5"], dtype=bool),
     "entropy": lambda rows: rows["entropy"],
-    "mutual_information": uncertainty.mutual_information_of,
+    "mutual_information": mutual_information_of,
     "low_entropy": lambda rows: rows["entropy"] < SURE,
     "confidence": lambda rows: rows["confidence"],
     "rmse": lambda rows: rows["squared_error"],
@@ -78,7 +84,7 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "coverage_error": lambda rows: _covered(rows, NOMINAL),
     **{f"coverage_{100 * level:.0f}": lambda rows, level=level: _covered(rows, level) for level in LEVELS},  # type: ignore[misc]
 }
-"""What a metric is the mean of, per example [n]: itself, or for rmse and coverage_error what it is a function of."""
+"""Numbers per example [n] whose mean a metric is; of rmse and coverage_error the metric is a function of that mean."""
 OF_MEANS: Mapping[str, Callable[[Array], Array]] = {
     "rmse": np.sqrt,
     "coverage_error": lambda covered: np.abs(covered - NOMINAL),

@@ -1,22 +1,131 @@
-"""How far the draws' mean and covariance are from a target of which both are known."""
+"""Means and covariances of draws against those of a target: exact ones, or those of an exact sampler; Gaussian W₂."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, only_equal
+from raychains.core.errors import require
+from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, finite, gather
 
 
-class GaussianMoments(Evaluation):
-    """Compares the moments of a chain's draws with those of N(μ, Σ), lane by lane, since lanes are repeats.
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """The first two moments of draws or of a target: N(mean, covariance)."""
+
+    mean: Array
+    """[dim]."""
+    covariance: Array
+    """[dim, dim], symmetric, positive semi-definite."""
+
+    @property
+    def sd(self) -> Array:
+        """[dim]."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference(Gaussian):
+    """Moments of a density and how well they are known."""
+
+    ess: Array
+    """Bulk effective sample size of each coordinate, [dim]."""
+    r_hat: Array
+    """Split R-hat of each coordinate, [dim]."""
+    chains: int
+    draws: int
+    """Per chain."""
+    acceptance: float
+
+
+def fit(draws: Any) -> Gaussian:
+    """Return mean and (unbiased) covariance of ``draws`` [draws, dim], 2 at least; raise `UserError` unless all are finite."""
+    theta = finite(draws, "draws")
+    return Gaussian(mean=theta.mean(0), covariance=np.atleast_2d(np.cov(theta, rowvar=False)))
+
+
+def w2(one: Gaussian, other: Gaussian) -> float:
+    """Return the 2-Wasserstein distance between two Gaussians in closed form, in the unit of θ; either may be degenerate.
+
+    √(‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₂^½ Σ₁ Σ₂^½)^½)); of draws, the distance between the Gaussians *fitted* to them,
+    which for draws of a target that is not Gaussian is not their Wasserstein distance but a lower bound on it (Gelbrich).
+
+    Raises:
+        UserError: dimensions that differ, or a covariance with a negative eigenvalue.
+    """
+    require(one.mean.shape == other.mean.shape, "dimensions", one.mean.shape, f"agree with {other.mean.shape}")
+    root = _root(other.covariance)
+    _root(one.covariance)  # refused as well when it is no covariance
+    return float(gaussian_w2(one.mean - other.mean, one.covariance, other.covariance, root))
+
+
+def moment_distances(draws: Gaussian, reference: Gaussian) -> dict[str, float]:
+    """Compare ``draws`` (see `fit`) with the exact moments, or those of a long exact chain.
+
+    Returns:
+        mean_error: largest |difference of the means| over coordinates, in the reference's standard deviations.
+        sd_ratio, sd_ratio_smallest, sd_ratio_largest: standard deviations over the reference's: their median over
+            coordinates, and both ends; 1 is right.
+        covariance_error: Frobenius norm of the covariances' difference over that of the reference's.
+        gaussian_w2: `w2` of the two *fitted Gaussians*, in the unit of θ: 0 also for draws whose law differs from the
+            reference in anything but mean and covariance.
+
+    Raises:
+        UserError: dimensions that differ, or a coordinate of the reference that does not vary.
+    """
+    sd = reference.sd
+    distance = w2(draws, reference)
+    require(bool((sd > 0).all()), "reference", f"sd {sd.min()}", "vary in every coordinate")
+    ratios, off = draws.sd / sd, np.linalg.norm(draws.covariance - reference.covariance)
+    return {
+        "mean_error": float((np.abs(draws.mean - reference.mean) / sd).max()),
+        "sd_ratio": float(np.median(ratios)),
+        "sd_ratio_smallest": float(ratios.min()),
+        "sd_ratio_largest": float(ratios.max()),
+        "covariance_error": float(off / np.linalg.norm(reference.covariance)),
+        "gaussian_w2": distance,
+    }
+
+
+def _root(covariance: Array) -> Array:
+    """Return L with LLᵀ = ``covariance``, from its eigenvectors: unlike Cholesky's it exists for a singular one."""
+    eigenvalues, axes = np.linalg.eigh(covariance)
+    smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
+    require(smallest >= -1e-10 * max(largest, 0.0), "covariance", f"eigenvalue {smallest}", "have none below 0")
+    return axes * np.sqrt(np.maximum(eigenvalues, 0))
+
+
+def gaussian_w2(away: Array, covariance: Array, target: Array, root: Array) -> Array:
+    """Return the 2-Wasserstein distance between N(μ + away, covariance) and N(μ, target), in the unit of θ.
+
+    W₂² = ‖away‖² + tr(C + Σ − 2(Σ^½ C Σ^½)^½); with Σ = LLᵀ the last trace is the sum of the square roots of the
+    eigenvalues of LᵀCL, which has those of Σ^½CΣ^½.
+
+    Args:
+        away: difference of the means, [..., dim].
+        covariance: C, [..., dim, dim].
+        target: Σ, [dim, dim].
+        root: its Cholesky factor L.
+
+    Source: Dowson & Landau 1982; Olkin & Pukelsheim 1982.
+    """
+    eigenvalues = np.linalg.eigvalsh(root.T @ covariance @ root)
+    cross = np.sqrt(np.maximum(eigenvalues, 0)).sum(-1)
+    squared = (away**2).sum(-1) + np.trace(covariance, axis1=-2, axis2=-1) + np.trace(target) - 2 * cross
+    return np.sqrt(np.maximum(squared, 0))
+
+
+class GaussianMoments(DrawSums):
+    """The moments of a chain's draws against those of N(μ, Σ).
 
     The block of a sample (draws [draws, lanes, dim]) is [lanes, 1 + dim + dim²]: the number of draws and the sums of
-    z = θ − μ and of zzᵀ. Blocks add up, over time and over the chains of an arm. Of rows, ``variance_ratio`` (median
-    over coordinates of the draws' variance over the target's; 1 is right) comes with the metrics.
+    z = θ − μ and of zzᵀ. With the metrics comes ``variance_ratio``: the median over coordinates of the draws' variance
+    over the target's; 1 is right.
 
     Args:
         mean: μ, [dim].
@@ -39,33 +148,15 @@ class GaussianMoments(Evaluation):
         # Rounded: a mean that is computed differs in its last bits between machines.
         return f"moments/{hashlib.sha256((np.round(self._mean, 9) + 0.0).tobytes()).hexdigest()}"
 
-    @property
-    def shards(self) -> int:
-        return 1
-
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
-        """Sums [lanes, 1 + dim + dim²], float64."""
+        """Return sums [lanes, 1 + dim + dim²], float64."""
         z = np.moveaxis(np.asarray(tensors["theta"], dtype=np.float64) - self._mean, 1, 0)
         lanes, draws, dim = z.shape
         products = np.swapaxes(z, 1, 2) @ z
         return np.concatenate([np.full((lanes, 1), float(draws)), z.sum(1), products.reshape(lanes, dim * dim)], axis=1)
 
-    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        only_equal(weights, len(blocks), "a density")
-        running = np.cumsum(np.stack(blocks), axis=0)
-        return Reduced(rows={"sums": running[-1]}, curves=self._compare(running))
-
-    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
-        found = self._compare(gather(parts)["sums"])
-        return [{name: float(values[lane]) for name, values in found.items()} for lane in range(len(found["w2"]))]
-
-    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
-        curves = add_curves(parts)
-        lanes = curves["w2"].shape[1]
-        return [{name: values[:, lane].tolist() for name, values in curves.items()} for lane in range(lanes)]
-
-    def _compare(self, sums: Array) -> dict[str, Array]:
-        """Metrics of sums [..., 1 + dim + dim²], each [...]."""
+    def compare(self, sums: Array) -> dict[str, Array]:
+        """Return metrics of sums [..., 1 + dim + dim²], each [...]."""
         dim, count = len(self._mean), sums[..., :1]
         away = sums[..., 1 : 1 + dim] / count
         second = (sums[..., 1 + dim :] / count).reshape(*sums.shape[:-1], dim, dim)
@@ -80,21 +171,94 @@ class GaussianMoments(Evaluation):
         }
 
 
-def gaussian_w2(away: Array, covariance: Array, target: Array, root: Array) -> Array:
-    """2-Wasserstein distance between N(μ + away, covariance) and N(μ, target), in the unit of θ.
+class SampledMoments(DrawSums):
+    """`GaussianMoments` against a reference's mean and covariance, which are drawn when they are first needed.
 
-    W₂² = ‖away‖² + tr(C + Σ − 2(Σ^½ C Σ^½)^½); with Σ = LLᵀ the last trace is the sum of the square roots of the
-    eigenvalues of LᵀCL, which has those of Σ^½CΣ^½.
+    Blocks are sums about ``centre``, which is known exactly; so they do not depend on the reference, and predicting
+    needs none. With the metrics comes ``sd_ratio``: the median over coordinates of max(r, 1/r), r the draws' standard
+    deviation over the reference's; 1 is right.
 
     Args:
-        away: difference of the means, [..., dim].
-        covariance: C, [..., dim, dim].
-        target: Σ, [dim, dim].
-        root: its Cholesky factor L.
-
-    Source: Dowson & Landau 1982; Olkin & Pukelsheim 1982.
+        centre: [dim], e.g. the mode.
+        identity: names the target: equal for equal ones, on all machines.
+        reference: draws it; called once.
     """
-    eigenvalues = np.linalg.eigvalsh(root.T @ covariance @ root)
-    cross = np.sqrt(np.maximum(eigenvalues, 0)).sum(-1)
-    squared = (away**2).sum(-1) + np.trace(covariance, axis1=-2, axis2=-1) + np.trace(target) - 2 * cross
-    return np.sqrt(np.maximum(squared, 0))
+
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        *GaussianMoments.metrics,
+        Metric(name="sd_ratio", label="Standard deviation off by (factor, median)", better="lower"),
+    )
+
+    def __init__(self, *, centre: Any, identity: str, reference: Callable[[], Reference]) -> None:
+        self._centre = np.asarray(centre, dtype=np.float64)
+        self._blocks = GaussianMoments(mean=self._centre, covariance=np.eye(len(self._centre)))
+        self._identity, self._draw, self._lock = identity, reference, threading.Lock()
+        self._exact: tuple[Reference, GaussianMoments] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return f"sampled-moments/{hashlib.sha256(self._identity.encode()).hexdigest()}"
+
+    @property
+    def reference(self) -> Reference:
+        """The moments that draws are compared with."""
+        return self._known()[0]
+
+    def warm(self) -> None:
+        self._known()
+
+    def _known(self) -> tuple[Reference, GaussianMoments]:
+        with self._lock:  # `warm` runs while the first metrics are asked for
+            if self._exact is None:
+                found = self._draw()
+                self._exact = found, GaussianMoments(mean=found.mean, covariance=found.covariance)
+            return self._exact
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        """Return sums [lanes, 1 + dim + dim²] about the centre, float64: of 1, of z = θ − centre and of zzᵀ."""
+        return self._blocks.predict(tensors, shard)
+
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        away = self.reference.mean - self._centre
+        return super().reduce([moved(b, away) for b in blocks], shard, weights)
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        ratios = _sd_ratios(gather(parts)["sums"], self.reference.sd)
+        return [{**m, "sd_ratio": float(r)} for m, r in zip(super().summarise(parts), ratios, strict=True)]
+
+    def compare(self, sums: Array) -> dict[str, Array]:
+        return self._known()[1].compare(sums)
+
+
+def moved(sums: Array, away: Array) -> Array:
+    """Return sums [..., 1 + dim + dim²] of 1, z and zzᵀ as those of z − ``away``."""
+    dim = len(away)
+    count, first = sums[..., :1], sums[..., 1 : 1 + dim]
+    second = sums[..., 1 + dim :].reshape(*sums.shape[:-1], dim, dim)
+    crossed = first[..., :, None] * away
+    second = second - crossed - np.swapaxes(crossed, -1, -2) + count[..., None] * np.outer(away, away)
+    return np.concatenate([count, first - count * away, second.reshape(*sums.shape[:-1], dim * dim)], axis=-1)
+
+
+def sd_ratio(draws: Any, sd: Array) -> Array:
+    """Return the median over coordinates of max(r, 1/r) for draws [draws, ..., dim]: [...]; ``sd`` is the reference's, [dim].
+
+    Infinite for draws that never move, nan where one is not finite.
+    """
+    values = np.asarray(draws, dtype=np.float64)
+    return _off(values.std(axis=0) / sd)
+
+
+def _sd_ratios(sums: Array, sd: Array) -> Array:
+    dim = len(sd)
+    mean = sums[..., 1 : 1 + dim] / sums[..., :1]
+    squares = np.diagonal(
+        (sums[..., 1 + dim :] / sums[..., :1]).reshape(*sums.shape[:-1], dim, dim), axis1=-2, axis2=-1
+    )
+    return _off(np.sqrt(np.maximum(squares - mean**2, 0.0)) / sd)
+
+
+def _off(ratios: Array) -> Array:
+    """Return the median over the last axis of max(r, 1/r)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.median(np.maximum(ratios, 1 / ratios), axis=-1))

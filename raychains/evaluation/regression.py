@@ -1,9 +1,9 @@
-"""Posterior predictive of a regression with Gaussian noise: a mixture of Gaussians, its RMSE, NLL, CRPS and coverage."""
+"""Posterior predictive of a regression: a mixture of Gaussians, or of any likelihood of which only the loss is known."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -11,21 +11,42 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, add_curves, gather, normalised
+from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, gather, normalised
 
-SHARD = 1000
-"""Examples per shard at most."""
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
 
 
 class Inputs(Protocol):
-    """Inputs [examples, …] by range: a tensor, or what reads them when they are asked for."""
+    """Inputs [examples, …] by range: a tensor, or an object that reads them on demand."""
 
     def __getitem__(self, at: slice, /) -> Tensor: ...
 
 
-class Regression(Evaluation):
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(model output [n, …], targets [n, …]) to the mean over the n examples of −log p(y | x, θ)."""
+
+
+class _Targeted(Sharded):
+    """Base of splits with real targets, and a name."""
+
+    kind: ClassVar[str]
+    """Begins the fingerprint."""
+
+    def __init__(self, *, model: nn.Module, inputs: Inputs, targets: Any, fingerprint: str) -> None:
+        super().__init__(model=model, inputs=inputs)
+        self.targets, self._fingerprint = targets, fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.kind}/{self._fingerprint}"
+
+    @property
+    def examples(self) -> int:
+        return len(self.targets)
+
+
+class Regression(_Targeted):
     """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
 
     The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean is
@@ -41,40 +62,40 @@ class Regression(Evaluation):
         fingerprint: identifies inputs and targets.
     """
 
+    kind = "regression"
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric(name="rmse", label="RMSE", better="lower", digits=4),
         Metric(name="nll", label="NLL (nats)", better="lower", digits=4),
         Metric(name="crps", label="CRPS", better="lower", digits=4),
-        Metric(name="coverage_error", label="Error of the 90 % interval's coverage (%)", better="lower", scale=100, digits=2),
+        Metric(
+            name="coverage_error",
+            label="Error of the 90 % interval's coverage (%)",
+            better="lower",
+            scale=100,
+            digits=2,
+        ),
         *(
-            Metric(name=f"coverage_{100 * level:.0f}", label=f"Inside the {100 * level:.0f} % interval (%)", better="neither", scale=100, digits=1, minor=True)
+            Metric(
+                name=f"coverage_{100 * level:.0f}",
+                label=f"Inside the {100 * level:.0f} % interval (%)",
+                better="neither",
+                scale=100,
+                digits=1,
+                minor=True,
+            )
             for level in measures.LEVELS
         ),
-    )  # fmt: skip
+    )
 
     def __init__(
         self, *, model: nn.Module, inputs: Inputs, targets: Array, noise: float | None, fingerprint: str
     ) -> None:
-        self._model, self.inputs, self._noise, self._fingerprint = model.eval(), inputs, noise, fingerprint
-        self.targets = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
-        self._device = torch.device("cpu")
-
-    @property
-    def fingerprint(self) -> str:
-        return f"regression/{self._fingerprint}"
-
-    def to(self, device: torch.device) -> None:
-        self._model, self._device = self._model.to(device), device
-
-    @property
-    def shards(self) -> int:
-        return -(-len(self.targets) // SHARD)
-
-    def _range(self, shard: int) -> slice:
-        return slice(shard * SHARD, (shard + 1) * SHARD)
+        flat = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
+        super().__init__(model=model, inputs=inputs, targets=flat, fingerprint=fingerprint)
+        self._noise = noise
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
-        """Means and σ, [examples of the shard, outputs + 1], float64."""
+        """Return means and σ, [examples of the shard, outputs + 1], float64."""
         return gaussians(self._model, tensors, self.inputs[self._range(shard)].to(self._device), self._noise)
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
@@ -89,9 +110,51 @@ class Regression(Evaluation):
         return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
 
 
+class Pointwise(_Targeted):
+    """A split under any likelihood −log p(y | x, θ) = loss(f_θ(x), y), evaluated example by example.
+
+    The predictive's NLL of an example is −log (1/S) Σ_s exp(−loss_s): a density only where the loss has the constants
+    that make it one. The block of a sample is its log-likelihoods [examples].
+
+    Args:
+        model: network; overwritten by each sample.
+        inputs: [examples, …].
+        targets: [examples, …].
+        loss: the mean loss of a batch; it is asked about batches of one example.
+        fingerprint: identifies inputs and targets.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric(name="nll", label="NLL (nats)", better="lower", digits=4),)
+
+    kind = "pointwise"
+
+    def __init__(self, *, model: nn.Module, inputs: Inputs, targets: Tensor, loss: Loss, fingerprint: str) -> None:
+        super().__init__(model=model, inputs=inputs, targets=targets, fingerprint=fingerprint)
+        self._loss = loss
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        """Return log-likelihoods [examples of the shard], float64."""
+        at = self._range(shard)
+        out = outputs(self._model, tensors, self.inputs[at].to(self._device))
+        targets = self.targets[at].to(self._device)
+        with torch.no_grad():
+            each = [self._loss(out[i : i + 1], targets[i : i + 1]).reshape(()) for i in range(len(out))]
+        return -torch.stack(each).double().cpu().numpy()
+
+    def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
+        running = mixed(np.stack(blocks), normalised(weights, len(blocks)))
+        return Reduced(rows={"log_p": running[-1]}, curves={"nll": -running.sum(1)})
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        return [{"nll": -float(np.mean(gather(parts)["log_p"]))}]
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        return [{"nll": (add_curves(parts)["nll"] / len(self.targets)).tolist()}]
+
+
 @torch.no_grad()
 def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
-    """What the network gives for inputs [n, …] under one sample, in float32 at least."""
+    """Return the network's outputs for inputs [n, …] under one sample, in float32 at least."""
     model.load_state_dict(dict(tensors))
     parameter = next(model.parameters())
     out = model(inputs.to(parameter.dtype)) if inputs.is_floating_point() else model(inputs)
@@ -99,14 +162,14 @@ def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Ten
 
 
 def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, noise: float | None) -> Array:
-    """Means [n, outputs] and, in a last column, σ of one sample: ``noise``, or exp of its ``log_noise``; float64."""
+    """Return means [n, outputs] and, in a last column, σ of one sample: ``noise``, or exp of its ``log_noise``; float64."""
     mean = outputs(model, tensors, inputs).reshape(len(inputs), -1).double().cpu().numpy()
     sigma = noise if noise is not None else math.exp(float(tensors[LOG_NOISE]))
     return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
 
 
 def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> tuple[Array, Array]:
-    """Mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their weights."""
+    """Return mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their weights."""
     stacked, w = np.stack(blocks), normalised(weights, len(blocks))
     means, sigmas = stacked[..., :-1], stacked[..., -1:]
     if w is not None:
@@ -116,7 +179,7 @@ def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> 
 
 
 def mixed(log_p: Array, weights: Array | None) -> Array:
-    """log Σ_{s ≤ n} w_s p_s / Σ_{s ≤ n} w_s for n = 1, 2, …, [samples, examples], from the samples' log p of that shape.
+    """Return log Σ_{s ≤ n} w_s p_s / Σ_{s ≤ n} w_s for n = 1, 2, …, [samples, examples], from the samples' log p of that shape.
 
     Weights [samples]; None weighs all the same. nan while they are 0.
     """
@@ -128,7 +191,7 @@ def mixed(log_p: Array, weights: Array | None) -> Array:
 
 
 def reduce_regression(blocks: Sequence[Array], targets: Array, weights: Sequence[float] | None = None) -> Reduced:
-    """Rows of the mixture, and prefix sums of squared error and NLL over the samples.
+    """Return rows of the mixture, and prefix sums of squared error and NLL over the samples.
 
     Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which is
     uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` and ``crps``
@@ -162,7 +225,7 @@ def reduce_regression(blocks: Sequence[Array], targets: Array, weights: Sequence
 
 
 def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = None) -> Array:
-    """Continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs], per output.
+    """Return the continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs], per output.
 
     Σ_s w_s A(y − μ_s, σ_s²) − ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the
     mean distance of a draw from the target less half that of two draws, in the targets' unit; lower is better.
@@ -187,7 +250,7 @@ def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = No
 
 
 def _distance(m: Array, v: Array) -> Array:
-    """E|X| of X ~ N(m, v)."""
+    """Return E|X| of X ~ N(m, v)."""
     sd = np.sqrt(v)
     z = m / sd
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)

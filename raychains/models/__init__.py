@@ -8,14 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from raychains.errors import UserError, unknown_name
-from raychains.models import imagenet
-from raychains.models.cnn import LeNet
-from raychains.models.linear import Linear
-from raychains.models.mlp import MLP, three_layer
-from raychains.models.resnet import ResNet18, ThinResNet
+from raychains.core.errors import UserError, unknown_name
+from raychains.models.cnn import LeNet, SmallCNN
+from raychains.models.mlp import MLP, Linear, three_layer
+from raychains.models.resnet import RESNET50_REVISION, ResNet18, ThinResNet, resnet50
 from raychains.models.resnet_plus import ResNetPlus
-from raychains.models.small_cnn import SmallCNN
 
 NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "mlp": (MLP, MLP.revision),
@@ -26,9 +23,9 @@ NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "resnet18": (ResNet18, ResNet18.revision),
     "resnet_thin": (ThinResNet, ThinResNet.revision),
     "resnet_plus": (ResNetPlus, ResNetPlus.revision),
-    "resnet50": (imagenet.resnet50, imagenet.REVISION),
+    "resnet50": (resnet50, RESNET50_REVISION),
 }
-"""What each name builds, and its revision."""
+"""The builder of each name, and its revision."""
 
 __all__ = ["MLP", "NAMES", "LeNet", "Linear", "ResNet18", "ResNetPlus", "SmallCNN", "ThinResNet", "build", "revision"]
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import update_bn
 
-from raychains.errors import require
+from raychains.core.errors import require
 
 
 def has_batchnorm(model: nn.Module) -> bool:
-    """Whether any module of ``model`` is a BatchNorm layer (instance, group and filter response norms are not)."""
+    """Return whether any module of ``model`` is a BatchNorm layer (instance, group and filter response norms are not)."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
@@ -21,7 +21,7 @@ def reestimate(model: nn.Module, inputs: Iterable[Tensor]) -> None:
     """Set every BatchNorm layer's running mean and variance from one forward pass over ``inputs``, in training mode.
 
     Done by `torch.optim.swa_utils.update_bn`: running statistics become the plain average over batches of each batch's
-    mean and unbiased variance (so all batches count alike, and equal sizes are wanted). Parameters, every module's
+    mean and unbiased variance (so all batches count alike, and equal sizes are best). Parameters, every module's
     training mode and momentum stay as they were, even when ``inputs`` raises. Dropout, if any, is active meanwhile. A
     model without BatchNorm is left alone and ``inputs`` is not read.
 

@@ -1,12 +1,15 @@
-"""A LeNet-size convolutional network: two convolutions, three linear layers."""
+"""Small convolutional networks: a LeNet, and two normalised convolutions for tiny grey images."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from raychains.errors import require
-from raychains.schedules.base import positive_int
+from raychains.core.errors import require
+from raychains.core.validation import positive_int
+from raychains.models.frn import activation_of, norm_of
 
+CHANNELS = (8, 16)
+"""Channels of the two convolutions; the second halves height and width."""
 LEAST = 16
 """The smallest side that leaves one position after two 5×5 convolutions and two poolings."""
 
@@ -46,3 +49,36 @@ class LeNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).flatten(1))
+
+
+class SmallCNN(nn.Module):
+    """Convolution, normalisation and activation twice, then a linear layer, from grey images to logits [n, classes].
+
+    3×3 convolutions without bias, padded by 1; the second has stride 2. The activation is ReLU after BatchNorm and TLU after
+    filter response normalisation.
+
+    Args:
+        size: height and width of the images; they may come as [n, size²] or [n, 1, size, size].
+        classes: number of logits.
+        norm: ``batch`` or ``frn``.
+
+    Raises:
+        UserError: a setting out of range.
+    """
+
+    revision = 1
+
+    def __init__(self, size: int = 8, classes: int = 10, norm: str = "batch") -> None:
+        super().__init__()
+        positive_int("size", size)
+        positive_int("classes", classes)
+        self.size = size
+        first, second = CHANNELS
+        side = (size + 1) // 2
+        convolutions = nn.Conv2d(1, first, 3, padding=1, bias=False), nn.Conv2d(first, second, 3, 2, 1, bias=False)
+        layers = [[c, norm_of(norm, c.out_channels), activation_of(norm, c.out_channels)] for c in convolutions]
+        self.features = nn.Sequential(*layers[0], *layers[1])
+        self.classifier = nn.Linear(second * side**2, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x.reshape(-1, 1, self.size, self.size)).flatten(1))

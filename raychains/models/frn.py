@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from raychains.errors import require
-from raychains.schedules.base import positive, positive_int
+from raychains.core.errors import require
+
+EPS = 1e-6
+"""ε."""
 
 
 class FRN(nn.Module):
@@ -15,29 +17,17 @@ class FRN(nn.Module):
     ν² belongs to one example and one channel, so nothing depends on the batch, and a sample needs no running
     statistics. Parameters: ``weight`` γ [channels], starts at 1; ``bias`` β [channels], starts at 0.
 
-    Args:
-        channels: axis 1 of the input.
-        eps: ε, constant; the paper learns it only where h = w = 1.
-
-    Raises:
-        UserError: a setting out of range.
-
-    Source: Singh & Krishnan 2019, Eqs. 1–3.
+    Source: Singh & Krishnan 2019, Eqs. 1–3; they learn ε only where h = w = 1.
     """
 
-    revision = 1
-
-    def __init__(self, channels: int, *, eps: float = 1e-6) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        positive_int("channels", channels)
-        positive("eps", eps)
-        self.eps = eps
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         response = x.square().mean(dim=(2, 3), keepdim=True)
-        return x * torch.rsqrt(response + self.eps) * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+        return x * torch.rsqrt(response + EPS) * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
 
 
 class TLU(nn.Module):
@@ -45,20 +35,11 @@ class TLU(nn.Module):
 
     FRN does not centre its output, so ReLU's threshold is learned: ``threshold`` τ [channels] starts at 0, i.e. as ReLU.
 
-    Args:
-        channels: axis 1 of the input.
-
-    Raises:
-        UserError: a setting out of range.
-
     Source: Singh & Krishnan 2019, Eq. 4.
     """
 
-    revision = 1
-
     def __init__(self, channels: int) -> None:
         super().__init__()
-        positive_int("channels", channels)
         self.threshold = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:

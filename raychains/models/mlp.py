@@ -1,4 +1,4 @@
-"""The multilayer perceptron: linear layers with ReLU between them."""
+"""Fully connected networks: the multilayer perceptron, and softmax regression without intercepts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from raychains.errors import require
-from raychains.schedules.base import positive_int
+from raychains.core.errors import require
+from raychains.core.validation import positive_int
 
 
 class MLP(nn.Module):
@@ -52,3 +52,29 @@ def three_layer(inputs: int = 784, width: int = 200, outputs: int = 10) -> MLP:
     Source: cSG-MCMC §5.3.
     """
     return MLP(inputs, (width, width), outputs)
+
+
+class Linear(nn.Module):
+    """Logits [n, outputs] = x·Wᵀ of [n, inputs] (or [n, …] of as many values), without bias; `nn.Linear`'s initialisation.
+
+    With two outputs the probability of class 1 is σ((w₁ − w₀)·x): a logistic regression on w₁ − w₀. Independent Gaussian
+    priors of variance v on w₀ and w₁ are one of variance 2v on it.
+
+    Args:
+        inputs: values per example.
+        outputs: number of logits.
+
+    Raises:
+        UserError: a number that is not an integer of at least 1.
+    """
+
+    revision = 1
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        positive_int("inputs", inputs)
+        positive_int("outputs", outputs)
+        self.linear = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))

@@ -1,21 +1,56 @@
-"""Residual networks for small images: a 3×3 stem, no max-pool, BatchNorm + ReLU or FRN + TLU."""
+"""Residual networks: a 3×3 stem, no max-pool, BatchNorm + ReLU or FRN + TLU for small images; torchvision's for ImageNet.
+
+torchvision is imported only when one of its networks is built.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.errors import require
+from raychains.core.errors import require
+from raychains.core.validation import positive_int
 from raychains.models.frn import activation_of, norm_of
-from raychains.schedules.base import positive_int
 
 WIDTHS = (64, 128, 256, 512)
 """Channels of ResNet-18's four stages; each after the first halves height and width."""
+RESNET50_REVISION = 1
+"""Raised when what `resnet50` computes changes."""
 THIN = 16
 """Channels of the first of three stages of the networks of depth 6n + 2."""
 
 
-class ResNet18(nn.Module):
+class _ResNet(nn.Module):
+    """A 3×3 stem, stages of basic blocks that halve height and width from the second on, average over positions, logits."""
+
+    def __init__(
+        self, widths: Sequence[int], blocks: int, classes: int, in_channels: int, norm: str, *, pad: bool = False
+    ) -> None:
+        super().__init__()
+        positive_int("classes", classes)
+        positive_int("in_channels", in_channels)
+        self.conv1 = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
+        self.norm1, self.act1 = norm_of(norm, widths[0]), activation_of(norm, widths[0])
+        self._stages = [f"layer{i}" for i in range(1, len(widths) + 1)]
+        for name, inputs, outputs in zip(self._stages, (widths[0], *widths), widths, strict=False):
+            first = BasicBlock(inputs, outputs, 1 if name == "layer1" else 2, norm, pad=pad)
+            more = (BasicBlock(outputs, outputs, 1, norm) for _ in range(blocks - 1))
+            setattr(self, name, nn.Sequential(first, *more))
+        self.fc = nn.Linear(widths[-1], classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act1(self.norm1(self.conv1(x)))
+        for name in self._stages:
+            x = getattr(self, name)(x)
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+class ResNet18(_ResNet):
     """ResNet-18 in its CIFAR form, from images [n, in_channels, h, w] to logits [n, classes].
 
     Four stages of two basic blocks, 1×1 projections where the shape changes, average over positions. With BatchNorm and
@@ -36,25 +71,10 @@ class ResNet18(nn.Module):
     revision = 1
 
     def __init__(self, classes: int, in_channels: int = 3, norm: str = "batch") -> None:
-        super().__init__()
-        positive_int("classes", classes)
-        positive_int("in_channels", in_channels)
-        self.conv1 = nn.Conv2d(in_channels, WIDTHS[0], 3, padding=1, bias=False)
-        self.norm1, self.act1 = norm_of(norm, WIDTHS[0]), activation_of(norm, WIDTHS[0])
-        self.layer1 = _stage(WIDTHS[0], WIDTHS[0], 1, norm)
-        self.layer2 = _stage(WIDTHS[0], WIDTHS[1], 2, norm)
-        self.layer3 = _stage(WIDTHS[1], WIDTHS[2], 2, norm)
-        self.layer4 = _stage(WIDTHS[2], WIDTHS[3], 2, norm)
-        self.fc = nn.Linear(WIDTHS[3], classes)
-        _start(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.act1(self.norm1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean(dim=(2, 3)))
+        super().__init__(WIDTHS, 2, classes, in_channels, norm)
 
 
-class ThinResNet(nn.Module):
+class ThinResNet(_ResNet):
     """The thin residual network of depth 6n + 2, from images [n, in_channels, h, w] to logits [n, classes].
 
     Three stages of n basic blocks with ``width``, twice and four times as many channels, shortcuts without parameters (`Padded`), average over
@@ -79,30 +99,14 @@ class ThinResNet(nn.Module):
     def __init__(
         self, depth: int = 20, classes: int = 10, in_channels: int = 3, norm: str = "batch", width: int = THIN
     ) -> None:
-        super().__init__()
         positive_int("depth", depth)
         require(depth >= 8 and depth % 6 == 2, "depth", depth, "be 6n + 2 with n ≥ 1")
-        positive_int("classes", classes)
-        positive_int("in_channels", in_channels)
         positive_int("width", width)
-        n, (first, second, third) = (depth - 2) // 6, (width, 2 * width, 4 * width)
-        self.conv1 = nn.Conv2d(in_channels, first, 3, padding=1, bias=False)
-        self.norm1, self.act1 = norm_of(norm, first), activation_of(norm, first)
-        self.layer1 = _stage(first, first, 1, norm, n, pad=True)
-        self.layer2 = _stage(first, second, 2, norm, n, pad=True)
-        self.layer3 = _stage(second, third, 2, norm, n, pad=True)
-        self.fc = nn.Linear(third, classes)
-        _start(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.act1(self.norm1(self.conv1(x)))
-        return self.fc(self.layer3(self.layer2(self.layer1(x))).mean(dim=(2, 3)))
+        super().__init__((width, 2 * width, 4 * width), (depth - 2) // 6, classes, in_channels, norm, pad=True)
 
 
 class BasicBlock(nn.Module):
     """act(norm(conv(act(norm(conv(x))))) + shortcut(x)), from [n, inputs, h, w] to [n, outputs, h/stride, w/stride]."""
-
-    revision = 1
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: str, *, pad: bool = False) -> None:
         super().__init__()
@@ -133,13 +137,20 @@ class Padded(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
 
 
-def _stage(inputs: int, outputs: int, stride: int, norm: str, blocks: int = 2, *, pad: bool = False) -> nn.Sequential:
-    first = BasicBlock(inputs, outputs, stride, norm, pad=pad)
-    return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1, norm) for _ in range(blocks - 1)))
+def resnet50(classes: int = 1000) -> nn.Module:
+    """torchvision's ResNet-50 without pretrained weights, from images [n, 3, h, w] to logits [n, classes].
 
+    It has BatchNorm; 25,557,032 parameters for 1,000 classes.
 
-def _start(network: nn.Module) -> None:
-    """Weights of convolutions as in torchvision's ResNet: normal, by fan-out."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    Args:
+        classes: number of logits.
+
+    Raises:
+        UserError: a setting out of range.
+
+    Source: He et al. 2016; used by cSG-MCMC (§5.2) and Entropy-MCMC on ImageNet.
+    """
+    positive_int("classes", classes)
+    from torchvision.models import resnet50 as build  # its import costs seconds: no other model should pay
+
+    return build(weights=None, num_classes=classes)

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.errors import require
-from raychains.models.weight_norm import Conv2d, Linear
-from raychains.schedules.base import positive, positive_int
+from raychains.core.errors import require
+from raychains.core.validation import positive, positive_int
 
 BOTTLENECK_STAGES = (3, 4, 6, 3)
 """Blocks per stage of the depth-50 network."""
 EXPANSION = 4
 """Output channels of a bottleneck over its width."""
+
+
+class WeightNormalized(nn.Module):
+    """Base of the two layers: w = s·v/‖v‖ for each output feature (axis 0 of ``direction``).
+
+    Parameters, plain and separately named, so that priors and samplers address each by its name: ``direction`` v
+    [out, …fan-in], ``scale`` s [out] and ``bias`` [out]. v starts uniform on the unit sphere, s at ``scale``, the bias
+    at 0. With ‖v‖ = 1 and inputs of zero mean and variance 1, an output has variance s² on average over v.
+    """
+
+    def __init__(self, shape: tuple[int, ...], scale: float) -> None:
+        super().__init__()
+        direction = torch.randn(shape)
+        self.direction = nn.Parameter(direction / norms(direction))
+        self.scale = nn.Parameter(torch.full(shape[:1], float(scale)))
+        self.bias = nn.Parameter(torch.zeros(shape[0]))
+
+    def weight(self) -> Tensor:
+        """w = s·v/‖v‖, of ``direction``'s shape."""
+        v = self.direction
+        return v * (self.scale.view(-1, *[1] * (v.ndim - 1)) / norms(v))
+
+
+class Linear(WeightNormalized):
+    """Weight-normalised linear layer from [n, inputs] to [n, outputs].
+
+    Source: Salimans & Kingma 2016, Eq. 2 (there g is s).
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, scale: float = 1.0) -> None:
+        super().__init__((outputs, inputs), scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight(), self.bias)
+
+
+class Conv2d(WeightNormalized):
+    """Weight-normalised convolution from [n, inputs, h, w] to [n, outputs, ceil(h / stride), ceil(w / stride)].
+
+    The kernel is square, its width odd, and the padding kernel // 2 zeros.
+
+    Source: Salimans & Kingma 2016, Eq. 2 (there g is s).
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, scale: float = 1.0) -> None:
+        super().__init__((outputs, inputs, kernel, kernel), scale)
+        self.stride, self.padding = stride, kernel // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight(), self.bias, stride=self.stride, padding=self.padding)
+
+
+def norms(direction: Tensor) -> Tensor:
+    """‖v‖₂ of each output feature (axis 0), broadcastable against ``direction``."""
+    return torch.linalg.vector_norm(direction, dim=tuple(range(1, direction.ndim)), keepdim=True)
 
 
 class ResNetPlus(nn.Module):
@@ -85,8 +140,6 @@ class Block(nn.Module):
 
     ``outputs`` is ``width``, or 4 × ``width`` for a bottleneck.
     """
-
-    revision = 1
 
     def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool, branch_scale: float) -> None:
         super().__init__()

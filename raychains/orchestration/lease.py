@@ -1,4 +1,4 @@
-"""A driver's lease: the thread that renews its entry, and what the driver asks about the others in its store."""
+"""A driver among those of its store: the lease that it renews, the chains that it claims, and those that others run."""
 
 from __future__ import annotations
 
@@ -7,46 +7,54 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from raychains.errors import RaychainsError, StorageFull, UserError
-from raychains.orchestration import process
-from raychains.store import Root, incarnations
-from raychains.store.claim import Claim
-from raychains.store.leases import RENEW_EVERY, SECOND, STALE_AFTER, Entry, Leases
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import RaychainsError, StorageFull, UserError, format_error
+from raychains.core.spec import ChainSpec
+from raychains.orchestration import process_identity
+from raychains.orchestration.workers import CLOCK, Clock
+from raychains.planning import coordinator as c
+from raychains.store import ChainStore, Storage
+from raychains.store.leases import RENEW_EVERY, SECOND, STALE_AFTER, Claim, Entry, Leases
 
 log = logging.getLogger(__name__)
 
 FIRST_RENEWALS = (1.0, 3.0)
 """Seconds after the claim at which it is looked at again: an older entry may appear late."""
-LOOK_EVERY = 1.0
-"""Seconds between looks at an entry that is waited for."""
+CHECK_RIVAL_EVERY = 1.0
+"""Seconds between reads of an entry that is waited for."""
 FRESH = 2.0
-"""Seconds for which a look at the other drivers is good enough to leave a chain to one of them."""
+"""Seconds for which a list of the other drivers is good enough to leave a chain to one of them."""
 PATIENCE = 2.0
-"""Seconds that a look waits for a renewal in progress."""
+"""Seconds that a read of the entries waits for a renewal in progress."""
+PEERS_EVERY = 2.0
+"""Seconds between reads of chains that others run."""
+PEERS_FOR = 0.5
+"""Seconds that one round of reads may take: of thousands of chains, or on slow storage, the others' turn is the next."""
+COMPARE_EVERY = 15.0
+"""Seconds between checks whether another driver took over a chain that runs here."""
 
 
 class Lease:
-    """This driver among those of a store. As a context it claims a run's name; without, it only looks and reserves.
+    """This driver among those of a store. As a context it claims a run's name; without, it only reads and reserves.
 
     Args:
-        root: the store.
-        run: the run's name.
         patient: wait for a driver of which it is not known whether it lives, at most until it counts as dead.
+        driver_id: of a predecessor that is known to be gone, whose chains this driver takes over at once; by default a new one.
 
     Raises:
         UserError: on entering the context, when another living driver runs ``run``.
     """
 
-    def __init__(self, root: Root, run: str = "", *, patient: bool = False) -> None:
+    def __init__(self, root: Storage, run: str = "", *, patient: bool = False, driver_id: str | None = None) -> None:
         self._root = root.waiting(lambda _: False)  # chains are asked for again: the driver does not wait for storage
         self.run = run
         """The run's name; none of a driver that claims none."""
         self._run, self._patient = run or "-", patient
-        self.driver_id = uuid.uuid4().hex
-        about = {"driver_id": self.driver_id, "run": self._run, **process.here()}
+        self.driver_id = driver_id or uuid.uuid4().hex
+        about = {"driver_id": self.driver_id, "run": self._run, **process_identity.here()}
         self._claim = Claim(Leases(root), about, _gone)
         self._looking = threading.Lock()
         self._closing = threading.Event()
@@ -87,8 +95,8 @@ class Lease:
 
     # Chains
 
-    def take(self, digest: str, record: Mapping[str, Any]) -> int | None:
-        """A new incarnation's number, reserved; None when the chain is left to another living driver that has it.
+    def claim(self, digest: str, record: Mapping[str, Any]) -> int | None:
+        """Reserve a chain's next attempt and return its number; None when the chain is left to another living driver that has it.
 
         Storage that does not answer counts as such: the chain is asked for again later.
 
@@ -98,42 +106,42 @@ class Lease:
         record = {**record, "driver_id": self.driver_id}
         try:
             while True:
-                last, driver = incarnations.newest(self._root, digest)
+                last, driver = ChainStore(self._root, digest).newest_incarnation()
                 if self._leave(digest, driver):
                     return None
-                number = incarnations.reserve(self._root, digest, last, record)
+                number = ChainStore(self._root, digest).reserve(last, record)
                 if number is not None and not self._overtaken(digest, number):
                     return number
         except StorageFull:
             raise
         except (OSError, RaychainsError) as error:
-            log.warning("chain %s is not taken now: %s", digest[:12], _line(error))
+            log.warning("chain %s is not taken now: %s", digest[:12], format_error(error))
             return None
 
-    def elsewhere(self, digest: str) -> bool:
-        """Whether another living driver has the chain's newest incarnation and means to finish it."""
+    def runs_elsewhere(self, digest: str) -> bool:
+        """Return whether another living driver has the chain's newest attempt and means to finish it."""
         try:
-            return self._leave(digest, incarnations.newest(self._root, digest)[1])
+            return self._leave(digest, ChainStore(self._root, digest).newest_incarnation()[1])
         except (OSError, RaychainsError) as error:
-            log.warning("chain %s is not looked at now: %s", digest[:12], _line(error))
+            log.warning("chain %s is not looked at now: %s", digest[:12], format_error(error))
             return True
 
-    def superseded(self, digest: str, incarnation: int) -> bool:
-        """Whether another living driver took over a chain that this one runs under ``incarnation``."""
+    def superseded(self, digest: str, attempt: int) -> bool:
+        """Return whether another living driver took over a chain that this one runs under ``attempt``."""
         if not self._claim.others:
             return False
         try:
-            last, driver = incarnations.newest(self._root, digest)
-            return last > incarnation and self._leave(digest, driver)
+            last, driver = ChainStore(self._root, digest).newest_incarnation()
+            return last > attempt and self._leave(digest, driver)
         except (OSError, RaychainsError):
             return False
 
     def _overtaken(self, digest: str, number: int) -> bool:
-        """Where two may reserve at once, the higher number goes on."""
-        return not self._root.exclusive and incarnations.newest(self._root, digest)[0] > number
+        """Return whether another driver reserved a higher number at once: that one runs the chain."""
+        return not self._root.exclusive and ChainStore(self._root, digest).newest_incarnation()[0] > number
 
     def give_up(self, digest: str) -> None:
-        """Tell others, with the next renewal, that this driver will not finish a chain."""
+        """Let others know, with the next renewal, that this driver will not finish a chain."""
         self._claim.given_up.add(digest)
 
     def _leave(self, digest: str, driver: str | None) -> bool:
@@ -143,7 +151,7 @@ class Lease:
             if not self._looking.acquire(timeout=PATIENCE):
                 return True  # the renewing thread waits for the storage: asked again later
             try:
-                self._claim.look()
+                self._claim.living()
                 self._looked = time.monotonic()
             finally:
                 self._looking.release()
@@ -154,24 +162,24 @@ class Lease:
             self._left_to.add(driver)
             log.warning(
                 "chains that run %s (pid %d on %s) has in this store are left to it, and their samples used",
-                entry.run, entry.pid, entry.host,
-            )  # fmt: skip
+                *(entry.run, entry.pid, entry.host),
+            )
         return True
 
     # The claim
 
     def _outlast(self, rival: Entry) -> None:
         """Wait until the rival is known to be dead."""
-        if not self._patient or rival.place == process.place():
+        if not self._patient or rival.place == process_identity.place():
             raise UserError(self._owned(rival))
         log.warning(
             "run %s may still be run by pid %d on %s, last heard of %.0f s ago: waiting until it counts as dead, at most %.0f s",
-            self._run, rival.pid, rival.host, self._age(rival), STALE_AFTER,
-        )  # fmt: skip
+            *(self._run, rival.pid, rival.host, self._age(rival), STALE_AFTER),
+        )
         heard = {rival.driver_id: rival.renewals}
         renewed = time.monotonic()
         while True:
-            self._closing.wait(LOOK_EVERY)
+            self._closing.wait(CHECK_RIVAL_EVERY)
             due = time.monotonic() - renewed > RENEW_EVERY
             now = self._claim.renew() if due else self._claim.senior()
             if due:
@@ -200,7 +208,7 @@ class Lease:
                     rival = self._claim.renew()
                     self._looked = time.monotonic()
             except Exception as error:
-                log.warning("this driver's lease could not be renewed: %s", _line(error))
+                log.warning("this driver's lease could not be renewed: %s", format_error(error))
                 continue
             if rival is not None:
                 self.lost = self._owned(rival)
@@ -212,8 +220,62 @@ class Lease:
 
 
 def _gone(entry: Entry) -> bool:
-    return process.gone(entry.place, entry.pid, entry.process)
+    return process_identity.gone(entry.place, entry.pid, entry.process)
 
 
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+class PeerDrivers:
+    """Claims chains for this driver, and turns other drivers' traces in the store into events for the coordinator."""
+
+    def __init__(self, root: Storage, lease: Lease, specs: Mapping[str, ChainSpec], clock: Clock = CLOCK) -> None:
+        self._root = root.waiting(lambda _: False)  # looked at again: the driver does not wait for storage
+        self._lease, self._specs, self._clock = lease, specs, clock
+        self._looked = self._compared = self._clock.monotonic()
+        self._seen: dict[str, float] = {}
+        """The time at which each chain was last looked at."""
+
+    def claim(self, digest: str, record: Mapping[str, Any]) -> int | None:
+        """Reserve a chain's next attempt; None when it is another driver's, or finished by one since the run began."""
+        if self._finished(digest):
+            return None
+        return self._lease.claim(digest, record)
+
+    def events(self, coordinator: c.Coordinator) -> list[c.Event]:
+        """Return what happened since the last call; mostly nothing, and without a read of the store where nobody else works."""
+        now, found_events = self._clock.monotonic(), []
+        if now - self._looked > PEERS_EVERY:
+            found_events += self._of(coordinator.with_status("elsewhere"), self._became)
+            self._looked = self._clock.monotonic()
+        if now - self._compared > COMPARE_EVERY:
+            chains = coordinator.chains
+
+            def superseded(digest: str) -> c.Event | None:
+                found = self._lease.superseded(digest, chains[digest].attempt)
+                return c.Superseded(digest) if found else None
+
+            found_events += self._of(coordinator.with_status("running"), superseded)
+            self._compared = self._clock.monotonic()
+        return found_events
+
+    def _of(self, digests: Sequence[str], look: Callable[[str], c.Event | None]) -> list[c.Event]:
+        """Return the events of as many chains as there is time for, beginning with those not looked at for longest."""
+        events, began = [], self._clock.monotonic()
+        for digest in sorted(digests, key=lambda d: self._seen.get(d, 0.0)):
+            self._seen[digest] = self._clock.monotonic()
+            if (event := look(digest)) is not None:
+                events.append(event)
+            if self._clock.monotonic() - began > PEERS_FOR:
+                break
+        return events
+
+    def _became(self, digest: str) -> c.Event | None:
+        if self._finished(digest):
+            return c.DoneElsewhere(digest, expected_samples(self._specs[digest]))
+        return None if self._lease.runs_elsewhere(digest) else c.Freed(digest)
+
+    def _finished(self, digest: str) -> bool:
+        """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer."""
+        try:
+            return ChainStore(self._root, digest).finished(expected_samples(self._specs[digest]))
+        except (OSError, RaychainsError) as error:
+            log.warning("chain %s is not looked at now: %s", digest[:12], error)
+            return False

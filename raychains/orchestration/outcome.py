@@ -1,54 +1,92 @@
-"""What a run comes to: results of views, seconds of chains, and what failed."""
+"""The outcome of a run: the results of its views, announced as they come, the seconds of its chains, and what failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from raychains.planning.views import Request
-
-
-@dataclass(frozen=True)
-class ViewKey:
-    """One arm's group of repeats: what one predictive is formed from."""
-
-    arm: int
-    group: int
+from raychains.planning import events
+from raychains.planning.budget import Spent
+from raychains.planning.comparison import Comparison
+from raychains.planning.views import ViewResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewResult:
-    """What `EvaluationWorker.summarise` found."""
-
-    key: ViewKey
-    request: Request
-    """What was asked for: the equally weighted view of all samples unless the caller asked for others."""
-    samples: int
-    chains: int
-    """Chains that it is formed from: without those that were dropped."""
-    metrics: list[dict[str, float]]
-    """One dict per repeat."""
-    curves: list[dict[str, list[float]]]
-    """Per repeat, metrics of the view's first 1, 2, … samples."""
-    rows: Mapping[str, Any]
-    """Columns [examples]; empty where the request does not want them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run came to."""
+class DriverOutcome:
+    """The end of a run."""
 
     views: dict[tuple[int, int], ViewResult] = field(default_factory=dict)
-    """Results by (arm, group): of the view of all samples. Empty where the caller asked for certain views."""
+    """Results by (arm, group): of the view of all samples. Empty where the caller requested certain views."""
     requested: Sequence[ViewResult] = ()
-    """Results of the views that the caller asked for, in that order."""
+    """Results of the views that the caller requested, in that order."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Chain seconds by digest, of the whole chain."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Why each chain that was given up failed, or was dropped."""
+    """Reasons by digest of the chains that were given up, or dropped."""
     stopped: bool = False
-    """Whether the person stopped the run before its end."""
+    """The user stopped the run before its end."""
     samples: int = 0
     evaluated_while_sampling: float | None = None
     """Share of the predictions that were made before the last sample came; None when no chain ran."""
+
+
+class Results:
+    """Finished chains, and results by (arm, group), of which the callback hears once all of their chains have ended.
+
+    Args:
+        seconds: of the chains that are finished already, by digest.
+    """
+
+    def __init__(self, comparison: Comparison, callback: events.Callback, seconds: dict[str, float]) -> None:
+        self._comparison, self._callback, self.seconds = comparison, callback, seconds
+        self._specs = comparison.chains()
+        self.spent = Spent(self._specs, seconds)
+        self.views: dict[tuple[int, int], ViewResult] = {}
+        """Results that hold."""
+        self._dropped: set[str] = set()
+        self._unannounced: list[tuple[int, int]] = []
+        self._of_chain: dict[str, list[tuple[int, int]]] = {}
+        for a, arm in enumerate(comparison.arms):
+            for g, group in enumerate(arm.chains):
+                for spec in group:
+                    self._of_chain.setdefault(spec.digest, []).append((a, g))
+
+    @property
+    def chains(self) -> int:
+        """Number of the run's chains."""
+        return len(self._specs)
+
+    def finish(self, digest: str, seconds: float) -> None:
+        """Note that a chain is finished, after so many chain seconds."""
+        self.seconds[digest] = seconds
+        self.spent.at(digest, self._specs[digest].steps)
+        self._callback.on(events.ChainFinished(digest=digest, seconds=seconds))
+
+    def drop(self, digest: str) -> None:
+        """Note that a chain was given up and its views are formed without it."""
+        self._dropped.add(digest)
+        self.unsettle(digest)
+
+    def add(self, view: ViewResult) -> None:
+        """Take a view's result."""
+        at = (view.key.arm, view.key.group)
+        self.views[at] = view
+        self._unannounced.append(at)
+
+    def announce(self) -> None:
+        """Announce new results; the last samples may be evaluated before their chain ended."""
+        unannounced, self._unannounced = self._unannounced, []
+        for at in unannounced:
+            arm, group = self._comparison.arms[at[0]], at[1]
+            if all(spec.digest in self.seconds or spec.digest in self._dropped for spec in arm.chains[group]):
+                metrics, took = self.views[at].metrics, arm.seconds(group, self.seconds)
+                self._callback.on(events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took))
+            else:
+                self._unannounced.append(at)
+
+    def unsettle(self, digest: str) -> None:
+        """Withdraw the results of a chain's views."""
+        ours = self._of_chain.get(digest, [])
+        for at in ours:
+            self.views.pop(at, None)
+        self._unannounced = [at for at in self._unannounced if at not in ours]

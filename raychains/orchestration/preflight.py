@@ -1,8 +1,8 @@
-"""What Ray needs from this machine, looked at before it starts: one line now, not a traceback or stall later.
+"""Checks of this machine before Ray starts on it: one line now, not a traceback or stall later.
 
 Ray reports an unwritable HOME, a long temporary path or a full disk from deep inside its own processes, well
 after the start or in the middle of a run. Everything here is a few system calls and imports neither ray nor
-torch. Each probe takes the values that it judges, so that a test needs no broken machine.
+torch. Each check takes the values that it judges, so that a test needs no broken machine.
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 
 MINIMUM_OBJECT_STORE = 80_000_000
 """Smallest object store we ask Ray for, in bytes; Ray itself refuses less than 75 MiB."""
@@ -34,7 +34,7 @@ SESSION_SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_stor
 
 
 def object_store_bytes(requested: int | None) -> int:
-    """Bytes of object store to ask Ray for: as requested, else 1 GB or a fifth of the memory if that is less.
+    """Return the bytes of object store to ask Ray for: as requested, else 1 GB or a fifth of the memory if that is less.
 
     Ray's own default, 30 % of the memory, is too much beside chains that hold networks.
     """
@@ -50,7 +50,7 @@ def object_store_bytes(requested: int | None) -> int:
 
 
 def physical_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory we may use: the machine's, or the container's limit (cgroup v1 or v2) if less."""
+    """Return the bytes of memory we may use: the machine's, or the container's limit (cgroup v1 or v2) if less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
@@ -84,7 +84,7 @@ def check(*, object_store_memory: int, temp_dir: Path | None = None) -> list[str
 
 
 def ray_temp_dir(environ: Mapping[str, str]) -> Path:
-    """The temporary folder that Ray chooses itself: its `get_default_ray_temp_dir` without the import."""
+    """Return the temporary folder that Ray chooses itself: its `get_default_ray_temp_dir` without the import."""
     if "RAY_TMPDIR" in environ:
         return Path(environ["RAY_TMPDIR"]) / "ray"
     if sys.platform.startswith("linux") and "TMPDIR" in environ:
@@ -93,7 +93,7 @@ def ray_temp_dir(environ: Mapping[str, str]) -> Path:
 
 
 def has_token(environ: Mapping[str, str], home: Path) -> bool:
-    """Whether Ray writes no token to HOME: authentication is off, or a token is given or there already."""
+    """Return whether Ray writes no token to HOME: authentication is off, or a token is given or there already."""
     if environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return True
     if environ.get("RAY_AUTH_TOKEN") or environ.get("RAY_AUTH_TOKEN_PATH"):
@@ -105,7 +105,7 @@ def has_token(environ: Mapping[str, str], home: Path) -> bool:
 
 
 def home_problem(home: Path) -> str | None:
-    """Why Ray could not write its token below `home`, if so; asked by writing: root passes `os.access`."""
+    """Return why Ray could not write its token below `home`, if so; asked by writing: root passes `os.access`."""
     folder = home / ".ray"
     try:
         with tempfile.NamedTemporaryFile(dir=_nearest_existing(folder), prefix=".raychains-"):
@@ -118,7 +118,7 @@ def home_problem(home: Path) -> str | None:
 
 
 def socket_problem(temp: Path) -> str | None:
-    """Why Ray's sockets would not fit below `temp`, if so: the kernel's limit is 107 bytes (103 on macOS)."""
+    """Return why Ray's sockets would not fit below `temp`, if so: the kernel's limit is 107 bytes (103 on macOS)."""
     limit = 103 if sys.platform == "darwin" else 107
     length = len(os.fsencode(os.path.abspath(temp / SESSION_SOCKET)))
     if length <= limit:
@@ -131,7 +131,7 @@ def socket_problem(temp: Path) -> str | None:
 
 
 def full_disk_limit(environ: Mapping[str, str]) -> float:
-    """The used share of the disk above which Ray stops spilling: 0.95, or what the environment tells Ray."""
+    """Return the used share of the disk above which Ray stops spilling: 0.95, or what the environment tells Ray."""
     try:
         return float(environ["RAY_local_fs_capacity_threshold"])
     except (KeyError, ValueError):
@@ -139,7 +139,7 @@ def full_disk_limit(environ: Mapping[str, str]) -> float:
 
 
 def disk_problem(temp: Path, *, limit: float = FULL_DISK) -> str | None:
-    """Why Ray could not spill objects to `temp`, if so: its disk is used beyond the share `limit`.
+    """Return why Ray could not spill objects to `temp`, if so: its disk is used beyond the share `limit`.
 
     Used is what is not free *to this user*, as Ray counts it: blocks reserved for root count as used.
     """
@@ -154,13 +154,13 @@ def disk_problem(temp: Path, *, limit: float = FULL_DISK) -> str | None:
 
 
 def _nearest_existing(path: Path) -> Path:
-    """`path` or the first folder above it that exists: where Ray would begin to create it."""
+    """Return `path` or the first folder above it that exists: where Ray would begin to create it."""
     absolute = path.absolute()
     return next(folder for folder in (absolute, *absolute.parents) if os.path.exists(folder))
 
 
 def shared_memory_bytes(folder: Path = Path("/dev/shm")) -> int:
-    """Bytes free in shared memory, as Ray counts them; 0 where there is none."""
+    """Return the bytes free in shared memory, as Ray counts them; 0 where there is none."""
     try:
         stats = os.statvfs(folder)
     except OSError:
@@ -169,11 +169,11 @@ def shared_memory_bytes(folder: Path = Path("/dev/shm")) -> int:
 
 
 def shared_memory_warning(object_store_memory: int, available: int, environ: Mapping[str, str]) -> str | None:
-    """The warning that the object store exceeds the shared memory; raises where Ray would refuse to start."""
+    """Return the warning that the object store exceeds the shared memory; raises where Ray would refuse to start."""
     if available >= object_store_memory:
         return None
-    wanted = object_store_memory / 1e6
-    state = f"/dev/shm has {available / 1e6:.0f} MB free, the object store wants {wanted:.0f} MB"
+    asked = object_store_memory / 1e6
+    state = f"/dev/shm has {available / 1e6:.0f} MB free, the object store wants {asked:.0f} MB"
     advice = f"in a container pass --shm-size={object_store_memory * 1.1 / 2**30:.1f}g"
     if object_store_memory > SLOW_STORAGE_LIMIT and not environ.get("RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE"):
         raise UserError(

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raychains import samplers
+from raychains.core.spec import ChainSpec
 from raychains.planning.comparison import Comparison
-from raychains.spec import ChainSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,20 +63,15 @@ def gradient_evaluations(spec: ChainSpec) -> int:
 
 
 class Spent:
-    """Gradient evaluations spent on chains, from the steps that they are known to have made.
-
-    Args:
-        specs: the run's chains by digest.
-        finished: digests of those that are finished already.
-    """
+    """Gradient evaluations spent on chains, from the steps that they are known to have made."""
 
     def __init__(self, specs: Mapping[str, ChainSpec], finished: Collection[str] = ()) -> None:
         self._costs = {digest: (gradient_evaluations(spec), spec.steps) for digest, spec in specs.items()}
         self._of = {digest: self._costs[digest][0] for digest in finished}
         self.total = sum(self._of.values())
-        """Of all chains."""
+        """Gradient evaluations spent on all chains."""
         self.planned = sum(cost for cost, _ in self._costs.values())
-        """What all chains cost when they are finished."""
+        """Gradient evaluations of all chains when they are finished."""
 
     def at(self, digest: str, step: int) -> int:
         """The chain is at ``step``; what it took to come there."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains import samplers, schedules
-from raychains.errors import UserError, require
-from raychains.schedules.base import is_number, positive_int
-from raychains.spec import ChainSpec, digest_of
+from raychains.core.errors import UserError, require
+from raychains.core.spec import ChainSpec, digest_of
+from raychains.core.validation import is_number, positive_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Arm:
         return sum(group[0].lanes for group in self.chains)
 
     def takes(self, variable: str) -> bool:
-        """Whether draws of this variable are the arm's."""
+        """Return whether draws of this variable belong to the arm."""
         return not self.variables or variable in self.variables
 
     def seconds(self, group: int, by_digest: Mapping[str, float]) -> float:
@@ -53,7 +53,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What `raychains compare` (several arms) or `run` (one arm) computes."""
+    """The plan that `raychains compare` (several arms) or `run` (one arm) computes."""
 
     task: str
     """Short name or import path, for people."""
@@ -158,7 +158,7 @@ class Comparison:
 
 
 def _check(made: Comparison) -> None:
-    """Refuse what no plan of ours says, so that whoever reads it finds what the annotations promise."""
+    """Refuse values of a stored plan that do not have the annotated types."""
     texts = {"task": made.task, "unit": made.unit, "split": made.split}
     for arm in made.arms:
         texts |= {f"{f} of an arm": getattr(arm, f) for f in ("name", "label", "sampler", "schedule")}

@@ -1,22 +1,25 @@
-"""The coordinator as a pure state machine: (state, event) → actions. Tested without Ray, by the thousand.
+"""The coordinator as a pure state machine: (state, event) → actions. Its tests run thousands of simulated clusters without Ray.
 
-Chains wait in a queue, slots ask for work, samples are accepted from a chain's current incarnation alone. The shell in
-`raychains.orchestration` turns what happens to actors into events and carries the actions out.
+Chains wait in a queue, slots ask for work, samples are accepted from a chain's current attempt alone. `Sampling` in
+`raychains.orchestration` turns what happens to workers into events and carries the actions out.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from raychains.planning.failure import MAX_FAILURES, Decision, Policy, Remedy, decide, remedy
+from raychains.planning.failure import MAX_FAILURES, Policy, remedy, retried
 
-Status = Literal["waiting", "running", "elsewhere", "finished", "stopped", "failed", "dropped"]
-"""``elsewhere``: another living driver runs the chain."""
-Ending = Literal["finished", "stopped", "failed", "diverged", "full"]
-"""``full``: the storage has no room, so nothing that any chain did from here on could be kept."""
+if TYPE_CHECKING:
+    from raychains.store import SampleRecord
+
+Status = Literal["waiting", "claiming", "running", "elsewhere", "finished", "stopped", "failed", "dropped"]
+"""``claiming``: the store is asked for an attempt of the chain. ``elsewhere``: another living driver runs the chain."""
+Ending = Literal["finished", "stopped", "failed", "diverged", "full", "lost"]
+"""``lost`` is a `SlotLost` for the coordinator; ``full``: the storage has no room, so nothing that any chain did from here on could be kept."""
 
 
 # Events
@@ -41,39 +44,52 @@ class SlotLost:
 class Began:
     """A worker runs the chain from its checkpoint at ``step`` on; its first ``drawn`` samples are durable already."""
 
-    slot: int
     digest: str
-    incarnation: int
+    attempt: int
     drawn: int
     step: int = 0
-    attempt: int = 0
+    restart: int = 0
     """The noise streams that it is on: 0 are its spec's, higher ones those of restarts."""
+    torn: Sequence[tuple[str, str]] = ()
+    """Files and reasons of damaged checkpoints that were passed over."""
 
 
 @dataclass(frozen=True)
 class Sampled:
     """A durable sample arrived, the one at ``position`` among all of its chain."""
 
-    slot: int
     digest: str
-    incarnation: int
+    attempt: int
     position: int
+    record: SampleRecord | None = None
+    data: Any = None
+    """The reference of its file's bytes in the object store."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """An incarnation came to its end; the worker is free."""
+    """An attempt came to its end; the worker is free, unless the outcome is ``lost``: then its process is of no use any more."""
+
+    digest: str
+    attempt: int
+    outcome: Ending
+    reason: str = ""
+    seconds: float = 0.0
+    """Chain seconds of the whole chain so far."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The store reserved an attempt at the chain for this driver."""
 
     slot: int
     digest: str
-    incarnation: int
-    outcome: Ending
-    reason: str = ""
+    attempt: int
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A start was not carried out: another driver runs the chain."""
+    """A claim was refused: another driver runs the chain."""
 
     slot: int
     digest: str
@@ -81,7 +97,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Superseded:
-    """Another driver began a later incarnation of a running chain."""
+    """Another driver began a later attempt at a running chain."""
 
     digest: str
 
@@ -103,27 +119,37 @@ class DoneElsewhere:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """The person wants to stop: running chains write checkpoints, waiting ones stay."""
+    """The user wants to stop: running chains write checkpoints, waiting ones stay."""
 
 
-Elsewhere = Refused | Superseded | Freed | DoneElsewhere
-Event = SlotReady | SlotLost | Began | Sampled | Ended | Elsewhere | StopAsked
+PeerEvent = Refused | Superseded | Freed | DoneElsewhere
+AttemptEvent = Began | Sampled | Ended
+"""From the worker that runs the chain."""
+Event = SlotReady | SlotLost | Claimed | AttemptEvent | PeerEvent | StopAsked
 
 
 # Actions
 
 
 @dataclass(frozen=True)
-class Start:
-    """Run ``digest`` on ``slot`` under a new incarnation, from its newest checkpoint.
+class Claim:
+    """Reserve the chain's next attempt for this driver: `Claimed` or `Refused` answers."""
 
-    With an ``attempt`` above that checkpoint's: from its cycle's start, on the noise streams of that number.
+    slot: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Run ``digest`` on ``slot`` from its newest checkpoint.
+
+    With a ``restart`` above that checkpoint's: from its cycle's start, on the noise streams of that number.
     """
 
     slot: int
     digest: str
-    incarnation: int
-    attempt: int = 0
+    attempt: int
+    restart: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,10 +178,10 @@ class Forget:
 
 @dataclass(frozen=True)
 class Restart:
-    """The chain diverged and will be started from its cycle's start on the noise streams of number ``attempt``."""
+    """The chain diverged and will be started from its cycle's start on the noise streams of number ``restart``."""
 
     digest: str
-    attempt: int
+    restart: int
     reason: str
 
 
@@ -190,14 +216,15 @@ class Fail:
     reason: str
 
 
-Action = Start | Accept | Recover | Forget | Restart | Drop | Stop | Release | Fail
+Action = Claim | Start | Accept | Recover | Forget | Restart | Drop | Stop | Release | Fail
 
 
 @dataclass
 class ChainState:
-    """What the coordinator knows of one chain."""
+    """The state of one chain."""
 
-    incarnation: int
+    attempt: int = 0
+    """Number of the last attempt that this driver started; other drivers' attempts count too."""
     status: Status = "waiting"
     slot: int | None = None
     accepted: int = 0
@@ -205,13 +232,13 @@ class ChainState:
     reached: int = 0
     """Samples that the pool ever held of it."""
     step: int = 0
-    """The furthest checkpoint that an incarnation began from."""
+    """The furthest checkpoint that an attempt began from."""
     failures: int = 0
     """Losses since the last progress."""
-    attempt: int = 0
-    """The noise streams of the last incarnation that began."""
+    restart: int = 0
+    """The noise streams of the last attempt that began."""
     due: int = 0
-    """Those of the next one, when a divergence asked for others."""
+    """Noise streams of the next attempt, when a divergence asked for others."""
     reason: str = ""
 
 
@@ -220,14 +247,14 @@ class Coordinator:
     """Hands chains to slots until none is left.
 
     Args:
-        last_incarnations: unfinished chains in the order to run them, with the last incarnation that ever began.
+        unfinished: digests of the chains in the order to run them.
         max_failures: losses in a row without progress that a chain survives; the next one gives it up. Also the most
             times that a chain is restarted because it diverged.
-        on_divergence: what becomes of a chain that diverges.
+        on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
         inexact: chains that take another path from every checkpoint: samples behind it are forgotten.
     """
 
-    last_incarnations: dict[str, int]
+    unfinished: Collection[str]
     max_failures: int = MAX_FAILURES
     on_divergence: Policy = "stop"
     inexact: Collection[str] = ()
@@ -239,41 +266,43 @@ class Coordinator:
     """Why the storage took no more, when that ended the run."""
 
     def __post_init__(self) -> None:
-        self.chains = {d: ChainState(incarnation=n) for d, n in self.last_incarnations.items()}
+        self.chains = {digest: ChainState() for digest in self.unfinished}
         self.queue = deque(self.chains)
 
     @property
     def over(self) -> bool:
-        """Whether no chain runs and none will."""
+        """Return whether no chain runs and none will."""
         if any(digest is not None for digest in self.slots.values()):
             return False
         return self.stopping or not (self.queue or self.with_status("elsewhere"))
 
-    def with_status(self, status: Status) -> list[str]:
-        """Digests of the chains in one status."""
-        return [d for d, c in self.chains.items() if c.status == status]
+    def with_status(self, *statuses: Status) -> list[str]:
+        """Return the digests of the chains in these statuses."""
+        return [d for d, c in self.chains.items() if c.status in statuses]
 
     def handle(self, event: Event) -> list[Action]:
-        """What to do about ``event``; stale incarnations and slots are ignored."""
+        """Return what to do about ``event``; stale attempts and slots are ignored."""
         match event:
             case SlotReady(slot):
                 self.slots[slot] = None
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
-            case Began(_, digest, incarnation, drawn, step, attempt) if self._current(digest, incarnation):
+            case Claimed(slot, digest, attempt):
+                return self._claimed(slot, digest, attempt)
+            case Began(digest, attempt, drawn, step, restart) if self._current(digest, attempt):
                 chain = self.chains[digest]
-                if attempt != chain.attempt:  # another path from its ``drawn``-th sample on
-                    return self._another_path(digest, drawn, step, attempt)
+                if restart != chain.restart:  # another path from its ``drawn``-th sample on
+                    return self._another_path(digest, drawn, step, restart)
                 if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
                     chain.step, chain.failures = step, 0
                 if digest in self.inexact and drawn < chain.accepted:
-                    return self._another_path(digest, drawn, step, attempt)
+                    return self._another_path(digest, drawn, step, restart)
                 # After a loss the pool may hold samples behind the checkpoint; they are drawn again and stay as they are.
                 missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
                 chain.accepted = max(chain.accepted, drawn)
                 return missing
-            case Sampled(_, digest, incarnation, position) if self._current(digest, incarnation):
+            case Sampled(digest, attempt, position) if self._current(digest, attempt):
                 chain = self.chains[digest]
                 if position < chain.accepted:
                     return []
@@ -281,8 +310,8 @@ class Coordinator:
                 if digest not in self.inexact or position >= chain.reached:  # what is drawn again is no progress
                     chain.failures, chain.reached = 0, position + 1
                 return [Accept(digest, position)]
-            case Ended(slot, digest, incarnation, outcome, reason) if self._current(digest, incarnation):
-                return self._ended(slot, digest, outcome, reason)
+            case Ended(digest, attempt, outcome, reason) if self._current(digest, attempt):
+                return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
             case StopAsked():
@@ -290,15 +319,22 @@ class Coordinator:
             case _:
                 return []
 
-    def renumber(self, digest: str, incarnation: int) -> None:
-        """The incarnation that `Start` asked for begins under another number: other drivers count too."""
-        self.chains[digest].incarnation = incarnation
+    def _claimed(self, slot: int, digest: str, attempt: int) -> list[Action]:
+        chain = self.chains[digest]
+        if chain.status != "claiming" or chain.slot != slot:
+            return []
+        if self.stopping:
+            chain.status, chain.slot = "waiting", None
+            self.queue.appendleft(digest)
+            return self._assign(slot)
+        chain.status, chain.attempt = "running", attempt
+        return [Start(slot, digest, attempt, max(chain.due, chain.restart))]
 
-    def _elsewhere(self, event: Elsewhere) -> list[Action]:
-        """What other drivers do with a chain."""
+    def _elsewhere(self, event: PeerEvent) -> list[Action]:
+        """Follow what other drivers do with a chain."""
         chain = self.chains[event.digest]
         match event:
-            case Refused(slot, digest) if chain.status == "running" and chain.slot == slot:
+            case Refused(slot, digest) if chain.status == "claiming" and chain.slot == slot:
                 chain.status, chain.slot, self.slots[slot] = "elsewhere", None, None
                 return self._assign(slot)
             case Superseded(digest) if chain.status == "running" and chain.slot is not None:
@@ -313,9 +349,9 @@ class Coordinator:
                 return [*forget, Recover(digest, samples)]
         return []
 
-    def _another_path(self, digest: str, drawn: int, step: int, attempt: int) -> list[Action]:
+    def _another_path(self, digest: str, drawn: int, step: int, restart: int) -> list[Action]:
         chain = self.chains[digest]
-        chain.attempt, chain.step = attempt, step
+        chain.restart, chain.step = restart, step
         before, chain.accepted = chain.accepted, drawn
         if before == drawn:
             return []
@@ -323,12 +359,12 @@ class Coordinator:
 
     def _stop_all(self) -> list[Action]:
         self.stopping = True
-        running: Iterable[tuple[int, str | None]] = self.slots.items()
-        return [Stop(slot, digest) for slot, digest in running if digest is not None]
+        busy = [(slot, digest) for slot, digest in self.slots.items() if digest is not None]
+        return [Stop(slot, digest) for slot, digest in busy if self.chains[digest].status == "running"]
 
-    def _current(self, digest: str, incarnation: int) -> bool:
+    def _current(self, digest: str, attempt: int) -> bool:
         chain = self.chains.get(digest)
-        return chain is not None and chain.status == "running" and chain.incarnation == incarnation
+        return chain is not None and chain.status == "running" and chain.attempt == attempt
 
     def _assign(self, slot: int) -> list[Action]:
         if self.stopping or not self.queue:
@@ -336,10 +372,9 @@ class Coordinator:
             return [Release(slot)]
         digest = self.queue.popleft()
         chain = self.chains[digest]
-        chain.incarnation += 1
-        chain.status, chain.slot = "running", slot
+        chain.status, chain.slot = "claiming", slot
         self.slots[slot] = digest
-        return [Start(slot, digest, chain.incarnation, max(chain.due, chain.attempt))]
+        return [Claim(slot, digest)]
 
     def _lost(self, slot: int, reason: str) -> list[Action]:
         digest = self.slots.pop(slot, None)
@@ -348,15 +383,17 @@ class Coordinator:
         chain = self.chains[digest]
         chain.slot = None
         chain.failures += 1
-        if decide(deterministic=False, failures=chain.failures, max_failures=self.max_failures) is Decision.GIVE_UP:
+        if not retried(chain.failures, self.max_failures):
             chain.status, chain.reason = "failed", f"{reason} ({chain.failures} losses in a row without progress)"
             return [Fail(digest, chain.reason)]
         chain.status = "waiting"
         self.queue.appendleft(digest)
         return []
 
-    def _ended(self, slot: int, digest: str, outcome: Ending, reason: str) -> list[Action]:
+    def _ended(self, digest: str, outcome: Ending, reason: str) -> list[Action]:
         chain = self.chains[digest]
+        slot = chain.slot
+        assert slot is not None and outcome != "lost"
         chain.slot, chain.reason, self.slots[slot] = None, reason, None
         first: list[Action] = []
         if outcome == "diverged":
@@ -373,18 +410,16 @@ class Coordinator:
 
     def _diverged(self, digest: str, reason: str) -> list[Action]:
         chain = self.chains[digest]
-        match remedy(self.on_divergence, restarts=chain.attempt, max_failures=self.max_failures):
-            case Remedy.RESTART:
-                chain.status, chain.due = "waiting", chain.attempt + 1
+        match remedy(self.on_divergence, restarts=chain.restart, max_failures=self.max_failures):
+            case "restart":
+                chain.status, chain.due = "waiting", chain.restart + 1
                 self.queue.appendleft(digest)
                 return [Restart(digest, chain.due, reason)]
-            case Remedy.DROP:
+            case "drop":
                 chain.status = "dropped"
                 return [Drop(digest, reason)]
             case _:
                 chain.status = "failed"
-                if chain.attempt:
-                    chain.reason = (
-                        f"{reason} (restarted {chain.attempt} time{'s' * (chain.attempt > 1)} with fresh noise)"
-                    )
+                if times := chain.restart:
+                    chain.reason = f"{reason} (restarted {times} time{'s' * (times > 1)} with fresh noise)"
                 return [Fail(digest, chain.reason)]

@@ -1,4 +1,4 @@
-"""What a comparison will cost before anything is spent: gradient evaluations, device hours, money and bytes."""
+"""The cost of a comparison before anything is spent: gradient evaluations, device hours, money and bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from raychains import samplers, schedules
-from raychains.errors import require
+from raychains.chain.precision import DTYPES
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import require
+from raychains.core.spec import ChainSpec
+from raychains.core.validation import is_number
 from raychains.evaluation.classification import MANY_CLASSES
-from raychains.execution import DTYPES
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
-from raychains.positions import expected_samples
-from raychains.schedules.base import is_number
-from raychains.spec import ChainSpec
-from raychains.store.checkpoints import KEPT
+from raychains.store.chains import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 
 
@@ -31,7 +31,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Of the chains that are still to be run."""
+    """The cost of the chains that are still to be run."""
 
     chains: int
     gradients: int
@@ -39,9 +39,9 @@ class Costs:
     samples: int
     sample_bytes: int
     checkpoint_bytes: int
-    """Of those that lie in the store at a time: the last `KEPT` of each chain and one at a cycle's end."""
+    """Bytes of the checkpoints that lie in the store at a time: the last `CHECKPOINTS_KEPT` of each chain and one at a cycle's end."""
     prediction_bytes: int
-    """Of all samples on the comparison's split, as `--keep-predictions all` keeps them."""
+    """Bytes of all samples' predictions on the comparison's split, as `--keep-predictions all` keeps them."""
 
     def device_hours(self, gradients_per_second: float) -> float:
         """Hours of one device at so many gradient evaluations a second, evaluation not counted.
@@ -55,13 +55,7 @@ class Costs:
 
 
 def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) -> Costs:
-    """The costs of a comparison, whose chains in ``finished`` are not run again.
-
-    Args:
-        comparison: what is planned.
-        task: its task.
-        finished: digests of finished chains.
-    """
+    """The costs of a comparison, whose chains in ``finished`` are not run again."""
     specs = [spec for digest, spec in comparison.chains().items() if digest not in finished]
     known: dict[Any, Sizes] = {}
     totals = dict.fromkeys(("gradients", "samples", "sample_bytes", "checkpoint_bytes"), 0)
@@ -73,7 +67,7 @@ def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) ->
         totals["gradients"] += gradient_evaluations(spec)
         totals["samples"] += kept
         totals["sample_bytes"] += draws(spec) * known[key].sample
-        totals["checkpoint_bytes"] += (KEPT + 1) * known[key].checkpoint
+        totals["checkpoint_bytes"] += (CHECKPOINTS_KEPT + 1) * known[key].checkpoint
     examples, outputs = predicted(task, comparison.split)
     each = 2 if outputs > MANY_CLASSES else 4
     return Costs(chains=len(specs), prediction_bytes=totals["samples"] * examples * outputs * each, **totals)
@@ -86,7 +80,7 @@ def draws(spec: ChainSpec) -> int:
 
 
 def sizes(spec: ChainSpec, task: Task) -> Sizes:
-    """Of a chain's files: its network and the states that its sampler has after a step."""
+    """Sizes of a chain's files: its network and the states that its sampler has after a step."""
     model = task.build_model(seed=0, lanes=spec.lanes).to(DTYPES[spec.precision])
     parameters = list(model.parameters())
     sampler = samplers.build(spec.sampler, parameters, lr=1e-6, temperature=0.0, seed=0, lanes=spec.lanes)

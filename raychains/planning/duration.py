@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from raychains.errors import require
+from raychains.core.errors import require
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 """Seconds by unit; a number alone counts seconds."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raychains.errors import require
-from raychains.spec import ChainSpec, digest_of
-from raychains.store import SampleRecord, starts
+from raychains.core.errors import require
+from raychains.core.spec import ChainSpec, digest_of
+from raychains.store import SampleRecord, initial_states
 
 NORMALISE = ("filter", "none")
 
@@ -20,13 +20,13 @@ class Term:
 
     coefficient: float
     digest: str
-    """Of the chain's spec."""
+    """Digest of the chain's spec."""
     file: str
     """In the chain's folder."""
     sha256: str
-    """Of the sample's tensors: what is read must have it."""
+    """Hash of the sample's tensors, checked when it is read."""
     start: str | None = None
-    """What completes a sample that holds only some of the network's parameters."""
+    """The tensors that complete a sample that holds only some of the network's parameters."""
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.coefficient), "coefficient", self.coefficient, "be finite")
@@ -57,47 +57,23 @@ class Point:
         require(self.fisher >= 0, "fisher", self.fisher, "be 0 or more training examples")
         require(all(math.isfinite(a) for a, _ in self.directions), "directions", self.directions, "be finite")
 
-    def to_json(self) -> dict[str, Any]:
-        """What a process needs to make it; what is as usual is left out."""
-        terms = [
-            {"coefficient": t.coefficient, "digest": t.digest, "file": t.file, "sha256": t.sha256}
-            | ({"start": t.start} if t.start is not None else {})
-            for t in self.samples
-        ]
-        return {"samples": terms, **self._rest()}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Point:
-        """The point that `to_json` wrote."""
-        rest = {k: v for k, v in data.items() if k != "samples"}
-        if "directions" in rest:
-            rest["directions"] = tuple((float(a), int(seed)) for a, seed in rest["directions"])
-        return cls(samples=tuple(Term(**t) for t in data["samples"]), **rest)
-
     @property
     def key(self) -> str:
         """sha256 of what the network is made of: equal tensors under other file names are the same point."""
-        terms = [[t.coefficient, t.sha256, t.start] for t in self.samples]
-        return digest_of({"samples": terms, **self._rest()})
-
-    def _rest(self) -> dict[str, Any]:
-        rest: dict[str, Any] = {}
+        made_of: dict[str, Any] = {"samples": [[t.coefficient, t.sha256, t.start] for t in self.samples]}
         if self.directions:
-            rest |= {"directions": [list(d) for d in self.directions], "normalise": self.normalise}
+            made_of |= {"directions": [list(d) for d in self.directions], "normalise": self.normalise}
         if self.reestimate:
-            rest["reestimate"] = True
-        return rest | ({"fisher": self.fisher} if self.fisher else {})
+            made_of["reestimate"] = True
+        if self.fisher:
+            made_of["fisher"] = self.fisher
+        return digest_of(made_of)
 
 
 def combination(parts: Sequence[tuple[float, ChainSpec, SampleRecord]], **settings: Any) -> Point:
-    """The point Σ_i c_i·θ_i of (coefficient, its chain, its record); coefficients of 0 fall out.
-
-    Args:
-        parts: the samples.
-        settings: the point's other fields.
-    """
+    """The point Σ_i c_i·θ_i of (coefficient, its chain, its record); coefficients of 0 fall out."""
     terms = [
-        Term(coefficient=float(c), digest=s.digest, file=r.file, sha256=r.sha256, start=starts.needed(s))
+        Term(coefficient=float(c), digest=s.digest, file=r.file, sha256=r.sha256, start=initial_states.needed(s))
         for c, s, r in parts
         if c != 0
     ]

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from raychains.errors import UserError, require
-from raychains.sample import SampleMeta
+from raychains.core.errors import UserError, require
+from raychains.core.sample import SampleMeta
 
 KINDS = ("all", "chains", "cycles", "stages", "samples", "variables", "without-chain", "first:N")
-"""What views people ask for: ``first:N`` takes the N samples that come first, the first draws of all chains first."""
+"""Kinds of views: ``first:N`` takes the N samples that come first, the first draws of all chains first."""
 
 Key = tuple[str, str, int]
 """(chain digest, variable, index): a sample of a run."""
@@ -35,10 +36,10 @@ class View:
     """``theta``, or another variable that the sampler draws."""
     sample: Key | None = None
     first: int | None = None
-    """How many samples are taken of those that the rest leaves."""
+    """Number of samples taken of those that the other fields select."""
 
     def takes(self, position: int, meta: SampleMeta) -> bool:
-        """Whether a sample of the arm's chain at ``position`` belongs to the view, its number aside."""
+        """Return whether a sample of the arm's chain at ``position`` belongs to the view, ``first`` aside."""
         return (
             self.chain in (None, position)
             and self.without != position
@@ -68,7 +69,7 @@ class Request:
     weights: Mapping[Key, float] | None = field(default=None, compare=False)
     """Weight of each sample, normalised over the view; None gives all the same."""
     rows: bool = True
-    """Whether the rows of all examples are wanted beside the metrics."""
+    """True if the rows of all examples are returned beside the metrics."""
 
     def weights_of(self, samples: Sequence[SampleMeta]) -> list[float] | None:
         """Weights of the view's samples, sum 1; None where all are the same.
@@ -97,12 +98,12 @@ class Request:
 
 
 def key_of(meta: SampleMeta) -> Key:
-    """What identifies a sample among those of a run."""
+    """Return the key of a sample among those of a run."""
     return (meta.digest, meta.variable, meta.index)
 
 
 def check(kinds: Sequence[str]) -> None:
-    """Whether these are kinds of views.
+    """Refuse names that are no kinds of views.
 
     Raises:
         UserError: one is not.
@@ -116,7 +117,6 @@ def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
     """The views of one arm and group of repeats.
 
     Args:
-        kinds: as in `KINDS`.
         samples: each sample with its chain's position in the arm, the first draws of all chains first.
 
     Raises:
@@ -154,3 +154,29 @@ def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
                 )
             found.append(View(name=kind, kind="first", first=n))
     return found
+
+
+@dataclass(frozen=True)
+class ViewKey:
+    """One arm's group of repeats: what one predictive is formed from."""
+
+    arm: int
+    group: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewResult:
+    """The result of `EvaluationWorker.summarise`."""
+
+    key: ViewKey
+    request: Request
+    """The request: the equally weighted view of all samples unless the caller asked for others."""
+    samples: int
+    chains: int
+    """Chains that it is formed from: without those that were dropped."""
+    metrics: list[dict[str, float]]
+    """One dict per repeat."""
+    curves: list[dict[str, list[float]]]
+    """Per repeat, metrics of the view's first 1, 2, … samples."""
+    rows: Mapping[str, Any]
+    """Columns [examples]; empty where the request does not want them."""

@@ -1,30 +1,38 @@
-"""Runs side by side: one page with their arms in one table, what sets them apart, and their figures overlaid."""
+"""Runs side by side: one page with their arms in one table, the settings that differ, paired differences and figures."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-import raychains
-from raychains.errors import UserError
-from raychains.evaluation.base import Metric
-from raychains.planning import Comparison
-from raychains.report import differences, page
-from raychains.report.figures import beside
-from raychains.report.material import Material
-from raychains.report.style import THEMES
-from raychains.report.table import DASH, Cell, best, head, shown
+from raychains.core.errors import UserError
+from raychains.evaluation import bootstrap
+from raychains.evaluation.base import Array, Metric
+from raychains.inference.run_data import RunData
+from raychains.planning import Arm, Comparison
+from raychains.plotting.style import hue
+from raychains.plotting.tables import DASH, Cell, Row, Table, heads, html, seconds, texts, with_error
+from raychains.report import page
+from raychains.report.figures import overlay
+from raychains.report.tables import best, head
 from raychains.store import RunStore
-
-log = logging.getLogger(__name__)
 
 LONGEST_NAME = 100
 """Characters of the page's file name; longer ones end in a digest."""
+ANSWERS = ("label", "target")
+"""Columns by which the same examples are recognised."""
+LONGEST = 44
+"""Characters of a setting's value at most."""
+OF_ONE_CHAIN = ("format", "repeat", "chain")
+"""Keys of a spec that belong to one chain and not to the run."""
 
 
 class Run(Protocol):
@@ -35,27 +43,6 @@ class Run(Protocol):
 
     @property
     def comparison(self) -> Comparison: ...
-
-
-@dataclass(frozen=True)
-class Row:
-    """One arm of one run."""
-
-    run: int
-    first: bool
-    """Whether it is the run's first."""
-    label: str
-    cells: list[Cell]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One arm of a later run less one of the first."""
-
-    run: str
-    arm: str
-    against: str
-    cells: list[Cell]
 
 
 def file_name(runs: Sequence[Run]) -> str:
@@ -83,39 +70,35 @@ def write(runs: Sequence[Run]) -> str:
         UserError: fewer than two runs, one that is named twice, other tasks or splits, or a run without results.
     """
     check(runs)
-    materials = [Material(run.store, run.comparison) for run in runs]
-    names = _names(runs)
-    metrics = _metrics(materials)
-    summary = _summary(materials)
-    pairs, problems = differences.paired(materials)
-    figures, failed = page.drawn(runs[0].store, beside.MAKERS, materials, names, stem=f"{_stem(runs)}-")
+    data = [RunData(run.store, run.comparison) for run in runs]
+    names = [run.store.name for run in runs]
+    names = [r.store.location() if names.count(r.store.name) > 1 else r.store.name for r in runs]
+    pairs, problems = paired(data)
+    figures, failed = page.drawn(runs[0].store, overlay.FIGURES, data, names, stem=f"{_stem(runs)}-")
     shared = set(runs[0].comparison.chains()).intersection(*(run.comparison.chains() for run in runs[1:]))
-    text = page.template("compare.html.j2").render(
-        style=page.style(),
+    differing = [Row((name,), texts(*values)) for name, values in settings(data)]
+    text = page.filled(
+        "compare.html.j2",
         names=names,
-        colours=[[beside.colour(theme, i) for theme in THEMES] for i in range(len(runs))],
-        facts=[
+        summary=[
             ("Task", [runs[0].comparison.task]),
             ("Evaluated on", [f"the split “{runs[0].comparison.split}”"]),
             *((name, [run.store.location()]) for name, run in zip(names, runs, strict=True)),
         ],
-        columns=["Cost", "Repeats", "Samples", "Chain seconds", *map(head, metrics)],
-        rows=_rows(materials, metrics, summary),
+        table=html(_table(data, names), "arms", "results"),
         shared=len(shared),
-        settings=differences.settings(materials),
-        paired_columns=[m.label for m in metrics if m.name in {p.metric.name for p in pairs}],
-        paired=_paired(pairs, names, [m for m in metrics if m.name in {p.metric.name for p in pairs}]),
-        level=pairs[0].interval.level if pairs else 0.95,
+        settings=html(Table("Setting", heads(*names), differing), "differing", "settings") if differing else "",
+        paired=html(_paired_table(pairs, names, _metrics(data)), "paired", "results paired") if pairs else "",
+        level=bootstrap.LEVEL,
         problems=problems,
         figures=list(figures.values()),
         failed=failed,
-        version=raychains.__version__,
     )
-    return runs[0].store.write_file(file_name(runs), text.encode(errors="replace"))
+    return runs[0].store.write_file(file_name(runs), text)
 
 
 def check(runs: Sequence[Run]) -> None:
-    """Whether these can lie side by side; `write` tells what is raised."""
+    """Raise `write`'s errors for runs that cannot lie side by side."""
     if len(runs) < 2:
         raise UserError(f"compare must name other runs than the first, got {len(runs) - 1} of them")
     first = runs[0]
@@ -145,60 +128,180 @@ def check(runs: Sequence[Run]) -> None:
             )
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
-    """What the runs are called on the page: their names, with their stores where names are not enough."""
-    names = [run.store.name for run in runs]
-    return [run.store.location() if names.count(run.store.name) > 1 else run.store.name for run in runs]
-
-
-def _metrics(materials: Sequence[Material]) -> list[Metric]:
-    """The comparison's metrics that any of the runs has, in the order of the first that has them."""
-    return list({m.name: m for material in reversed(materials) for m in reversed(material.metrics)}.values())[::-1]
-
-
-def _summary(materials: Sequence[Material]) -> pd.DataFrame:
-    """One row per run and arm, ``0 arm``: means and standard errors."""
-    tables = []
-    for i, material in enumerate(materials):
-        table = material.summary
-        tables.append(table.set_axis([_key(i, arm) for arm in table.index], axis=0))
-    return pd.concat(tables)
-
-
-def _key(run: int, arm: str) -> str:
-    return f"{run} {arm}"
-
-
-def _rows(materials: Sequence[Material], metrics: Sequence[Metric], summary: pd.DataFrame) -> list[Row]:
+def _table(runs: Sequence[RunData], names: Sequence[str]) -> Table:
+    """All arms of all runs; the best of all in bold."""
+    metrics = _metrics(runs)
+    summary = pd.concat(
+        [run.summary.set_axis([f"{i} {arm}" for arm in run.summary.index]) for i, run in enumerate(runs)]
+    )
     bold = {m.name: best(summary, m) for m in metrics}
-    out = []
-    for i, material in enumerate(materials):
-        for a, arm in enumerate(material.comparison.arms):
-            key = _key(i, arm.name)
+    rows = []
+    for i, run in enumerate(runs):
+        for a, arm in enumerate(run.comparison.arms):
+            key = f"{i} {arm.name}"
             row = summary.loc[key]
-            cells = [Cell(arm.cost + f" {material.comparison.unit}"), Cell(f"{int(row['repeats'])}")]
-            cells += [Cell(f"{int(row['samples']):,}"), Cell(_seconds(float(row["chain_seconds"])))]
+            cost = f"{arm.cost} {run.comparison.unit}", f"{int(row['repeats'])}", f"{int(row['samples']):,}"
+            cells = texts(*cost, seconds(float(row["chain_seconds"])))
             for m in metrics:
-                known = m.name in summary.columns
-                values = (float(row[m.name]), float(row[f"{m.name}_se"])) if known else (float("nan"),) * 2
-                cells.append(Cell(shown(values[0], values[1], m), key in bold[m.name]))
-            out.append(Row(i, a == 0, arm.label, cells))
-    return out
+                text = with_error(float(row.get(m.name, np.nan)), float(row.get(f"{m.name}_se", np.nan)), m)
+                cells.append(Cell(text, key in bold[m.name]))
+            rows.append(Row((names[i], arm.label), cells, hue(i), "" if a else "begins"))
+    return Table("Arm", heads("Cost", "Repeats", "Samples", "Chain seconds", *map(head, metrics)), rows)
 
 
-def _seconds(value: float) -> str:
-    if value != value:
-        return DASH
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+def _metrics(runs: Sequence[RunData]) -> list[Metric]:
+    """The comparison's metrics that any of the runs has, in the order of the first that has them."""
+    return list({m.name: m for run in reversed(runs) for m in reversed(run.metrics)}.values())[::-1]
 
 
-def _paired(pairs: Sequence[differences.Paired], names: Sequence[str], metrics: Sequence[Metric]) -> list[Difference]:
-    out: dict[tuple[int, str], Difference] = {}
+def _paired_table(pairs: Sequence[Paired], names: Sequence[str], metrics: Sequence[Metric]) -> Table:
+    metrics = [m for m in metrics if m.name in {p.metric.name for p in pairs}]
+    found: dict[tuple[int, str], list[Paired]] = {}
     for pair in pairs:
-        made = Difference(names[pair.run], pair.arm.label, pair.against.label, [Cell(DASH) for _ in metrics])
-        row = out.setdefault((pair.run, pair.arm.name), made)
-        found, scale = pair.interval, pair.metric.scale
-        value, low, high = (f"{v * scale:+.{pair.metric.digits}f}" for v in (found.value, found.low, found.high))
-        at = [m.name for m in metrics].index(pair.metric.name)
-        row.cells[at] = Cell(f"{value}\n[{low}, {high}]", pair.distinct)
-    return list(out.values())
+        found.setdefault((pair.run, pair.arm.name), []).append(pair)
+    rows = []
+    for own in found.values():
+        cells = {m.name: Cell(DASH) for m in metrics}
+        for pair in own:
+            ends = (pair.interval.value, pair.interval.low, pair.interval.high)
+            value, low, high = (f"{v * pair.metric.scale:+.{pair.metric.digits}f}" for v in ends)
+            cells[pair.metric.name] = Cell(f"{value}\n[{low}, {high}]", pair.distinct)
+        rows.append(Row((own[0].arm.label,), [*texts(names[own[0].run], own[0].against.label), *cells.values()]))
+    return Table("Arm", heads("Run", f"less, of {names[0]}", *(m.label for m in metrics)), rows)
+
+
+# Settings that differ
+
+
+def settings(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
+    """The settings that differ between the runs, each with every run's value (or values, of its arms)."""
+    found = [_settings(run) for run in runs]
+    names = dict.fromkeys(name for each in found for name in each)
+    rows = [(name, [each.get(name, ()) for each in found]) for name in names]
+    return [(name, [", ".join(values) or "–" for values in each]) for name, each in rows if len(set(each)) > 1]
+
+
+def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
+    """Name to the values that the run's arms have, each once, in their order."""
+    found: dict[str, dict[str, None]] = {}
+
+    def add(name: str, value: Any) -> None:
+        found.setdefault(name, {})[_text(value)] = None
+
+    for arm in run.comparison.arms:
+        add(f"{run.comparison.unit} per chain", arm.length)
+        add("chains per repeat", len(arm.chains[0]))
+        add("repeats", arm.repeats)
+        for name, value in arm.chains[0][0].to_json().items():
+            if name in OF_ONE_CHAIN:
+                continue
+            if isinstance(value, dict):
+                for inner, setting in value.items():
+                    add(name if inner == "kind" else f"{name}: {inner}", setting)
+            else:
+                add(name.replace("_", " "), value)
+    for environment, _ in run.environments:
+        add("environment", environment)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        text = json.dumps(value)
+    elif isinstance(value, int):
+        text = f"{value:,}"
+    elif isinstance(value, float):
+        text = f"{value:g}"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+# Paired differences
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One arm of a later run against one of the first, on the same examples."""
+
+    run: int
+    arm: Arm
+    against: Arm
+    metric: Metric
+    interval: bootstrap.Interval
+    """The metric under ``arm`` less that under ``against``; the examples are resampled, the samples are held."""
+
+    @property
+    def distinct(self) -> bool:
+        """True if the interval excludes zero."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+def paired(runs: Sequence[RunData]) -> tuple[list[Paired], list[str]]:
+    """Every arm of the later runs against the first run's of the same name, or else against its first arm.
+
+    The second list has a sentence for each run that cannot be paired.
+    """
+    first, *others = runs
+    arms = {arm.name: arm for arm in first.comparison.arms}
+    reference = {name: points(first, arm) for name, arm in arms.items()}
+    found: list[Paired] = []
+    problems: list[str] = []
+    for number, run in enumerate(others, start=1):
+        why: set[str] = set()
+        for arm in run.comparison.arms:
+            against = arms.get(arm.name, first.comparison.arms[0])
+            ours, theirs = points(run, arm), reference[against.name]
+            if ours is None or theirs is None:
+                why.add("its rows are not of examples with labels")
+            elif not same_examples(ours, theirs):
+                why.add("its examples have other labels")
+            else:
+                names = [metric.name for metric in run.metrics if metric.name in ours and metric.name in theirs]
+                intervals = bootstrap.paired({name: ours[name] for name in names}, theirs)
+                found += [
+                    Paired(number, arm, against, m, intervals[m.name]) for m in run.metrics if m.name in intervals
+                ]
+        problems += [f"Run {run.store.name} is not paired with {first.store.name}: {reason}." for reason in sorted(why)]
+    return found, problems
+
+
+Points = dict[str, Array]
+"""Per example: the answer (``label`` or ``target``), and metrics by name, mean over the groups of repeats."""
+
+
+def points(run: RunData, arm: Arm) -> Points | None:
+    """An arm's answers and metrics at every example; None where the run's rows do not have them."""
+    rows = run.rows
+    answer = next((name for name in ANSWERS if rows is not None and name in rows.column_names), None)
+    if rows is None or answer is None or "group" not in rows.column_names:
+        return None
+    mine = rows.filter(pc.equal(rows["arm"].cast("string"), arm.name))
+    groups = sorted(set(mine["group"].to_pylist()))
+    if not groups:
+        return None
+    parts = [mine.filter(pc.equal(mine["group"], group)) for group in groups]
+    if len({part.num_rows for part in parts}) != 1:
+        return None
+    found: Points = {answer: _column(parts[0], answer)}
+    names = set(rows.column_names)
+    if {"prediction", "label"} <= names:
+        found["error"] = np.mean([_column(p, "prediction") != _column(p, "label") for p in parts], axis=0)
+    for column in ("log_p_label", "log_p"):
+        if column in names:
+            found["nll"] = -np.mean([_column(p, column) for p in parts], axis=0)
+    if "brier" in names:
+        found["brier"] = np.mean([_column(p, "brier") for p in parts], axis=0)
+    return found
+
+
+def _column(table: Any, name: str) -> Array:
+    column = table[name]
+    if pa.types.is_list(column.type):  # several outputs per example
+        return np.stack([np.asarray(value) for value in column.to_pylist()])
+    return np.asarray(column.to_numpy())
+
+
+def same_examples(first: Points, second: Points) -> bool:
+    """Return whether two runs' rows have the same answers in the same order."""
+    return any(name in first and name in second and np.array_equal(first[name], second[name]) for name in ANSWERS)

@@ -1,4 +1,4 @@
-"""The run's HTML page: one file that needs nothing but itself, and its figures as files beside it."""
+"""The run's HTML page: one file that needs nothing but itself, and its figures as files in its folder."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 import raychains
-from raychains.errors import RaychainsError
+from raychains.core.errors import RaychainsError
+from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
-from raychains.report import facts, results, table, troubles, views
-from raychains.report.figures import MAKERS, sections
-from raychains.report.material import Material
-from raychains.report.style import THEMES, Drawing, render
+from raychains.plotting.style import Drawing, render
+from raychains.plotting.tables import html
+from raychains.report import run_summary, tables
+from raychains.report.figures import FIGURES, sections
 from raychains.store import RunStore
 
 log = logging.getLogger(__name__)
@@ -26,69 +28,83 @@ log = logging.getLogger(__name__)
 
 CONTENTS_FROM = 7
 """Figures from which on the page begins with a list of them."""
+FEW_VIEWS = 12
+"""Rows up to which the table of views is open."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its images as data URIs."""
+    """A drawing with its image as a data URI."""
 
     drawing: Drawing
-    light: str
-    dark: str
+    image: str
     files: list[tuple[str, str]]
-    """What its files are called and where they lie, seen from the page."""
+    """Kinds and places of its files, relative to the page."""
 
 
-def write(store: RunStore, comparison: Comparison) -> str:
+def write(
+    store: RunStore, comparison: Comparison, own: Mapping[str, Callable[[RunData], Drawing | None]] | None = None
+) -> str:
     """Draw the report from what the store holds: ``report.html`` and ``figures/<name>.svg``, ``.png`` and ``.parquet``.
 
-    Returns where the page lies. It is complete in itself: styles and figures, light and dark, are inside it.
+    Args:
+        store: the run's folder.
+        comparison: its arms.
+        own: figures of the user's measures by name, which the page shows under its last heading.
+
+    Returns where the page lies. It is complete in itself: styles and figures, which follow the reader's colour scheme, are
+    inside it.
     """
-    material = Material(store, comparison)
-    figures, failed = drawn(material.store, MAKERS, material)
-    by_section = sections(figures)
-    arms = comparison.arms
-    colours = {a.name: [theme.colour(material.looks[a]) for theme in THEMES] for a in arms}
-    told = material.plan.get("notes")
-    notes = [str(note) for note in told] if isinstance(told, list) else []
-    text = template("template.html.j2").render(
-        style=style(),
+    run = RunData(store, comparison)
+    figures, failed = drawn(store, {**FIGURES, **(own or {})}, run)
+    table, caption = tables.comparison(run)
+    minor, views = tables.minor(run), tables.views(run)
+    text = filled(
+        "template.html.j2",
         store=store,
         comparison=comparison,
-        command=material.plan.get("command", "run"),
-        headline=facts.headline(material),
-        facts=facts.head(material),
-        table=table.build(material),
-        minor=table.minor(material),
-        views=views.build(material),
-        colours=colours,
-        sections={heading: [figures[name] for name in names] for heading, names in by_section.items()},
+        command=run.plan.get("command", "run"),
+        headline=run_summary.headline(run),
+        summary=run_summary.head(run),
+        table=html(table, "arms", "results"),
+        caption=caption,
+        missing=tables.missing(run),
+        minor=html(minor, "minor", "results") if minor else "",
+        views=html(views, "views", "views") if views else "",
+        views_open=views is not None and len(views.rows) <= FEW_VIEWS,
+        sections={heading: [figures[name] for name in names] for heading, names in sections(figures).items()},
         contents=len(figures) >= CONTENTS_FROM,
         failed=failed,
-        troubles=troubles.of(material),
-        notes=[n for n in notes if not n.startswith("warning: ")],
-        warnings=[n.removeprefix("warning: ") for n in notes if n.startswith("warning: ")],
-        columns=facts.SETTINGS,
-        settings=[(a, facts.settings(a, comparison.unit), facts.raw(a)) for a in arms],
-        version=raychains.__version__,
+        failures=run_summary.failures(run),
+        **notes(run.plan),
+        settings=html(run_summary.settings(run), "settings", "settings exact"),
+        specs=[(arm, run_summary.raw(arm)) for arm in comparison.arms],
     )
-    return store.write_file("report.html", text.encode(errors="replace"))  # half a surrogate pair has no bytes
+    return store.write_file("report.html", text)
+
+
+def notes(plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """A plan's notes as a page shows them: ``warnings`` before all else, the others as ``notes``."""
+    stored = plan.get("notes")
+    found = [str(note) for note in stored] if isinstance(stored, list) else []
+    warnings = [note.removeprefix("warning: ") for note in found if note.startswith("warning: ")]
+    return {"warnings": warnings, "notes": [note for note in found if not note.startswith("warning: ")]}
 
 
 def drawn(
-    store: RunStore, makers: Mapping[str, Callable[..., Drawing | None]], *about: Any, stem: str = ""
+    store: RunStore, figures: Mapping[str, Callable[..., Drawing | None]], *about: Any, stem: str = ""
 ) -> tuple[dict[str, Figure], list[str]]:
     """The figures of a page by name, published as files too, and the names of those that could not be drawn.
 
     Args:
         store: the folder that the page lies in.
-        makers: by name; one that gives None has nothing to show.
-        about: what makers are given.
+        figures: functions by name; one that returns None has nothing to show.
+        about: their arguments.
         stem: begins the files' names.
     """
     made: dict[str, Figure] = {}
     failed: list[str] = []
-    for name, make in makers.items():
+    for name, make in figures.items():
         try:
             drawing = make(*about)
             if drawing is not None:
@@ -96,7 +112,7 @@ def drawn(
         except RaychainsError as error:
             log.warning("figure %s could not be drawn: %s", name, error)
             failed.append(name)
-        except Exception:  # hours of sampling end in this page: one damaged file must not cost the rest of it
+        except Exception:  # the page ends hours of sampling: one damaged file must not cost the rest of it
             log.exception("figure %s could not be drawn", name)
             failed.append(name)
     return made, failed
@@ -104,32 +120,25 @@ def drawn(
 
 def published(store: RunStore, drawing: Drawing, name: str) -> Figure:
     """A drawing's images and numbers as files ``figures/<name>.…`` of a run's folder, and as a page holds them."""
-    images = render(drawing)
+    svg, png = render(drawing)
     links = [("SVG", f"figures/{name}.svg"), ("PNG", f"figures/{name}.png")]
-    for (_, file), data in zip(links, (images.svg, images.png), strict=True):
-        store.write_file(file, data)
+    store.write_file(f"figures/{name}.svg", svg)
+    store.write_file(f"figures/{name}.png", png)
     if drawing.data:
         results.write_rows(store, f"figures/{name}", drawing.data)
         links.append(("parquet", f"figures/{name}.parquet"))
-    return Figure(drawing, _data_uri(images.svg), _data_uri(images.dark_svg), links)
+    return Figure(drawing, "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), links)
 
 
-def _data_uri(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-
-
-def style() -> Markup:
-    """The pages' style sheet: ours, without anything of the person's."""
-    return Markup(resource("style.css"))
-
-
-def template(name: str) -> Template:
-    """One of our templates; whatever people wrote is escaped in it."""
+def filled(template: str, **values: Any) -> bytes:
+    """A page from a template of this folder, in which users' texts are escaped."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FunctionLoader(resource)
-    return environment.get_template(name)
+    style = Markup(resource("style.css"))  # without anything of the user's
+    text = environment.get_template(template).render(style=style, version=raychains.__version__, **values)
+    return text.encode(errors="replace")  # half a surrogate pair has no bytes
 
 
 def resource(name: str) -> str:
-    """The text of a file beside this one."""
+    """The text of a file in this folder."""
     return files("raychains.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What published and exact values a run can be held against, and what a reader must know about them."""
+"""Published and exact values beside which a run's results stand, and their explanations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MODES = len(AXIS) ** 2
 
 
 def is_mixture(comparison: Comparison) -> bool:
-    """Whether the run samples the mixture of 25 Gaussians."""
+    """Return whether the run samples the mixture of 25 Gaussians."""
     return bool(comparison.task_spec.kind == tasks.NAMES["mixture25"])
 
 

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: the plan, a line per running chain, one for evaluation, the table as it grows.
+"""Terminal output: progress of a run with its table as it grows, costs of a plan, and the file of an export.
 
-Without a terminal (a log file, a job) the same comes as occasional lines.
+Without a terminal (a log file, a job) progress is occasional lines.
 """
 
 from __future__ import annotations
@@ -9,24 +9,31 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich import box
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.progress import Progress, TaskID, TimeElapsedColumn
+from rich.table import Table as RichTable
 from rich.text import Text
 
+from raychains.core.config import Plan
+from raychains.core.errors import last_line
 from raychains.evaluation.base import Metric
-from raychains.planning import gradient_evaluations
-from raychains.planning import listener as told
+from raychains.planning import Budget, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
-from raychains.report.lines import Occasion, duration, progress, standard_output, whole_bar
+from raychains.planning.costs import Costs
+from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
+from raychains.report.console import LogInterval, bars, duration, standard_output
+
+if TYPE_CHECKING:
+    from raychains.inference import Exported
 
 
 class Terminal:
-    """A listener for people; use it as a context manager around the run.
+    """A callback that shows a run on a terminal; use it as a context manager around the run.
 
     Args:
         console: where to draw; lines instead of live bars when it is no terminal.
@@ -35,10 +42,8 @@ class Terminal:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or standard_output()
         self._live: Live | None = None
-        self._chains = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-        )  # fmt: skip
-        self._whole = whole_bar()
+        self._chains = bars()
+        self._whole = bars(TimeElapsedColumn())
         self._bars: dict[str, TaskID] = {}
         self._measures: dict[str, TaskID] = {}
         self._comparison: Comparison | None = None
@@ -48,7 +53,7 @@ class Terminal:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._estimated = False
         self._saved = 0
-        self._occasion = Occasion()
+        self._interval = LogInterval()
 
     def __enter__(self) -> Terminal:
         return self
@@ -59,68 +64,43 @@ class Terminal:
         if self._live is not None:
             self._live.stop()
 
-    def on(self, happening: told.Happening) -> None:
-        """Show one happening."""
-        match happening:
-            case told.Planned():
-                self._planned(happening)
-            case told.Evaluating():
-                self._of(happening.comparison)
-            case told.Measuring():
-                self._measuring(happening)
-            case told.Said():
-                self._say(happening.text, style="yellow" if happening.text.startswith("warning") else "")
-            case told.Ready():
-                self._say(f"Ray is up: {happening.slots} slot{'s' * (happening.slots != 1)} of {happening.slot}")
+    def on(self, event: events.RunEvent) -> None:
+        """Show one event."""
+        match event:
+            case events.Planned():
+                self._planned(event)
+            case events.Evaluating():
+                self._set_comparison(event.comparison)
+            case events.Measuring():
+                self._measuring(event)
+            case events.Ready():
+                self._say(f"Ray is up: {event.slots} slot{'s' * (event.slots != 1)} of {event.slot}")
                 self._begin()
-            case told.Tick():
-                self._tick(happening)
-            case told.ViewDone():
-                self._found[happening.arm] += [dict(m) for m in happening.metrics]
-                self._seconds[happening.arm] += [happening.chain_seconds] * len(happening.metrics)
-                self._view(happening.arm)
-            case told.ChainFailed():
-                self._say(f"chain {happening.digest[:12]} failed: {_last_line(happening.reason)}", style="red")
-            case told.ChainDropped():
-                text = f"chain {happening.digest[:12]} diverged and is left out of its arms: {happening.reason}"
-                self._say(text, style="red")
-            case told.ChainRestarted():
-                text = f"chain {happening.digest[:12]} diverged: {happening.reason}; back to the start of its cycle with fresh noise"
-                self._say(f"{text} (restart {happening.attempt})", style="yellow")
-            case told.TornCheckpoint():
-                text = f"chain {happening.digest[:12]} goes on from before {happening.file}: {happening.reason}"
-                self._say(text, style="yellow")
-            case told.Waiting():
-                self._say(f"waiting: {happening.reason}", style="yellow")
-            case told.GoesOn():
-                self._say("what the run waited for is back: it goes on", style="yellow")
-            case told.SlotGone():
-                text = f"slot {happening.slot} is gone ({_last_line(happening.reason)}); its chain goes on in another"
-                self._say(text, style="yellow")
-            case told.Stopping():
-                why = f" because {happening.reason}" if happening.reason else ""
+            case events.Tick():
+                self._tick(event)
+            case events.ViewDone():
+                self._found[event.arm] += [dict(m) for m in event.metrics]
+                self._seconds[event.arm] += [event.chain_seconds] * len(event.metrics)
+                self._view(event.arm)
+            case events.Stopping():
+                why = f" because {event.reason}" if event.reason else ""
                 again = " (Ctrl-C again interrupts at once)" if self._console.is_terminal else ""
-                self._say(f"stopping{why}: chains write checkpoints{again}", style="yellow")
+                self._say(f"stopping{why}: chains write checkpoints{again}", "yellow")
+            case _:
+                text, style = _message(event)
+                if text:
+                    self._say(text, style)
 
     def _say(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style=style), soft_wrap=True)
 
-    def _planned(self, plan: told.Planned) -> None:
+    def _planned(self, plan: events.Planned) -> None:
         comparison, budget = plan.comparison, plan.budget
-        self._of(comparison)
+        self._set_comparison(comparison)
         self._saved = budget.saved_length
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
-        table = Table(box=box.SIMPLE, title=f"{comparison.task}: the plan", title_justify="left")
-        for name in ("arm", "repeats", "chains", f"{unit} per chain/total", "steps per chain", "gradient evaluations"):
-            table.add_column(name, justify="left" if name == "arm" else "right")
-        for arm in comparison.arms:
-            specs = [spec for group in arm.chains for spec in group]
-            gradients = sum(gradient_evaluations(spec) for spec in specs)
-            table.add_row(
-                arm.label, str(arm.repeats), str(len(specs)), arm.cost, f"{specs[0].steps:,}", f"{gradients:,}"
-            )
-        self._console.print(table)
+        self._console.print(plan_table(comparison, steps=True))
         self._say(
             f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} of "
             f"{budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
@@ -131,18 +111,18 @@ class Terminal:
             + (f"; {done} chains are in the store already" if done else "")
         )
         for note in plan.notes:
-            self._say(note, style="yellow" if note.startswith("warning") else "")
+            self._say(note, "yellow" if note.startswith("warning") else "")
 
-    def _of(self, comparison: Comparison) -> None:
+    def _set_comparison(self, comparison: Comparison) -> None:
         from raychains import tasks
 
         self._comparison = comparison
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 
-    def _measuring(self, done: told.Measuring) -> None:
+    def _measuring(self, done: events.Measuring) -> None:
         if self._live is None:
-            if self._occasion.due():
+            if self._interval.due():
                 self._say(f"{time.strftime('%H:%M:%S')} {done.what}: {done.done}/{done.total}")
             return
         if done.what not in self._measures:
@@ -158,13 +138,13 @@ class Terminal:
             self._live = Live(self._draw(), console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
 
-    def _tick(self, tick: told.Tick) -> None:
+    def _tick(self, tick: events.Tick) -> None:
         if tick.remaining_seconds is not None and not self._estimated:
             self._estimated = True
             self._say(f"estimated from the first {self._unit}: {duration(tick.remaining_seconds)} of sampling")
         left = f"about {duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
         if self._live is None:
-            if self._occasion.due():
+            if self._interval.due():
                 self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), left) if p))
             return
         self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=left)
@@ -174,9 +154,8 @@ class Terminal:
             self._chains.remove_task(self._bars.pop(digest))
         for chain in tick.running:
             if chain.digest not in self._bars:
-                self._bars[chain.digest] = self._chains.add_task(
-                    f"chain {chain.digest[:8]}", total=chain.steps, note=""
-                )
+                name = f"chain {chain.digest[:8]}"
+                self._bars[chain.digest] = self._chains.add_task(name, total=chain.steps, note="")
             loss = f"loss {chain.loss:.4f}" if chain.loss is not None else ""
             cycle = f"cycle {chain.cycle + 1}, " if chain.digest in self._cyclical else ""
             note = f"{cycle}{chain.stage} {loss}" if chain.step else "starting"
@@ -197,30 +176,24 @@ class Terminal:
             self._live.update(self._draw())
 
     def _draw(self) -> Group:
-        parts: list[Table | Progress] = [self._chains, self._whole]
+        parts: list[RichTable | Progress] = [self._chains, self._whole]
         if self._found and self._comparison is not None:
             parts.insert(0, self._table(self._comparison.arms))
         return Group(*parts)
 
-    def _table(self, arms: Sequence[Arm]) -> Table:
-        table = Table(box=box.SIMPLE)
-        table.add_column("arm")
-        table.add_column(f"{self._unit} per chain/total", justify="right")
-        table.add_column("repeats", justify="right")
-        table.add_column("chain s", justify="right")
-        for metric in self._metrics:
-            table.add_column(metric.label, justify="right")
-            if any(metric.name in arm.published for arm in arms):
-                table.add_column("published", justify="right")
+    def _table(self, arms: Sequence[Arm]) -> RichTable:
+        columns = [f"{self._unit} per chain/total", "repeats", "chain s"]
+        cells = {arm.name: [arm.cost, f"{len(self._found[arm.name])}/{arm.repeats}"] for arm in arms}
         for arm in arms:
-            found, seconds = self._found.get(arm.name, []), self._seconds.get(arm.name, [])
-            cells = [f"{np.mean(seconds):.1f}" if seconds else "…"]
-            for metric in self._metrics:
-                cells.append(_cell(found, metric))
-                if any(metric.name in a.published for a in arms):
-                    cells.append(arm.published.get(metric.name, "–"))
-            table.add_row(arm.label, arm.cost, f"{len(found)}/{arm.repeats}", *cells)
-        return table
+            seconds = self._seconds[arm.name]
+            cells[arm.name].append(f"{np.mean(seconds):.1f}" if seconds else "…")
+        for metric in self._metrics:
+            published = any(metric.name in arm.published for arm in arms)
+            columns += [metric.label, *["published"] * published]
+            for arm in arms:
+                cells[arm.name].append(_cell(self._found[arm.name], metric))
+                cells[arm.name] += [arm.published.get(metric.name, DASH)] * published
+        return terminal(Table("arm", heads(*columns), [Row((arm.label,), texts(*cells[arm.name])) for arm in arms]))
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it."""
@@ -233,15 +206,104 @@ class Terminal:
                 self._say(f"sharing chains between arms saved {self._saved:,} {self._unit}")
 
 
+def _message(event: events.RunEvent) -> tuple[str, str]:
+    """The line of an event that needs nothing else, and its style."""
+    match event:
+        case events.Message(text=text):
+            return text, "yellow" if text.startswith("warning") else ""
+        case events.ChainFailed(digest=digest, reason=reason):
+            return f"chain {digest[:12]} failed: {last_line(reason)}", "red"
+        case events.ChainDropped(digest=digest, reason=reason):
+            return f"chain {digest[:12]} diverged and is left out of its arms: {reason}", "red"
+        case events.ChainRestarted(digest=digest, reason=reason, attempt=attempt):
+            back = f"back to the start of its cycle with fresh noise (restart {attempt})"
+            return f"chain {digest[:12]} diverged: {reason}; {back}", "yellow"
+        case events.TornCheckpoint(digest=digest, file=file, reason=reason):
+            return f"chain {digest[:12]} resumes from a checkpoint before {file}: {reason}", "yellow"
+        case events.Waiting(reason=reason):
+            return f"waiting: {reason}", "yellow"
+        case events.Resumed():
+            return "the run resumes: what it waited for is available again", "yellow"
+        case events.WorkerLost(slot=slot, reason=reason):
+            return f"slot {slot} is gone ({last_line(reason)}); its chain resumes in another", "yellow"
+    return "", ""
+
+
 def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
     """Mean ± s.e. over the repeats so far."""
-    values = np.array([f[metric.name] for f in found]) * metric.scale
-    if not len(values):
-        return "…"
-    mean = f"{values.mean():.{metric.digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.{metric.digits}f}"
+    values = [f[metric.name] for f in found]
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return with_error(float(np.mean(values)), float(error), metric) if values else "…"
 
 
-def _last_line(reason: str) -> str:
-    """Of a traceback, what it was about."""
-    return (reason.splitlines() or ["no reason given"])[-1]
+def progress(tick: events.Tick) -> str:
+    """A run's progress in one line: chains done, those that run with their share of steps and mean loss, evaluations."""
+    parts = [f"{tick.finished}/{tick.chains} chains"]
+    if tick.running:
+        shares = [100 * c.step / c.steps for c in tick.running]
+        least, most = f"{min(shares):.0f}", f"{max(shares):.0f}"
+        losses = [c.loss for c in tick.running if c.loss is not None]
+        loss = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
+        parts.append(f"{len(tick.running)} running at {least if least == most else f'{least}–{most}'} %{loss}")
+    parts.append(f"{tick.evaluated}/{tick.to_evaluate} samples evaluated")
+    return ", ".join(parts)
+
+
+def plan_table(comparison: Comparison, *, steps: bool) -> RichTable:
+    """The arms with their chains and gradient evaluations, and with ``steps`` per chain."""
+    rows = []
+    for arm in comparison.arms:
+        specs = [spec for group in arm.chains for spec in group]
+        gradients = sum(gradient_evaluations(spec) for spec in specs)
+        each = [f"{specs[0].steps:,}"] * steps
+        rows.append(Row((arm.label,), texts(str(arm.repeats), str(len(specs)), arm.cost, *each, f"{gradients:,}")))
+    columns = ["repeats", "chains", f"{comparison.unit} per chain/total", *["steps per chain"] * steps]
+    return terminal(Table("arm", heads(*columns, "gradient evaluations"), rows), f"{comparison.task}: the plan")
+
+
+def show_costs(
+    console: Console, options: Plan, comparison: Comparison, budget: Budget, costs: Costs, rate: float | None
+) -> None:
+    """Print the arms of a plan and what is still to be paid for."""
+    console.print(plan_table(comparison, steps=False))
+    for line in cost_lines(options, budget, costs, rate):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) -> list[str]:
+    """Sentences about the costs; ``rate`` is the gradient evaluations a second of one device."""
+    done = budget.unique_chains - budget.chains_to_run
+    found = [
+        f"to run: {costs.chains} chains, {costs.gradients:,} gradient evaluations"
+        + (f"; sharing saves {budget.saved:,}" if budget.saved else "")
+        + (f"; {done} chains are in the store already" if done else "")
+    ]
+    if rate is None:
+        found.append(
+            "device hours: give --images-per-second, which benchmarks/chain.py --device cuda measures, or --measured-on a run"
+        )
+    else:
+        hours = costs.device_hours(rate)
+        devices = options.devices if options.devices is not None else max(1, costs.chains)
+        found.append(
+            f"device hours: {hours:,.1f} at {rate:,.6g} images/s each, "
+            f"{hours / devices / 24:,.2f} days on {devices:,} devices, evaluation not counted"
+        )
+        if options.price is not None:
+            found.append(f"price: {hours * options.price:,.2f} at {options.price:,.6g} an hour")
+    found.append(
+        f"bytes: {decimal(costs.sample_bytes)} of {costs.samples:,} samples, {decimal(costs.checkpoint_bytes)} of checkpoints"
+        f" at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
+    )
+    return found
+
+
+def export_lines(exported: Exported) -> tuple[str, str]:
+    """Sentences about an exported file: its contents, and the line of Python that loads it."""
+    network = exported.network
+    model = ", model=net" if network is None else "" if "name" in network else ", trust=True"
+    many = f"{exported.samples} sample{'s' * (exported.samples != 1)}"
+    return (
+        f"exported: {exported.path}, {many} of {exported.arm}, {decimal(exported.bytes)}",
+        f'load it: raychains.PosteriorPredictive.load("{exported.path}"{model})',
+    )

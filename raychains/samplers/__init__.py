@@ -1,13 +1,21 @@
-"""Samplers: one update rule per file, each a `torch.optim.Optimizer`."""
+"""Samplers: one update rule per file with its method presets, each a `torch.optim.Optimizer`.
+
+Every file of this folder is searched for samplers, so that a new one is registered by being there. A user's own sampler is
+named by its import path, ``module:Class``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from raychains.errors import UserError, unknown_name
+from raychains.core import registry
+from raychains.core.errors import unknown_name
+from raychains.core.registry import Kinds, is_path
+from raychains.core.spec import Part
 from raychains.samplers.atmc import ATMC
-from raychains.samplers.base import Sampler
+from raychains.samplers.base import MethodPreset, Sampler
 from raychains.samplers.bsam import BSAM
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.samplers.entropy_sgd import EntropySGD, EntropySGLD
@@ -17,41 +25,65 @@ from raychains.samplers.sgd import SGD, SGDM
 from raychains.samplers.sghmc import SGHMC
 from raychains.samplers.sgld import SGLD
 from raychains.samplers.sgnht import SGNHT
-from raychains.spec import Part
-
-KINDS: dict[str, type[Sampler]] = {
-    c.kind: c for c in (SGD, SGDM, SGLD, SGHMC, PSGLD, SGNHT, ATMC, EntropyMCMC, EntropySGD, EntropySGLD, SAM, BSAM)
-}
 
 __all__ = [
-    "ATMC", "BSAM", "KINDS", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "EntropyMCMC", "EntropySGD",
-    "EntropySGLD", "Sampler", "build", "variables",
-]  # fmt: skip
+    "ATMC",
+    "BSAM",
+    "KINDS",
+    "METHODS",
+    "PSGLD",
+    "SAM",
+    "SGD",
+    "SGDM",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "EntropyMCMC",
+    "EntropySGD",
+    "EntropySGLD",
+    "MethodPreset",
+    "Sampler",
+    "build",
+    "method",
+    "variables",
+]
+
+
+KINDS: Kinds[Sampler] = Kinds("sampler", Sampler, __name__)
+METHODS: dict[str, MethodPreset] = {
+    name: dataclasses.replace(preset, kind=kind) for kind, c in KINDS.items() for name, preset in c.presets.items()
+}
+"""By the name that users give; the samplers' own names are among them."""
+
+
+def method(name: str) -> MethodPreset:
+    """Return the preset of a method's name; of an own sampler's import path its first, or the cyclical schedule.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    if is_path(name):
+        own = KINDS[name]
+        presets = [*own.presets.values(), MethodPreset(schedule="cyclical", label=own.__name__)]
+        return dataclasses.replace(presets[0], kind=own.kind)
+    if name not in METHODS:
+        raise unknown_name("sampler", name, METHODS)
+    return METHODS[name]
 
 
 def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int, lanes: int = 1) -> Sampler:
-    """The sampler that a spec's part describes, over ``params``; the schedule's first lr and temperature.
+    """Build the sampler that a spec's part describes over ``params``, with the schedule's first lr and temperature.
 
     Raises:
         UserError: an unknown kind, another revision, or settings that the sampler refuses.
     """
-    if part.kind not in KINDS:
-        raise unknown_name("sampler", part.kind, KINDS)
-    kind: Any = KINDS[part.kind]
-    if part.revision != kind.revision:
-        raise UserError(f"sampler {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
-    try:
-        return kind(params, lr=lr, temperature=temperature, seed=seed, lanes=lanes, **part.settings)
-    except TypeError as error:
-        raise UserError(f"sampler {part.kind}: {error}") from None
+    return registry.build("sampler", KINDS, part, params, lr=lr, temperature=temperature, seed=seed, lanes=lanes)
 
 
 def variables(part: Part) -> Mapping[str, int]:
-    """How many draws of each variable one kept step of a spec's sampler yields.
+    """Return how many draws of each variable one kept step of a spec's sampler yields.
 
     Raises:
         UserError: an unknown kind.
     """
-    if part.kind not in KINDS:
-        raise unknown_name("sampler", part.kind, KINDS)
-    return KINDS[part.kind].variables(part.settings)
+    return registry.kind_of("sampler", KINDS, part).variables(part.settings)

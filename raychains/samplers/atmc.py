@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from raychains.errors import require
-from raychains.samplers.base import Params
+from raychains.core.errors import require
+from raychains.core.validation import is_number
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.thermostat import Tensors, Thermostat
-from raychains.schedules.base import is_number
 
 
 class ATMC(Thermostat):
@@ -58,8 +58,12 @@ class ATMC(Thermostat):
     2016, https://arxiv.org/abs/1609.04388.
     """
 
-    kind: ClassVar[str] = "atmc"
-    revision: ClassVar[int] = 2
+    kind = "atmc"
+    presets: ClassVar[Presets] = {
+        # The paper's: a cyclical step size, noise throughout, each cycle's last sample is kept.
+        "atmc": MethodPreset(schedule="cyclical", label="ATMC", settings={"samples_per_cycle": 1, "exploration": 0.0})
+    }
+    revision = 2
 
     def __init__(
         self,
@@ -76,15 +80,7 @@ class ATMC(Thermostat):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "thermostat_rate": thermostat_rate,
-            "speed_limit": speed_limit,
-            "integrator": integrator,
-            "weight_decay": weight_decay,
-        }
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

@@ -1,19 +1,50 @@
-"""What every sampler shares: a `torch.optim.Optimizer` with its own generators, N and a temperature."""
+"""The base of all samplers: a `torch.optim.Optimizer` with its own generators, N and a temperature; and `MethodPreset`."""
 
 from __future__ import annotations
 
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from raychains.errors import UserError, require
-from raychains.sample import THETA
+from raychains.core.errors import UserError, require
+from raychains.core.registry import own_kind
+from raychains.core.sample import THETA
+from raychains.core.validation import at_least_0, fraction, positive_int
 from raychains.samplers.noise import Noise
-from raychains.schedules.base import LARGEST_LR, is_number, positive_int
+from raychains.schedules.base import LARGEST_LR
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodPreset:
+    """The schedule and settings that a paper runs a sampler with; settings that the user passes take precedence."""
+
+    kind: str = ""
+    """The sampler's; filled in by the registry (`raychains.samplers.METHODS`)."""
+    schedule: str
+    label: str
+    """The name in tables, with the schedule: ``cSGLD``."""
+    cyclical_label: str | None = None
+    """The same under a cyclical schedule, where that is not the method's own and has a name."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Values of options, by the names of `raychains.core.config.Sampling`."""
+    fixed: bool = False
+    """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
+
+    def label_under(self, schedule: str) -> str:
+        """The name in tables under a schedule: ``cSGLD``, ``Snapshot-SGD``, ``SAM decreasing``."""
+        if self.fixed or schedule == self.schedule:
+            return self.label
+        if schedule == "cyclical" and self.cyclical_label is not None:
+            return self.cyclical_label
+        return f"{self.label} {schedule.rpartition(':')[2]}"
+
+
+Presets = Mapping[str, MethodPreset]
 
 
 class Sampler(torch.optim.Optimizer):
@@ -23,42 +54,40 @@ class Sampler(torch.optim.Optimizer):
     ``temperature`` (T) make an optimiser of ``lr`` and ``weight_decay`` a sampler of exp(−U/T) with
     U(θ) = N·(loss + ½·weight_decay·‖θ‖²).
 
-    Where the noise stands and counters live in an own ``"sampler"`` entry of `state_dict`, because torch casts everything in
+    The noise's positions and counters are in the entry ``"sampler"`` of `state_dict`, because torch casts everything in
     ``state[p]`` to the parameter's dtype on load.
     """
 
     kind: ClassVar[str]
+    """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1
     """Raised by a change that alters samples."""
     gradients_per_step: ClassVar[int] = 1
     """Gradient evaluations that one step spends. Methods with two take a closure, which re-evaluates one minibatch."""
     parts: int = 1
     """Sub-batches that a step's minibatch is divided into, each with a closure of its own."""
-    later: ClassVar[Mapping[str, Any]] = {}
-    """Settings that were added later, with the value that means "as before" and is left out of specs."""
+    omitted_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings that are left out of specs at this value: they were added after samples had been stored."""
     statistics_fit: ClassVar[bool] = True
-    """Whether draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
-    instead: ClassVar[str | None] = None
-    """For an optimiser, whose temperature must stay 0: the sampler that injects noise."""
+    """True if draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
+    noisy_counterpart: ClassVar[str | None] = None
+    """The sampler that injects noise, for an optimiser, whose temperature must stay 0."""
+    presets: ClassVar[Presets] = {}
+    """The methods that run this sampler, by the names that users give."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own_kind(cls)
 
     def __init__(
-        self,
-        params: Any,
-        defaults: dict[str, Any],
-        *,
-        num_data: int,
-        temperature: float,
-        seed: int | None,
-        lanes: int = 1,
+        self, params: Any, *, num_data: int, temperature: float, seed: int | None, lanes: int = 1, **settings: Any
     ) -> None:
-        ok = isinstance(num_data, int) and not isinstance(num_data, bool) and num_data >= 1
-        require(ok, "num_data", num_data, "be an integer of at least 1: the number of training data, N")
-        positive_int("num_data", num_data)
+        positive_int("num_data", num_data, ": the number of training data, N")
         positive_int("lanes", lanes)
         self.num_data, self.lanes = num_data, lanes
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
         self._noise = Noise(int(torch.randint(2**62, ())) if seed is None else seed)
-        super().__init__(params, {**defaults, "temperature": temperature})
+        super().__init__(params, {**settings, "temperature": temperature})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self._of_torch("add_param_group", param_group)
@@ -71,9 +100,9 @@ class Sampler(torch.optim.Optimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a parameter group with settings out of range or parameters that cannot be sampled."""
         check_group(group)
-        if self.instead is not None and group["temperature"] != 0:
+        if self.noisy_counterpart is not None and group["temperature"] != 0:
             raise UserError(
-                f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.instead} does"
+                f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.noisy_counterpart} does"
             )
         for p in group["params"]:
             if self.lanes > 1 and (p.ndim == 0 or p.shape[0] != self.lanes):
@@ -92,7 +121,7 @@ class Sampler(torch.optim.Optimizer):
         """Call torch's own method.
 
         Torch hides these from its compiler, and loads it for that, which takes every process 1.4 s and 150 MB. As long as
-        nobody else has loaded it there is nothing to hide them from.
+        it is not loaded there is nothing to hide them from.
         """
         called = getattr(torch.optim.Optimizer, method)
         if "torch._dynamo" not in sys.modules:
@@ -135,7 +164,7 @@ class Sampler(torch.optim.Optimizer):
         return p.grad
 
     def state_of(self, p: Tensor, name: str, fill: float = 0.0) -> Tensor:
-        """``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing small is lost."""
+        """Return ``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing small is lost."""
         state = self.state[p]
         if name not in state:
             state[name] = torch.full_like(p, fill, dtype=wide(p.dtype))
@@ -146,7 +175,7 @@ class Sampler(torch.optim.Optimizer):
         self._noise = Noise(seed)
 
     def noise_like(self, p: Tensor) -> Tensor:
-        """Fresh standard normal noise of ``p``'s shape, device and dtype, to be read and not altered."""
+        """Return fresh standard normal noise of ``p``'s shape, device and dtype, to be read and not altered."""
         return self._noise.like(p)
 
     def add_noise(self, tensors: list[Tensor], std: float) -> None:
@@ -156,27 +185,27 @@ class Sampler(torch.optim.Optimizer):
 
     @classmethod
     def variables(cls, settings: Mapping[str, Any]) -> Mapping[str, int]:
-        """How many draws of each variable one kept step yields, given a part's settings."""
+        """Return how many draws of each variable one kept step yields, given a part's settings."""
         return {THETA: 1}
 
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """The current draws, as `variables` counts them: a name and tensors in the order of the groups' parameters."""
+        """Yield the current draws, as `variables` counts them: a name and tensors in the order of the groups' parameters."""
         yield THETA, self.parameters()
 
     def parameters(self) -> list[Tensor]:
-        """All parameters, group by group."""
+        """Return all parameters, group by group."""
         return [p for group in self.param_groups for p in group["params"]]
 
     def effective_noise_std(self) -> float:
-        """Standard deviation of the noise that the next step injects into the first group's parameters."""
+        """Return the standard deviation of the noise that the next step injects into the first group's parameters."""
         return 0.0
 
     def kinetic(self) -> Tensor | None:
-        """`kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""
+        """Return `kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""
         return None
 
     def kinetic_temperature(self) -> float | None:
-        """⟨p·∇K⟩ over all coordinates: T where the momenta have the law that the sampler is meant to give them.
+        """Return ⟨p·∇K⟩ over all coordinates: T where the momenta have the law that the sampler is meant to give them.
 
         None of a sampler without momenta, before its first step, and at temperature 0.
         """
@@ -209,30 +238,49 @@ class Sampler(torch.optim.Optimizer):
         self.num_data, self._noise = own["num_data"], noise
 
 
+def arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a constructor's arguments from its ``locals()``, for the base's: the first thing that it asks."""
+    return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
+
+
 def check_group(group: dict[str, Any]) -> None:
-    """Refuse settings out of range, in the house's one-line form."""
-    at_least_0 = "be a finite number of at least 0"
+    """Refuse settings out of range."""
     for name in ("lr", "temperature", "weight_decay"):
-        require(is_number(group[name]) and group[name] >= 0, name, group[name], at_least_0)
+        at_least_0(name, group[name])
     require(group["lr"] <= LARGEST_LR, "lr", group["lr"], f"be at most {LARGEST_LR:g}")
-    momentum = group.get("momentum", 0.0)
-    require(is_number(momentum) and 0 <= momentum < 1, "momentum", momentum, "lie in [0, 1)")
+    fraction("momentum", group.get("momentum", 0.0))
 
 
 def squares(tensors: Sequence[Tensor]) -> Tensor:
-    """Sum of the squares of all entries, in double precision."""
+    """Return the sum of the squares of all entries, in double precision."""
     return torch.stack(
         [torch.linalg.vector_norm(t, dtype=torch.float64).square().to(tensors[0].device) for t in tensors]
     ).sum()
 
 
 def mean_of(sums: Sequence[Tensor], count: int) -> Tensor | None:
-    """The groups' sums over so many coordinates; None of none."""
+    """Return the mean over all groups' coordinates of their sums; None without coordinates."""
     return torch.stack([s.to(sums[0].device) for s in sums]).sum() / count if count else None
 
 
+def lane_sums(tensors: Iterable[Tensor], lanes: int) -> Tensor:
+    """Return the sum over all coordinates of each lane, [lanes]; without lanes the sum of everything, [1]."""
+    sums = [t.reshape(lanes, -1).sum(dim=1, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
+    return torch.stack([s.to(sums[0].device) for s in sums]).sum(dim=0)
+
+
+def coordinates(tensors: Iterable[Tensor], lanes: int) -> int:
+    """Return the number of coordinates of one lane."""
+    return sum(t.numel() for t in tensors) // lanes
+
+
+def spread(values: Tensor, like: Tensor) -> Tensor:
+    """Return ``values`` [lanes] (or [1]) shaped to multiply ``like`` [lanes, …], on its device."""
+    return values.to(like.device).reshape([-1] + [1] * (like.ndim - 1) if like.ndim else [])
+
+
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a state kept for parameters of ``dtype``: single precision at least."""
+    """Return the dtype of a state kept for parameters of ``dtype``: single precision at least."""
     return torch.promote_types(dtype, torch.float32)
 
 

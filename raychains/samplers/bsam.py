@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.errors import require
-from raychains.sample import THETA
-from raychains.samplers.base import Params, wide
+from raychains.core.errors import require
+from raychains.core.sample import THETA
+from raychains.core.validation import at_least_0, fraction, is_number, positive, positive_int
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
 from raychains.samplers.closure import ClosureSampler, Grads
 from raychains.samplers.noise import Noise
-from raychains.schedules.base import is_number, positive, positive_int
 
 
 class BSAM(ClosureSampler):
@@ -53,9 +53,15 @@ class BSAM(ClosureSampler):
     Source: Möllenhoff & Khan 2023, https://arxiv.org/abs/2210.01620, Algorithm 1 (right).
     """
 
-    kind: ClassVar[str] = "bsam"
-    revision: ClassVar[int] = 2
-    statistics_fit: ClassVar[bool] = False
+    kind = "bsam"
+    presets: ClassVar[Presets] = {
+        # One cosine from the first step to the last, as in the paper's code; the last iterate is the sample.
+        "bsam": MethodPreset(
+            schedule="cyclical", label="bSAM", settings={"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
+        )
+    }
+    revision = 2
+    statistics_fit = False
 
     def __init__(
         self,
@@ -75,37 +81,20 @@ class BSAM(ClosureSampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
+        settings = arguments(locals())
+        self.prediction_samples: int = settings.pop("prediction_samples")
         positive_int("prediction_samples", prediction_samples)
-        self.prediction_samples = prediction_samples
         self._magnitudes: dict[Tensor, Tensor] = {}
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "beta1": beta1,
-            "beta2": beta2,
-            "rho": rho,
-            "damping": damping,
-            "s0": s0,
-        }
-        super().__init__(
-            params,
-            defaults,
-            m_sharpness=m_sharpness,
-            num_data=num_data,
-            temperature=temperature,
-            seed=seed,
-            lanes=lanes,
-        )
+        super().__init__(**settings)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        require(is_number(group["beta1"]) and 0 <= group["beta1"] < 1, "beta1", group["beta1"], "lie in [0, 1)")
+        fraction("beta1", group["beta1"])
         above_0 = "lie in (0, 1): s must stay positive"
         require(is_number(group["beta2"]) and 0 < group["beta2"] < 1, "beta2", group["beta2"], above_0)
         for name in ("rho", "s0"):
             positive(name, group[name])
-        ok = is_number(group["damping"]) and group["damping"] >= 0
-        require(ok, "damping", group["damping"], "be a finite number of at least 0")
+        at_least_0("damping", group["damping"])
 
     def step(self, closure: Any = None) -> Any:
         """As `ClosureSampler.step`; the loss returned is that at w̃."""
@@ -117,21 +106,16 @@ class BSAM(ClosureSampler):
             self._magnitudes = {}
 
     def _first_points(self, start: list[Tensor]) -> list[Tensor]:
-        """One w̃ per sub-minibatch."""
-        groups = [group for group in self.param_groups for _ in group["params"]]
-        return [
-            self._blurred(group, p, m, self._noise)
-            for group, p, m in zip(groups, self.parameters(), start, strict=True)
-        ]
+        """Return w̃, drawn anew for every sub-minibatch."""
+        return [self._blurred(g, p, m, self._noise) for (g, p), m in zip(self._grouped(), start, strict=True)]
 
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
         points = list(start)
-        each = ((group, p) for group in self.param_groups for p in group["params"])
-        for i, ((group, p), g) in enumerate(zip(each, first, strict=True)):
+        for i, ((group, p), g) in enumerate(zip(self._grouped(), first, strict=True)):
             if g is not None:
                 points[i] = start[i] + group["rho"] * g / self._precision(group, p)
-                share = g.abs() / self._divided
-                self._magnitudes[p] = self._magnitudes[p] + share if p in self._magnitudes else share
+                part = g.abs() / self._divided
+                self._magnitudes[p] = self._magnitudes[p] + part if p in self._magnitudes else part
         return points
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
@@ -143,14 +127,18 @@ class BSAM(ClosureSampler):
             s.copy_(beta2 * s + (1 - beta2) * (s.sqrt() * self._magnitudes[p] + group["damping"] + delta))
             self.state[p]["updates"] = self.state[p].get("updates", 0) + 1
 
+    def _grouped(self) -> list[tuple[dict[str, Any], Tensor]]:
+        """Return all parameters, each with its group."""
+        return [(group, p) for group in self.param_groups for p in group["params"]]
+
     def _precision(self, group: dict[str, Any], p: Tensor) -> Tensor:
-        """s of one parameter, of its shape; leaves the state as it is."""
+        """Return s of one parameter, of its shape; leaves the state as it is."""
         if p in self.state and "s" in self.state[p]:
             return self.state[p]["s"]
         return torch.full_like(p, group["s0"], dtype=wide(p.dtype))
 
     def _blurred(self, group: dict[str, Any], p: Tensor, m: Tensor, noise: Noise) -> Tensor:
-        """m + √(T/(N·s))·ξ for parameter ``p``; m itself without noise and for a parameter that is not trained."""
+        """Return m + √(T/(N·s))·ξ for parameter ``p``; m itself without noise and for a parameter that is not trained."""
         if group["temperature"] == 0 or not p.requires_grad:
             return m
         std = (group["temperature"] / (self.num_data * self._precision(group, p))).sqrt_()
@@ -162,24 +150,17 @@ class BSAM(ClosureSampler):
 
     @torch.no_grad()
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of updates."""
+        """Yield draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of updates."""
         params = self.parameters()
         updates = max((self.state[p]["updates"] for p in params if p in self.state), default=0)
         text = f"bsam draws {self._noise.seed} {updates}".encode()
         noise = Noise(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)  # 63 bits, for torch's generators
         for _ in range(self.prediction_samples):
-            yield (
-                THETA,
-                [
-                    self._blurred(group, p, p.detach(), noise).to(p.dtype)
-                    for group in self.param_groups
-                    for p in group["params"]
-                ],
-            )
+            yield THETA, [self._blurred(g, p, p.detach(), noise).to(p.dtype) for g, p in self._grouped()]
 
     @torch.no_grad()
     def effective_noise_std(self) -> float:
-        """Root mean square of √(T/(N·s)), the noise of w̃, over the first group's coordinates."""
+        """Return the root mean square of √(T/(N·s)), the noise of w̃, over the first group's coordinates."""
         group = self.param_groups[0]
         inverses = [self._precision(group, p).double().reciprocal() for p in group["params"]]
         mean = sum(float(i.sum()) for i in inverses) / sum(i.numel() for i in inverses)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
+from raychains.core.validation import positive_int
 from raychains.samplers.base import Sampler, wide
-from raychains.schedules.base import positive_int
 
 Closure = Callable[[], Any]
 Grads = list[Tensor | None]
@@ -30,13 +30,13 @@ class ClosureSampler(Sampler):
     (m-sharpness). BatchNorm statistics see both points unless the closure prevents it.
     """
 
-    gradients_per_step: ClassVar[int] = 2
+    gradients_per_step = 2
 
-    def __init__(self, params: Any, defaults: dict[str, Any], *, m_sharpness: int, **rest: Any) -> None:
+    def __init__(self, params: Any, *, m_sharpness: int, **settings: Any) -> None:
         positive_int("m_sharpness", m_sharpness)
         self.parts: int = m_sharpness
-        """Sub-minibatches, and so closures, that a step wants."""
-        super().__init__(params, defaults, **rest)
+        """Sub-minibatches, and so closures, of a step."""
+        super().__init__(params, **settings)
 
     @torch.no_grad()
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
@@ -64,15 +64,15 @@ class ClosureSampler(Sampler):
         return sum(losses[1:], start=losses[0]) / len(losses)
 
     def _first_points(self, start: list[Tensor]) -> list[Tensor]:
-        """Where one sub-minibatch's first gradient is taken; the iterate itself unless a method says otherwise."""
+        """Return the points of one sub-minibatch's first gradient: by default the iterate itself."""
         return start
 
     @abstractmethod
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
-        """Where the same sub-minibatch's second gradient is taken, given the first. Called once per sub-minibatch."""
+        """Return the points of the same sub-minibatch's second gradient, given the first. Called once per sub-minibatch."""
 
     def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
-        """The loss and its gradients with the parameters at ``points``, where they stay."""
+        """Return the loss and its gradients with the parameters at ``points``, where they stay."""
         _place(params, points)
         self.zero_grad()
         with torch.enable_grad():
@@ -84,7 +84,7 @@ class ClosureSampler(Sampler):
 
     @contextmanager
     def _returning(self, params: list[Tensor]) -> Iterator[list[Tensor]]:
-        """Copies of the parameters, to which they are set back at the end, whatever happens."""
+        """Yield copies of the parameters, and set the parameters back to them at the end, whatever happens."""
         start = [p.detach().clone() for p in params]
         try:
             yield start
@@ -92,22 +92,22 @@ class ClosureSampler(Sampler):
             _place(params, start)
 
     def _closures(self, closure: Closure | Sequence[Closure] | None) -> list[Closure]:
-        given: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
-        if closure is None or not all(callable(c) for c in given):
+        closures: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
+        if closure is None or not all(callable(c) for c in closures):
             got = "none" if closure is None else repr(closure)
             raise UserError(
                 f"step must be given a closure for {self.kind}, got {got}: it evaluates one minibatch at two points"
             )
-        if not 1 <= len(given) <= self.parts:
+        if not 1 <= len(closures) <= self.parts:
             raise UserError(
-                f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got {len(given)}: "
+                f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got {len(closures)}: "
                 "one per sub-minibatch, as m_sharpness says (fewer for a minibatch of fewer examples)"
             )
-        return given
+        return closures
 
 
 def _plus(total: Tensor | None, g: Tensor | None, weight: float) -> Tensor | None:
-    """total + weight·g, where None counts as 0."""
+    """Return total + weight·g, where None counts as 0."""
     if g is None:
         return total
     return g * weight if total is None else total.add_(g, alpha=weight)

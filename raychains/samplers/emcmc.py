@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.errors import require
-from raychains.sample import THETA
-from raychains.samplers.base import Params, wide
+from raychains.core.errors import require
+from raychains.core.sample import THETA
+from raychains.core.validation import at_least_0, positive
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
 from raychains.samplers.velocity import VelocitySampler, group_noise_std
-from raychains.schedules.base import is_number, positive
 
 ANCHOR = "anchor"
 """The variable θₐ: its name among the draws and in the state."""
@@ -60,9 +60,15 @@ class EntropyMCMC(VelocitySampler):
     Source: Li & Zhang 2024 (Entropy-MCMC), Eq. 4, 5 and 11; A.1 and A.2 for N and T; A.3 for Gibbs.
     """
 
-    kind: ClassVar[str] = "emcmc"
-    revision: ClassVar[int] = 2
-    statistics_fit: ClassVar[bool] = False
+    kind = "emcmc"
+    presets: ClassVar[Presets] = {
+        # The authors' code: noise always on, θ and θₐ of the last two epochs of each cycle.
+        "emcmc": MethodPreset(
+            schedule="cyclical", label="Entropy-MCMC", settings={"samples_per_cycle": 2, "exploration": 0.0}
+        )
+    }
+    revision = 2
+    statistics_fit = False
 
     def __init__(
         self,
@@ -79,15 +85,12 @@ class EntropyMCMC(VelocitySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults: dict[str, Any] = {"lr": lr, "eta": eta, "momentum": momentum, "weight_decay": weight_decay}
-        defaults |= {"anchor_decay": anchor_decay, "update": update}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         positive("eta", group["eta"])
-        decay = group["anchor_decay"]
-        require(is_number(decay) and decay >= 0, "anchor_decay", decay, "be a finite number of at least 0")
+        at_least_0("anchor_decay", group["anchor_decay"])
         require(group["update"] in UPDATES, "update", group["update"], f"be one of {', '.join(UPDATES)}")
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
@@ -135,6 +138,6 @@ class EntropyMCMC(VelocitySampler):
         return {THETA: 1, ANCHOR: 1}
 
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """θ and then θₐ in θ's dtype; a parameter that was never stepped is its own anchor."""
+        """Yield θ and then θₐ in θ's dtype; a parameter that was never stepped is its own anchor."""
         yield from super().draws()
         yield ANCHOR, [self.state.get(p, {}).get(ANCHOR, p).to(p.dtype) for p in self.parameters()]

@@ -2,10 +2,74 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from raychains.samplers.base import Params
-from raychains.samplers.local_entropy import LocalEntropySampler, inner_noise_std, outer_noise_std
+import torch
+from torch import Tensor
+
+from raychains.core.errors import require
+from raychains.core.sample import THETA
+from raychains.core.validation import at_least_0, fraction, positive, positive_int
+from raychains.samplers.base import MethodPreset, Params, Presets, Sampler, arguments, wide
+
+
+class LocalEntropySampler(Sampler):
+    """The nested loops of Entropy-SG(L)D: an inner Langevin chain θ′ around x, and outer steps of x toward its mean.
+
+    One `step` is one inner step on one minibatch, so that an outer step spends ``inner_steps`` gradients. The
+    parameters hold θ′; x, μ and the outer velocity are states, as is the number of inner steps made.
+    """
+
+    statistics_fit = False
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        positive_int("inner_steps", group["inner_steps"])
+        for name in ("inner_lr", "gamma"):
+            positive(name, group[name])
+        for name in ("inner_noise", "gamma_growth"):
+            at_least_0(name, group[name])
+        fraction("averaging", group["averaging"])
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        for p, grad in zip(params, grads, strict=True):
+            state = self.state[p]
+            if "x" not in state:
+                state["x"] = p.detach().to(wide(p.dtype), copy=True)
+                state["average"] = state["x"].clone()
+                state["inner_steps"] = 0
+            self._inner_step(group, p, grad.to(wide(p.dtype)))
+            state["inner_steps"] += 1
+            if state["inner_steps"] % group["inner_steps"] == 0:
+                self._outer_step(group, p)
+
+    def _inner_step(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+        state, inner_lr = self.state[p], group["inner_lr"]
+        gamma = scope(group, state["inner_steps"] // group["inner_steps"])
+        change = grad + group["weight_decay"] * p + gamma * (p - state["x"])
+        change.mul_(-inner_lr)
+        self.add_noise([change], inner_noise_std(group))
+        p.add_(change)
+        state["average"].mul_(group["averaging"]).add_(p, alpha=1 - group["averaging"])
+
+    def _outer_step(self, group: dict[str, Any], p: Tensor) -> None:
+        """Move x, by Nesterov's rule in velocity form, and restart θ′ and μ from it."""
+        state, momentum = self.state[p], group["momentum"]
+        push = (state["average"] - state["x"]).mul_(group["lr"])
+        self.add_noise([push], outer_noise_std(group, self.num_data))
+        if momentum != 0:
+            velocity = self.state_of(p, "velocity").mul_(momentum).add_(push)
+            push.add_(velocity, alpha=momentum)
+        state["x"].add_(push)
+        state["average"].copy_(state["x"])
+        p.copy_(state["x"])
+
+    @torch.no_grad()
+    def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
+        """Yield x, the last outer iterate; before the first step the parameters."""
+        yield THETA, [self.state[p]["x"].to(p.dtype) if p in self.state else p.detach() for p in self.parameters()]
 
 
 class EntropySGD(LocalEntropySampler):
@@ -44,9 +108,10 @@ class EntropySGD(LocalEntropySampler):
     Source: Chaudhari et al. 2017, https://arxiv.org/abs/1611.01838, Algorithm 1; constants from the authors' code.
     """
 
-    kind: ClassVar[str] = "entropy-sgd"
-    revision: ClassVar[int] = 2
-    instead: ClassVar[str | None] = "entropy-sgld"
+    kind = "entropy-sgd"
+    presets: ClassVar[Presets] = {"entropy-sgd": MethodPreset(schedule="decreasing", label="Entropy-SGD")}
+    revision = 2
+    noisy_counterpart = "entropy-sgld"
 
     def __init__(
         self,
@@ -66,25 +131,10 @@ class EntropySGD(LocalEntropySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            inner_steps=inner_steps,
-            inner_lr=inner_lr,
-            inner_noise=inner_noise,
-            gamma=gamma,
-            gamma_growth=gamma_growth,
-            averaging=averaging,
-            num_data=num_data,
-            temperature=temperature,
-            weight_decay=weight_decay,
-            seed=seed,
-            lanes=lanes,
-        )
+        super().__init__(**arguments(locals()))
 
     def effective_noise_std(self) -> float:
-        """ε·√(2·lr′), which every inner step injects into θ′."""
+        """Return ε·√(2·lr′), which every inner step injects into θ′."""
         return inner_noise_std(self.param_groups[0])
 
 
@@ -121,8 +171,9 @@ class EntropySGLD(LocalEntropySampler):
     Source: Dziugaite & Roy 2018, https://arxiv.org/abs/1712.09376, Algorithm 1; Chaudhari et al. 2017.
     """
 
-    kind: ClassVar[str] = "entropy-sgld"
-    revision: ClassVar[int] = 2
+    kind = "entropy-sgld"
+    presets: ClassVar[Presets] = {"entropy-sgld": MethodPreset(schedule="decreasing", label="Entropy-SGLD")}
+    revision = 2
 
     def __init__(
         self,
@@ -142,23 +193,27 @@ class EntropySGLD(LocalEntropySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            inner_steps=inner_steps,
-            inner_lr=inner_lr,
-            inner_noise=inner_noise,
-            gamma=gamma,
-            gamma_growth=gamma_growth,
-            averaging=averaging,
-            num_data=num_data,
-            temperature=temperature,
-            weight_decay=weight_decay,
-            seed=seed,
-            lanes=lanes,
-        )
+        super().__init__(**arguments(locals()))
 
     def effective_noise_std(self) -> float:
-        """Of the outer step, which is what x, the draw, gets."""
+        """Return the outer step's noise, which x, the draw, gets."""
         return outer_noise_std(self.param_groups[0], self.num_data)
+
+
+def scope(group: dict[str, Any], outer_steps: int) -> float:
+    """Return γ = γ₀(1+γ₁)^t, refused where it alone makes the inner loop diverge."""
+    gamma: float = group["gamma"] * (1 + group["gamma_growth"]) ** outer_steps
+    limit = 2 / group["inner_lr"]
+    allowed = f"stay below 2/inner_lr = {limit:.6g} after {outer_steps} outer steps: lower gamma_growth"
+    require(gamma < limit, "gamma", gamma, allowed)
+    return gamma
+
+
+def inner_noise_std(group: dict[str, Any]) -> float:
+    """Return ε·√(2·lr′)."""
+    return float(group["inner_noise"] * math.sqrt(2 * group["inner_lr"]))
+
+
+def outer_noise_std(group: dict[str, Any], num_data: int) -> float:
+    """Return √(2·(1−m)·lr·T/N); the momentum multiplies drift by 1/(1−m), and this factor keeps T what it says."""
+    return math.sqrt(2 * (1 - group["momentum"]) * group["lr"] * group["temperature"] / num_data)

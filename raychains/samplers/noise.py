@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 from raychains.samplers.normals import DTYPES, Normals
 
 SMALL = 4096
@@ -30,7 +30,7 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def like(self, p: Tensor) -> Tensor:
-        """Fresh standard normal numbers of ``p``'s shape, device and dtype, to be read and not altered."""
+        """Return fresh standard normal numbers of ``p``'s shape, device and dtype, to be read and not altered."""
         dtype = p.dtype
         wide = dtype if dtype in DTYPES else torch.promote_types(dtype, torch.float32)
         if p.is_cpu:
@@ -49,7 +49,7 @@ class Noise:
             torch._foreach_add_(tensors, [self.like(t) for t in tensors], alpha=std)
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """The generator of a device that is not the CPU."""
+        """Return the generator of a device that is not the CPU."""
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self.seed)
         return self._generators[device]
@@ -60,7 +60,7 @@ class Noise:
         return self._normals[dtype]
 
     def state(self) -> dict[str, Any]:
-        """JSON values and tensors that `load` continues from: how many numbers each sequence gave, and generators' states."""
+        """Return the JSON values and tensors that `load` continues from: how many numbers each sequence gave, and generators' states."""
         return {
             "seed": self.seed,
             "positions": {str(dtype).removeprefix("torch."): n.position for dtype, n in self._normals.items()},
@@ -69,7 +69,7 @@ class Noise:
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Noise:
-        """Noise that goes on where `state` was taken, bit for bit.
+        """Return noise that continues where `state` was taken, bit for bit.
 
         Raises:
             UserError: the state was saved by a version whose noise was another.
@@ -89,7 +89,7 @@ class Noise:
 
 
 def together(tensors: list[Tensor], generator: torch.Generator) -> list[Tensor]:
-    """Noise for tensors of one device and dtype by one call of its generator: on a GPU every call waits for its turn.
+    """Return noise for tensors of one device and dtype by one call of its generator: on a GPU every call waits for its turn.
 
     Each lies in memory as its tensor does (contiguous or channels_last), so that sums need no rearranging.
     """
@@ -114,6 +114,6 @@ def _large(tensors: Sequence[Tensor]) -> bool:
 
 
 def _plain(tensors: Sequence[Tensor]) -> bool:
-    """Whether all lie on the CPU as plain arrays of one dtype that has a sequence."""
+    """Return whether all lie on the CPU as plain arrays of one dtype that has a sequence."""
     dtype = tensors[0].dtype
     return dtype in DTYPES and all(t.is_cpu and t.dtype == dtype and t.is_contiguous() for t in tensors)

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.errors import require
-from raychains.samplers.base import Params, Sampler, wide
-from raychains.schedules.base import is_number, positive, positive_int
+from raychains.core.validation import fraction, positive, positive_int
+from raychains.samplers.base import MethodPreset, Params, Presets, Sampler, arguments, wide
 
 
 class PSGLD(Sampler):
@@ -46,8 +45,12 @@ class PSGLD(Sampler):
     Source: Li et al. 2016, https://arxiv.org/abs/1512.07666, Algorithm 1, without Γ.
     """
 
-    kind: ClassVar[str] = "psgld"
-    revision: ClassVar[int] = 2
+    kind = "psgld"
+    presets: ClassVar[Presets] = {
+        "psgld": MethodPreset(schedule="decreasing", label="pSGLD", cyclical_label="cpSGLD"),
+        "cpsgld": MethodPreset(schedule="cyclical", label="cpSGLD", fixed=True),
+    }
+    revision = 2
 
     def __init__(
         self,
@@ -63,18 +66,11 @@ class PSGLD(Sampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "alpha": alpha,
-            "eps": eps,
-            "freeze_preconditioner_after": freeze_preconditioner_after,
-        }
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        require(is_number(group["alpha"]) and 0 <= group["alpha"] < 1, "alpha", group["alpha"], "lie in [0, 1)")
+        fraction("alpha", group["alpha"])
         positive("eps", group["eps"])
         if group["freeze_preconditioner_after"] is not None:
             positive_int("freeze_preconditioner_after", group["freeze_preconditioner_after"])
@@ -100,12 +96,12 @@ class PSGLD(Sampler):
             state["updates"] = updates + 1
 
     def _preconditioner(self, group: dict[str, Any], p: Tensor) -> Tensor:
-        """G of one parameter, of its shape."""
+        """Return G of one parameter, of its shape."""
         return self.state_of(p, "square_avg").sqrt().add_(group["eps"]).reciprocal_()
 
     @torch.no_grad()
     def effective_noise_std(self) -> float:
-        """Root mean square over the first group's coordinates, with V as it stands; before the first step with G = 1."""
+        """Return the root mean square over the first group's coordinates, with V as it stands; before the first step with G = 1."""
         group = self.param_groups[0]
         scales = [self._preconditioner(group, p).double() for p in group["params"] if p in self.state]
         mean = sum(float(s.sum()) for s in scales) / sum(s.numel() for s in scales) if scales else 1.0

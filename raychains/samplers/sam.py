@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.samplers.base import Params
+from raychains.core.validation import positive
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments, lane_sums, spread
 from raychains.samplers.closure import Closure, ClosureSampler, Grads
-from raychains.samplers.lanes import lane_sums, spread
-from raychains.schedules.base import positive
 
 
 class SAM(ClosureSampler):
@@ -40,8 +39,14 @@ class SAM(ClosureSampler):
     Source: Foret et al. 2021, https://arxiv.org/abs/2010.01412, Algorithm 1 with p = 2.
     """
 
-    kind: ClassVar[str] = "sam"
-    instead: ClassVar[str | None] = "bsam"
+    kind = "sam"
+    presets: ClassVar[Presets] = {
+        # One cosine from the first step to the last, as in the paper's code; the last iterate is the sample.
+        "sam": MethodPreset(
+            schedule="cyclical", label="SAM", settings={"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
+        )
+    }
+    noisy_counterpart = "bsam"
 
     def __init__(
         self,
@@ -57,23 +62,14 @@ class SAM(ClosureSampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "rho": rho, "weight_decay": weight_decay}
-        super().__init__(
-            params,
-            defaults,
-            m_sharpness=m_sharpness,
-            num_data=num_data,
-            temperature=temperature,
-            seed=seed,
-            lanes=lanes,
-        )
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         positive("rho", group["rho"])
 
     def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
-        """The gradients with the L2 penalty's at the same point."""
+        """Return the gradients with the L2 penalty's at the same point."""
         loss, grads = super()._evaluate(evaluate, params, points)
         decays = self._of_parameters("weight_decay")
         penalised: Grads = [
@@ -94,7 +90,7 @@ class SAM(ClosureSampler):
         ]
 
     def _of_parameters(self, name: str) -> list[float]:
-        """A group's setting for each parameter, in their order."""
+        """Return a group's setting for each parameter, in their order."""
         return [group[name] for group in self.param_groups for _ in group["params"]]
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raychains.samplers.base import Params
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.velocity import VelocitySampler
 
 
@@ -31,9 +31,16 @@ class SGD(VelocitySampler):
     Source: the baseline of cSG-MCMC (ICLR 2020); Snapshot ensembles: Huang et al. 2017, https://arxiv.org/abs/1704.00109.
     """
 
-    kind: ClassVar[str] = "sgd"
-    revision: ClassVar[int] = 2
-    instead: ClassVar[str | None] = "sgld"
+    kind = "sgd"
+    presets: ClassVar[Presets] = {
+        "sgd": MethodPreset(schedule="decreasing", label="SGD", cyclical_label="cSGD"),
+        # Snapshot ensembles (Huang et al. 2017): one sample at the end of each cycle, no noise.
+        "snapshot-sgd": MethodPreset(
+            schedule="cyclical", label="Snapshot-SGD", settings={"samples_per_cycle": 1}, fixed=True
+        ),
+    }
+    revision = 2
+    noisy_counterpart = "sgld"
 
     def __init__(
         self,
@@ -46,8 +53,7 @@ class SGD(VelocitySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": 0.0, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(momentum=0.0, **arguments(locals()))
 
 
 class SGDM(VelocitySampler):
@@ -74,9 +80,15 @@ class SGDM(VelocitySampler):
     Source: the baseline of cSG-MCMC (ICLR 2020), velocity form as in its authors' code.
     """
 
-    kind: ClassVar[str] = "sgdm"
-    revision: ClassVar[int] = 2
-    instead: ClassVar[str | None] = "sghmc"
+    kind = "sgdm"
+    presets: ClassVar[Presets] = {
+        "sgdm": MethodPreset(schedule="decreasing", label="SGDM", cyclical_label="cSGDM"),
+        "snapshot-sgdm": MethodPreset(
+            schedule="cyclical", label="Snapshot-SGDM", settings={"samples_per_cycle": 1}, fixed=True
+        ),
+    }
+    revision = 2
+    noisy_counterpart = "sghmc"
 
     def __init__(
         self,
@@ -90,5 +102,4 @@ class SGDM(VelocitySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from raychains.errors import require
-from raychains.samplers.base import Params
+from raychains.core.errors import require
+from raychains.core.validation import is_number
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.velocity import VelocitySampler
-from raychains.schedules.base import is_number
 
 
 class SGHMC(VelocitySampler):
@@ -39,9 +39,13 @@ class SGHMC(VelocitySampler):
     Source: Chen et al. 2014, https://arxiv.org/abs/1402.4102, Eq. 15 (γ̂ is its β̂); cSG-MCMC (ICLR 2020), Eq. 3.
     """
 
-    kind: ClassVar[str] = "sghmc"
-    revision: ClassVar[int] = 2
-    later: ClassVar[Mapping[str, Any]] = {"noise_estimate": 0.0}
+    kind = "sghmc"
+    presets: ClassVar[Presets] = {
+        "sghmc": MethodPreset(schedule="decreasing", label="SGHMC", cyclical_label="cSGHMC"),
+        "csghmc": MethodPreset(schedule="cyclical", label="cSGHMC", fixed=True),
+    }
+    revision = 2
+    omitted_defaults: ClassVar[Mapping[str, Any]] = {"noise_estimate": 0.0}
 
     def __init__(
         self,
@@ -56,8 +60,7 @@ class SGHMC(VelocitySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "noise_estimate": noise_estimate}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

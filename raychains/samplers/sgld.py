@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raychains.samplers.base import Params
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.velocity import VelocitySampler
 
 
@@ -30,8 +30,12 @@ class SGLD(VelocitySampler):
     Source: Welling & Teh 2011, Eq. 4; cSG-MCMC (ICLR 2020), Eq. 2.
     """
 
-    kind: ClassVar[str] = "sgld"
-    revision: ClassVar[int] = 2
+    kind = "sgld"
+    presets: ClassVar[Presets] = {
+        "sgld": MethodPreset(schedule="decreasing", label="SGLD", cyclical_label="cSGLD"),
+        "csgld": MethodPreset(schedule="cyclical", label="cSGLD", fixed=True),
+    }
+    revision = 2
 
     def __init__(
         self,
@@ -44,5 +48,4 @@ class SGLD(VelocitySampler):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {"lr": lr, "momentum": 0.0, "weight_decay": weight_decay}
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(momentum=0.0, **arguments(locals()))

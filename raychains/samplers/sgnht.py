@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from raychains.errors import require
-from raychains.samplers.base import Params
+from raychains.core.errors import require
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.thermostat import Tensors, Thermostat
 
 
@@ -53,8 +53,12 @@ class SGNHT(Thermostat):
     Heek & Kalchbrenner 2019, https://arxiv.org/abs/1908.03491, Sec. 3.
     """
 
-    kind: ClassVar[str] = "sgnht"
-    revision: ClassVar[int] = 2
+    kind = "sgnht"
+    presets: ClassVar[Presets] = {
+        # As in ATMC's paper: a cyclical step size, noise throughout, each cycle's last sample is kept.
+        "sgnht": MethodPreset(schedule="cyclical", label="SGNHT", settings={"samples_per_cycle": 1, "exploration": 0.0})
+    }
+    revision = 2
 
     def __init__(
         self,
@@ -71,15 +75,7 @@ class SGNHT(Thermostat):
         seed: int | None = None,
         lanes: int = 1,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "thermostat_rate": thermostat_rate,
-            "thermostat": thermostat,
-            "integrator": integrator,
-            "weight_decay": weight_decay,
-        }
-        super().__init__(params, defaults, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes)
+        super().__init__(**arguments(locals()))
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

@@ -22,7 +22,7 @@ Strang: A moves θ and z with p fixed, B is the exact Ornstein–Uhlenbeck step 
     B: p ← e^{−f/M}·p − ((1−e^{−f/M})·M/f)·√(N·lr)·g + √(T·hβ·M·(1−e^{−2f/M})/f)·ξ
     A: θ ← θ + h·∇K;  z ← z + κ·((∇K)²/T − ∇²K)
 
-A step A(h/2) B(h) A(h/2) ends where the next one begins with A(h/2), and the gradient is wanted between the two: an
+A step A(h/2) B(h) A(h/2) ends where the next one begins with A(h/2), and the gradient is needed between the two: an
 optimizer's step is therefore B(h) and a whole A(h), and parameters between steps are those at which B acts. For a
 constant lr this is the same chain. While lr changes, the whole A takes h of its own step where the halves would take the
 mean with the next; that moves the law of θ by O(h·Δh), Δh the change of h in one step.
@@ -38,10 +38,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from raychains.errors import require
-from raychains.samplers.base import Sampler, mean_of, squares, wide
-from raychains.samplers.lanes import coordinates, lane_sums, spread
-from raychains.schedules.base import is_number
+from raychains.core.errors import require
+from raychains.core.validation import is_number
+from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
 
 Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 
@@ -54,13 +53,13 @@ class Thermostat(Sampler):
 
     @abstractmethod
     def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
-        """Friction f and injected share hβ per step, f − hβ = z."""
+        """Return friction f and injected share hβ per step, f − hβ = z."""
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         rate, integrator = group["thermostat_rate"], group["integrator"]
-        ok = is_number(rate) and rate >= 0
-        require(ok, "thermostat_rate", rate, "be a finite number of at least 0: 0 freezes the thermostat")
+        allowed = "be a finite number of at least 0: 0 freezes the thermostat"
+        require(is_number(rate) and rate >= 0, "thermostat_rate", rate, allowed)
         require(integrator in ("strang", "euler"), "integrator", integrator, "be 'strang' or 'euler'")
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
@@ -110,7 +109,7 @@ class Thermostat(Sampler):
             torch._foreach_sub_(z, torch._foreach_pow(masses, -3), alpha=rate)
 
     def _thermostats(self, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-        """z of each parameter; the scalar one, [lanes], lies in the state of the group's first parameter."""
+        """Return z of each parameter; the scalar one, [lanes], lies in the state of the group's first parameter."""
         if not scalar(group):
             return [self.state_of(p, "thermostat") for p in params]
         first = group["params"][0]
@@ -120,7 +119,7 @@ class Thermostat(Sampler):
         return [state["thermostat"]]
 
     def kinetic(self) -> Tensor | None:
-        """Mean of p², or with a speed limit of p²/M: the momentum between two steps is B's, which A leaves as it is."""
+        """Return the mean of p², or with a speed limit of p²/M: the momentum between two steps is B's, which A leaves as it is."""
         sums, count = [], 0
         for group in self.param_groups:
             momenta = [p for q in group["params"] if (p := self.state.get(q, {}).get("momentum")) is not None]
@@ -132,7 +131,7 @@ class Thermostat(Sampler):
         return mean_of(sums, count)
 
     def effective_noise_std(self) -> float:
-        """Standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below c."""
+        """Return the standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below c."""
         group = self.param_groups[0]
         a0 = 1 - group["momentum"]
         variance = -math.expm1(-2 * a0) if group["integrator"] == "strang" else 2 * a0
@@ -140,12 +139,12 @@ class Thermostat(Sampler):
 
 
 def scalar(group: dict[str, Any]) -> bool:
-    """Whether all coordinates of a lane share one z."""
+    """Return whether all coordinates of a lane share one z."""
     return group.get("thermostat") == "scalar"
 
 
 def relativistic_masses(momenta: list[Tensor], speed_limit: float | None) -> Tensors | None:
-    """M = √(p²/c² + 1) by coordinate (hypot, so that no p overflows); none for Gaussian momentum."""
+    """Return M = √(p²/c² + 1) by coordinate (hypot, so that no p overflows); none for Gaussian momentum."""
     if speed_limit is None:
         return None
     one = momenta[0].new_ones(())
@@ -153,7 +152,7 @@ def relativistic_masses(momenta: list[Tensor], speed_limit: float | None) -> Ten
 
 
 def exact(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-    """e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and 2."""
+    """Return e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and 2."""
     minus = torch._foreach_neg(rates)
     for x in minus:
         x.masked_fill_(x == 0, TINY)
@@ -166,7 +165,7 @@ def exact(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
 
 
 def first_order(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-    """1 − x, 1 and 2: Euler's factors for each rate x."""
+    """Return 1 − x, 1 and 2: Euler's factors for each rate x."""
     keep = torch._foreach_neg(rates)
     torch._foreach_add_(keep, 1)
     return keep, [torch.ones_like(x) for x in rates], [torch.full_like(x, 2) for x in rates]

@@ -12,13 +12,13 @@ from raychains.samplers.base import Sampler, mean_of, squares
 
 
 def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
-    """√(2·(1−m−γ̂)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
+    """Return √(2·(1−m−γ̂)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
     friction = max(0.0, 1 - momentum - noise_estimate)  # γ̂ = 1 − m may round to just above it
     return math.sqrt(2 * friction * lr * temperature / num_data)
 
 
 def group_noise_std(group: dict[str, Any], num_data: int) -> float:
-    """`noise_std` with the settings of one parameter group; only SGHMC's have a noise estimate γ̂."""
+    """Return `noise_std` with the settings of one parameter group; only SGHMC's have a noise estimate γ̂."""
     return noise_std(
         lr=group["lr"],
         momentum=group["momentum"],
@@ -49,10 +49,9 @@ class VelocitySampler(Sampler):
         torch._foreach_add_(params, velocities)
 
     def kinetic(self) -> Tensor | None:
-        """N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.
+        """Return N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.
 
-        `raychains.evaluation.temperature.kinetic_of_velocity` derives it; a curvature λ of the mean loss adds a share of
-        lr·λ/(2(1+m)). A changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
+        A curvature λ of the mean loss adds a share of lr·λ/(2(1+m)): N‖v‖²(2(1+m) − lr·λ)/(4·lr·d) has the mean T. A changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
         """
         sums, count = [], 0
         for group in self.param_groups:

@@ -1,23 +1,38 @@
-"""Step-size and temperature schedules: pure functions of the step."""
+"""Step-size and temperature schedules: pure functions of the step.
+
+Every file of this folder is searched for schedules, so that a new one is registered by being there. A user's own schedule is
+named by its import path, ``module:Class``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.errors import UserError, unknown_name
-from raychains.schedules.base import BURN_IN, EXPLORATION, SAMPLING, Schedule, Setting
+from raychains.core import registry
+from raychains.core.registry import Kinds
+from raychains.core.spec import Part
+from raychains.schedules.base import BURN_IN, EXPLORATION, SAMPLING, NonCyclical, Schedule, ScheduleValues
 from raychains.schedules.cyclical import Cyclical
 from raychains.schedules.decreasing import Decreasing
 from raychains.schedules.shapes import Constant, Exponential, Linear, Step
-from raychains.schedules.straight import Straight
-from raychains.spec import Part
-
-KINDS: dict[str, type[Schedule]] = {c.kind: c for c in (Cyclical, Decreasing, Constant, Linear, Exponential, Step)}
 
 __all__ = [
-    "BURN_IN", "EXPLORATION", "KINDS", "SAMPLING", "Constant", "Cyclical", "Decreasing", "Exponential", "Linear",
-    "Schedule", "ScheduleLR", "Setting", "Step", "Straight", "build",
-]  # fmt: skip
+    "BURN_IN",
+    "EXPLORATION",
+    "KINDS",
+    "SAMPLING",
+    "Constant",
+    "Cyclical",
+    "Decreasing",
+    "Exponential",
+    "Linear",
+    "NonCyclical",
+    "Schedule",
+    "ScheduleLR",
+    "ScheduleValues",
+    "Step",
+    "build",
+]
 
 if TYPE_CHECKING:
     from raychains.schedules.adapter import ScheduleLR
@@ -31,18 +46,13 @@ else:
         return ScheduleLR
 
 
+KINDS: Kinds[Schedule] = Kinds("schedule", Schedule, __name__, skip=("adapter",))
+
+
 def build(part: Part) -> Schedule:
-    """The schedule that a spec's part describes.
+    """Build the schedule that a spec's part describes.
 
     Raises:
         UserError: an unknown kind, another revision, or settings that the schedule refuses.
     """
-    if part.kind not in KINDS:
-        raise unknown_name("schedule", part.kind, KINDS)
-    kind = KINDS[part.kind]
-    if part.revision != kind.revision:
-        raise UserError(f"schedule {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
-    try:
-        return kind(**part.settings)
-    except TypeError as error:
-        raise UserError(f"schedule {part.kind}: {error}") from None
+    return registry.build("schedule", KINDS, part)

@@ -1,4 +1,4 @@
-"""A schedule as a `torch.optim.lr_scheduler`, for training loops of one's own."""
+"""A schedule as a `torch.optim.lr_scheduler`, for the user's own training loop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from raychains.errors import UserError, require
-from raychains.schedules.base import Schedule, Setting
+from raychains.core.errors import UserError, require
+from raychains.core.validation import integer
+from raychains.schedules.base import Schedule, ScheduleValues
 
 
 class ScheduleLR(LRScheduler):
@@ -41,13 +42,12 @@ class ScheduleLR(LRScheduler):
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule, last_step: int = 0) -> None:
         require(isinstance(schedule, Schedule), "schedule", schedule, "be one of raychains.schedules")
-        ok = isinstance(last_step, int) and not isinstance(last_step, bool) and 0 <= last_step <= schedule.steps
-        require(ok, "last_step", last_step, f"be an integer in [0, {schedule.steps}]: the steps made already")
-        relative = getattr(optimizer, "instead", None)
-        if relative is not None and schedule.temperature != 0:
+        integer("last_step", last_step, 0, schedule.steps, ": the steps made already")
+        counterpart = getattr(optimizer, "noisy_counterpart", None)
+        if counterpart is not None and schedule.temperature != 0:
             raise UserError(
                 f"temperature must be 0 in a schedule for {type(optimizer).__name__}, got {schedule.temperature!r}: "
-                f"it injects no noise; {relative} does"
+                f"it injects no noise; {counterpart} does"
             )
         self.schedule = schedule
         for group in optimizer.param_groups:
@@ -56,18 +56,18 @@ class ScheduleLR(LRScheduler):
 
     @property
     def done(self) -> bool:
-        """Whether every step of the schedule has been made."""
+        """True once every step of the schedule has been made."""
         return self.last_epoch >= self.schedule.steps
 
     @property
-    def setting(self) -> Setting:
-        """What the optimizer holds now, and whether the state after the step made with it is to be kept."""
+    def setting(self) -> ScheduleValues:
+        """The values that the optimizer holds now, and whether to keep the state after the step made with them."""
         if self.done:
             return self.schedule.at(self.schedule.steps)._replace(keep=False)
         return self.schedule.at(self.last_epoch + 1)
 
     def get_lr(self) -> list[float | torch.Tensor]:
-        """The step size of every group; called by torch."""
+        """Return the step size of every group; called by torch."""
         return [self.setting.lr] * len(self.optimizer.param_groups)
 
     def step(self, epoch: int | None = None) -> None:
@@ -92,7 +92,7 @@ class ScheduleLR(LRScheduler):
                 group["temperature"] = temperature
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps made and the schedule, as JSON values."""
+        """Return the steps made and the schedule, as JSON values."""
         return {"step": self.last_epoch, "schedule": self.schedule.part().to_json()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

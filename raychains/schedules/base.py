@@ -1,4 +1,7 @@
-"""A schedule is a pure function of the step: step k = 1 … K gives lr, temperature, stage, cycle and whether to keep a draw."""
+"""A schedule is a pure function of the step: step k = 1 … K gives lr, temperature, stage, cycle and whether to keep a draw.
+
+`NonCyclical` is the base of those without cycles: a share of the run without noise, then sampling to the end.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,21 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from raychains.errors import UserError, require
-from raychains.spec import Part
+from raychains.core.errors import UserError, require
+from raychains.core.registry import own_kind
+from raychains.core.spec import Part
+from raychains.core.validation import fraction, integer, is_int, is_number, positive_int
 
-MOST = 2**53
-"""Largest integer that settings may have: shares of it are exact as floats."""
 LARGEST_LR = 1e30
 """Beyond it the noise's standard deviation has no single-precision number; nothing is sampled anywhere near."""
 EXPLORATION, SAMPLING, BURN_IN = "exploration", "sampling", "burn-in"
 
 
-class Setting(NamedTuple):
-    """What the chain applies at one step."""
+class ScheduleValues(NamedTuple):
+    """The values that a chain applies at one step."""
 
     lr: float
     """Step size on the mean-loss scale, as in `torch.optim.SGD`; the papers' step is lr / N."""
@@ -31,7 +35,7 @@ class Setting(NamedTuple):
     cycle: int
     """Counted from 0; 0 throughout without cycles."""
     keep: bool
-    """Whether the state *after* this step is a draw to keep."""
+    """True if the state *after* this step is a draw to keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,47 +43,47 @@ class Schedule(ABC):
     """Base of all schedules: validated where built, and convertible to and from a spec's `Part`."""
 
     kind: ClassVar[str]
+    """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1
 
     steps: int
     """K, the gradient steps of the whole chain."""
     temperature: float = 1.0
     """Temperature while noise is on."""
-    ramp: float = field(default=0.0, metadata={"later": True})
+    ramp: float = field(default=0.0, metadata={"omitted_default": True})
     """Share of the run, or of each cycle, over which the temperature grows linearly from 0 to ``temperature`` once the
     noise sets in; nothing is kept before it is reached. 0 switches the noise on at once."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own_kind(cls)
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):  # 1 and 1.0 are one setting and must have one digest
             value = getattr(self, f.name)
-            if "float" in str(f.type) and isinstance(value, int) and not isinstance(value, bool):
+            if "float" in str(f.type) and is_int(value):
                 object.__setattr__(self, f.name, float(value))
         positive_int("steps", self.steps)
-        require(
-            is_number(self.temperature) and self.temperature >= 0,
-            "temperature",
-            self.temperature,
-            "be a finite number of at least 0 (1 is the Bayes posterior, 0 optimisation)",
-        )
-        ok = is_number(self.ramp) and 0 <= self.ramp < 1
-        require(ok, "ramp", self.ramp, "lie in [0, 1): it is the share over which the temperature grows")
+        allowed = "be a finite number of at least 0 (1 is the Bayes posterior, 0 optimisation)"
+        require(is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, allowed)
+        fraction("ramp", self.ramp, ": it is the share over which the temperature grows")
 
     @abstractmethod
-    def at(self, step: int) -> Setting:
-        """The setting of ``step``, counted from 1 to ``steps``."""
+    def at(self, step: int) -> ScheduleValues:
+        """Return the values of ``step``, counted from 1 to ``steps``."""
 
     @property
     @abstractmethod
     def kept(self) -> int:
-        """How many draws the whole chain keeps."""
+        """The number of draws that the whole chain keeps."""
 
     @property
     def cycle_count(self) -> int:
-        """How many cycles there are (1 without cycles)."""
+        """The number of cycles (1 without cycles)."""
         return 1
 
     def sampling_ends(self) -> tuple[int, int]:
-        """The first and the last step with the stage `SAMPLING`."""
+        """Return the first and the last step with the stage `SAMPLING`."""
         # Steps of a stage lie together: in a run without cycles, and in a full cycle.
         length = -(-self.steps // self.cycle_count)
         first = 1 + bisect.bisect_left(range(1, length + 1), True, key=lambda k: self.at(k).stage == SAMPLING)
@@ -88,48 +92,112 @@ class Schedule(ABC):
         return first, (self.cycle_count - 1) * length  # a short last cycle ends before it samples
 
     def warnings(self) -> list[str]:
-        """Sentences about settings that are allowed but probably not meant."""
+        """Return sentences about settings that are allowed but probably not meant."""
         return []
 
     def part(self) -> Part:
-        """This schedule as a spec's part, as JSON holds it.
+        """Return this schedule as a spec's part, as JSON holds it.
 
-        A field that was added after samples had been stored carries the metadata ``later`` and is left out at its
+        A field that was added after samples had been stored carries the metadata ``omitted_default`` and is left out at its
         default, so that the old digests stay.
         """
         settings: dict[str, Any] = {}
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if not (f.metadata.get("later") and value == f.default):
+            if not (f.metadata.get("omitted_default") and value == f.default):
                 settings[f.name] = list(value) if isinstance(value, tuple) else value
         return Part(kind=self.kind, revision=self.revision, settings=settings)
 
     def _heated(self, noisy: int, ramp: int) -> float:
-        """Temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat up."""
+        """Return the temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat up."""
         return self.temperature if noisy >= ramp else self.temperature * noisy / ramp
 
 
 def steps_in(share: float, steps: int) -> int:
-    """A share of ``steps`` in whole steps: rounded up, immune to the product's rounding error."""
+    """Return a share of ``steps`` in whole steps: rounded up, immune to the product's rounding error."""
     return math.ceil(share * steps - 1e-9)
 
 
-def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite int or float (bools are not numbers here)."""
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an int that no float holds
-        return False
+@dataclass(frozen=True, kw_only=True)
+class NonCyclical(Schedule):
+    """Base of the schedules without cycles: no noise and no draws during the burn-in, then both."""
 
+    noise_from: float = 0.0
+    """Share of the run without noise and without draws, in [0, 1); `noise_from_steps` gives it for a number of steps."""
+    samples: int | None = None
+    """Keep this many draws, counted back from the end; None keeps all behind the burn-in."""
+    thinning: int = 1
+    """Steps between kept draws."""
 
-def positive_int(field: str, value: object) -> None:
-    """Refuse anything but an integer of at least 1, and of at most what a float holds exactly."""
-    ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    require(ok, field, value, "be an integer of at least 1")
-    if value > MOST:  # type: ignore[operator]
-        raise UserError(f"{field} must be at most {MOST}, got more")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_shape()
+        fraction("noise_from", self.noise_from, ": it is the share of the run without noise")
+        positive_int("thinning", self.thinning)
+        noisy = self.steps - self.burn_in
+        require(noisy > 0, "noise_from", self.noise_from, f"leave at least one of the {self.steps} steps with noise")
+        allowed = f"leave at least one of the {noisy} steps with noise at full temperature"
+        require(self.room > 0, "ramp", self.ramp, allowed)
+        if self.samples is not None:
+            positive_int("samples", self.samples)
+            if self.samples > self.room:
+                raise UserError(
+                    f"samples must be at most {self.room}, got {self.samples}: {self.steps - self._unkept} steps behind "
+                    f"the {'ramp' if self._unkept > self.burn_in else 'burn-in'} hold {self.room} draws that are "
+                    f"{self.thinning} steps apart"
+                )
 
+    @abstractmethod
+    def _check_shape(self) -> None:
+        """Refuse settings of the step size that are out of range."""
 
-def positive(field: str, value: object) -> None:
-    """Refuse anything but a finite number above 0."""
-    require(is_number(value) and value > 0, field, value, "be a finite number above 0")  # type: ignore[operator]
+    @abstractmethod
+    def lr_at(self, step: int) -> float:
+        """Return the step size of ``step``, counted from 1 to ``steps``."""
+
+    @staticmethod
+    def noise_from_steps(burn_in_steps: int, *, steps: int) -> float:
+        """Return the ``noise_from`` with which exactly the first ``burn_in_steps`` of ``steps`` have no noise.
+
+        Raises:
+            UserError: no step would be left with noise.
+        """
+        positive_int("steps", steps)
+        integer("burn_in_steps", burn_in_steps, 0, steps - 1, ": the steps without noise")
+        part = burn_in_steps / steps
+        # In very long runs the product may round up past a whole step; half a step less never does.
+        return part if steps_in(part, steps) == burn_in_steps else (burn_in_steps - 0.5) / steps
+
+    @cached_property
+    def burn_in(self) -> int:
+        """Steps without noise: ceil(noise_from · K)."""
+        return steps_in(self.noise_from, self.steps)
+
+    @property
+    def room(self) -> int:
+        """The most draws that the run can keep."""
+        return max(0, math.ceil((self.steps - self._unkept) / self.thinning))
+
+    @cached_property
+    def _ramp_steps(self) -> int:
+        """Steps with noise up to the first at the full temperature."""
+        return steps_in(self.ramp, self.steps)
+
+    @cached_property
+    def _unkept(self) -> int:
+        """Steps from which nothing is kept: the burn-in and those below the full temperature."""
+        return self.burn_in + max(0, self._ramp_steps - 1)
+
+    def at(self, step: int) -> ScheduleValues:
+        lr = self.lr_at(step)
+        if step <= self.burn_in:
+            return ScheduleValues(lr, 0.0, BURN_IN, 0, False)
+        left = self.steps - step
+        keep = step > self._unkept and left % self.thinning == 0
+        if keep and self.samples is not None:
+            keep = left // self.thinning < self.samples
+        return ScheduleValues(lr, self._heated(step - self.burn_in, self._ramp_steps), SAMPLING, 0, keep)
+
+    @property
+    def kept(self) -> int:
+        return self.room if self.samples is None else self.samples

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from raychains.errors import UserError, require
-from raychains.schedules.base import (
-    EXPLORATION,
-    SAMPLING,
-    Schedule,
-    Setting,
-    is_number,
-    positive,
-    positive_int,
-    steps_in,
-)
+from raychains.core.errors import UserError, require
+from raychains.core.validation import fraction, integer, positive, positive_int
+from raychains.schedules.base import EXPLORATION, SAMPLING, Schedule, ScheduleValues, steps_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +54,10 @@ class Cyclical(Schedule):
             positive_int("samples_per_cycle", self.samples_per_cycle)
         if self.sample_below is not None:
             positive("sample_below", self.sample_below)
-        ok = is_number(self.exploration) and 0 <= self.exploration < 1
-        require(
-            ok,
-            "exploration",
-            self.exploration,
-            "lie in [0, 1): it is the share of each cycle spent without noise (β in the paper)",
+        fraction(
+            "exploration", self.exploration, ": it is the share of each cycle spent without noise (β in the paper)"
         )
-        ok = isinstance(self.drop_first, int) and not isinstance(self.drop_first, bool) and self.drop_first >= 0
-        require(ok, "drop_first", self.drop_first, "be an integer of at least 0")
+        integer("drop_first", self.drop_first)
         require(self.cycles <= self.steps, "cycles", self.cycles, f"be at most the number of steps ({self.steps})")
         if self.noise_in_exploration and self.ramp:
             raise UserError(f"ramp must be 0 with noise_in_exploration, got {self.ramp!r}: that noise is never off")
@@ -83,7 +70,7 @@ class Cyclical(Schedule):
             )
         room = self.room
         if room == 0:
-            stage = self.cycle_length - self._first_sampling(self.cycle_length)
+            stage = self.cycle_length - self._sampling_from
             field = "exploration" if self.sample_below is None else "sample_below"
             if stage:
                 field = "ramp" if self._ramp_steps - 1 > self.drop_first else "drop_first"
@@ -127,37 +114,33 @@ class Cyclical(Schedule):
         return max(self.drop_first, self._ramp_steps - 1)
 
     def _samples(self, position: int) -> bool:
-        r = position / self.cycle_length
         if self.sample_below is not None:
-            return self._lr(r) < self.sample_below
-        return r >= self.exploration
+            return self._lr(math.pi * (position / self.cycle_length)) < self.sample_below
+        return position / self.cycle_length >= self.exploration
 
-    def _lr(self, r: float) -> float:
-        return self.lr / 2 * (math.cos(math.pi * r) + 1)
-
-    def _first_sampling(self, length: int) -> int:
-        return min(self._sampling_from, length)
+    def _lr(self, angle: float) -> float:
+        return self.lr / 2 * (math.cos(angle) + 1)
 
     def _draws_in(self, length: int) -> int:
-        """How many positions ``thinning`` apart, counted back from the end, fit into the kept part of the stage."""
-        room = length - self._first_sampling(length) - self._unkept
+        """Return how many positions ``thinning`` apart, counted back from the end, fit into the kept part of the stage."""
+        room = length - min(self._sampling_from, length) - self._unkept
         return max(0, math.ceil(room / self.thinning))
 
     def _length(self, cycle: int) -> int:
-        """Steps of one cycle: L, or what is left for the last."""
+        """Return the steps of one cycle: L, or the remainder for the last."""
         return min(self.cycle_length, self.steps - cycle * self.cycle_length)
 
-    def at(self, step: int) -> Setting:
+    def at(self, step: int) -> ScheduleValues:
         cycle, position = divmod(step - 1, self.cycle_length)
-        lr = self.lr / 2 * (math.cos(math.pi * position / self.cycle_length) + 1)
+        lr = self._lr(math.pi * position / self.cycle_length)
         if position < self._sampling_from:
-            return Setting(lr, self.temperature if self.noise_in_exploration else 0.0, EXPLORATION, cycle, False)
+            return ScheduleValues(lr, self.temperature if self.noise_in_exploration else 0.0, EXPLORATION, cycle, False)
         left = self._length(cycle) - 1 - position
         keep = position >= self._sampling_from + self._unkept and left % self.thinning == 0
         if keep and self.samples_per_cycle is not None:
             keep = left // self.thinning < self.samples_per_cycle
         temperature = self._heated(position - self._sampling_from + 1, self._ramp_steps)
-        return Setting(lr, temperature, SAMPLING, cycle, keep)
+        return ScheduleValues(lr, temperature, SAMPLING, cycle, keep)
 
     @property
     def kept(self) -> int:

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from raychains.errors import UserError, require
-from raychains.schedules.base import is_number, positive, positive_int
-from raychains.schedules.straight import Straight
+from raychains.core.errors import UserError, require
+from raychains.core.validation import is_number, positive, positive_int
+from raychains.schedules.base import NonCyclical
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decreasing(Straight):
+class Decreasing(NonCyclical):
     """lr_k = a·(b + k)^(−γ): no noise and no draws during the burn-in, then both.
 
     The networks' baseline of cSG-MCMC §5.2 runs 150 of 200 epochs without noise (``noise_from=.75``) and keeps 20
@@ -31,17 +31,13 @@ class Decreasing(Straight):
 
     def _check_shape(self) -> None:
         positive("a", self.a)
-        require(
-            is_number(self.b) and self.b > -1,
-            "b",
-            self.b,
-            "be a finite number above -1, so that the first step size is finite",
-        )
+        allowed = "be a finite number above -1, so that the first step size is finite"
+        require(is_number(self.b) and self.b > -1, "b", self.b, allowed)
         _check_gamma(self.gamma)
 
     @classmethod
     def between(cls, *, lr: float, final_lr: float, gamma: float, steps: int, **rest: object) -> Decreasing:
-        """The a and b for which the step size falls from ``lr`` at step 1 to ``final_lr`` at step ``steps``."""
+        """Return the schedule of the a and b for which the step size falls from ``lr`` at step 1 to ``final_lr`` at step ``steps``."""
         positive("lr", lr)
         positive("final_lr", final_lr)
         positive_int("steps", steps)
@@ -61,4 +57,4 @@ class Decreasing(Straight):
 
 
 def _check_gamma(gamma: object) -> None:
-    require(is_number(gamma) and 0.5 < gamma <= 1, "gamma", gamma, "lie in (0.5, 1]")  # type: ignore[operator]
+    require(is_number(gamma) and 0.5 < gamma <= 1, "gamma", gamma, "lie in (0.5, 1]")

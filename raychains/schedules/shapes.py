@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from raychains.errors import require
-from raychains.schedules.base import is_number, positive, steps_in
-from raychains.schedules.straight import Straight
+from raychains.core.errors import require
+from raychains.core.validation import at_least_0, is_number, positive
+from raychains.schedules.base import NonCyclical, steps_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(Straight):
+class Constant(NonCyclical):
     """lr_k = lr.
 
     Raises:
@@ -36,7 +36,7 @@ class Constant(Straight):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Between(Straight):
+class _Between(NonCyclical):
     """A step size that moves from one value at step 1 to another at step K."""
 
     lr: float
@@ -54,7 +54,7 @@ class _Between(Straight):
         positive("final_lr", self.final_lr)
 
     def _share(self, step: int) -> float:
-        """How far ``step`` is on the way, from 0 at step 1 to 1 at step K."""
+        """Return the share of the way at ``step``, from 0 at step 1 to 1 at step K."""
         return (step - 1) / (self.steps - 1) if self.steps > 1 else 0.0
 
     def warnings(self) -> list[str]:
@@ -78,8 +78,7 @@ class Linear(_Between):
     kind: ClassVar[str] = "linear"
 
     def _check_final(self) -> None:
-        ok = is_number(self.final_lr) and self.final_lr >= 0
-        require(ok, "final_lr", self.final_lr, "be a finite number of at least 0")
+        at_least_0("final_lr", self.final_lr)
 
     def lr_at(self, step: int) -> float:
         s = self._share(step)
@@ -106,7 +105,7 @@ class Exponential(_Between):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step(Straight):
+class Step(NonCyclical):
     """lr_k = lr·factor^n, n = how many of the milestones lie behind: those with ceil(milestone·K) < k.
 
     Raises:
@@ -122,7 +121,7 @@ class Step(Straight):
     milestones: tuple[float, ...]
     """Shares of the run, in (0, 1) and rising, after each of which the step size falls; a list will do."""
     factor: float
-    """What each milestone multiplies the step size by, in (0, 1)."""
+    """Factor of the step size at each milestone, in (0, 1)."""
 
     def _check_shape(self) -> None:
         positive("lr", self.lr)

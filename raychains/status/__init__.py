@@ -1,4 +1,4 @@
-"""How far runs and sweeps are, read from the store alone: from another terminal, another machine, or years later."""
+"""Progress of runs and sweeps, read from the store alone: from another terminal, another machine, or years later."""
 
 from raychains.status.reading import Reader, status_of
 from raychains.status.state import ArmState, ChainState, DriverState, RunState, StoreState, SweepState

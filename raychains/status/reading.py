@@ -4,48 +4,209 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from raychains.errors import UserError, said
-from raychains.orchestration import process
-from raychains.planning import Comparison
-from raychains.retry import Patience
-from raychains.status.chains import Circumstances, chain_state
-from raychains.status.state import ArmState, ChainState, DriverState, Line, Phase, RunState, StoreState, SweepState
-from raychains.store import Root, RunStore, SweepStore, split_run_path
+from raychains import schedules
+from raychains.chain.divergence import Diagnosis
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import UserError, format_error
+from raychains.core.retry import Patience
+from raychains.core.spec import ChainSpec
+from raychains.orchestration import process_identity
+from raychains.planning import Comparison, gradient_evaluations
+from raychains.status.state import (
+    ArmState,
+    ChainState,
+    DriverState,
+    Line,
+    Phase,
+    Progress,
+    RunState,
+    State,
+    StoreState,
+    SweepState,
+)
+from raychains.store import ChainStore, Corrupt, RunStore, Storage, SweepStore, split_run_path
+from raychains.store.chains import History, valid_checkpoints
 from raychains.store.leases import SECOND, Entry, Leases, Watch
 
 AT_ONCE = 16
-"""Chains that are looked at at the same time: on an object store each look is a wait."""
+"""Chains that are read at the same time: on an object store each read is a wait."""
 PATIENCE = Patience(total=10.0)
-"""For storage that does not answer: somebody waits for this."""
+"""For storage that does not answer: a user waits for this."""
+TAIL = 4096
+"""Bytes of a progress file that are read: its last records."""
+RECORDS = 20
+"""Workers of a chain whose records are read, the newest ones."""
+_SAMPLE = re.compile(r"samples/(\d+)-([a-z]+)-\d+\.safetensors")
+_INCARNATION = re.compile(r"incarnations/(\d+)\.json")
+_PROGRESS = re.compile(r"progress/(\d+)-(\d+)\.jsonl")
+Files = Mapping[str, tuple[int, int]]
+"""Bytes and time of the last change by name."""
 
 
-def status_of(path: str) -> RunState | SweepState | StoreState:
-    """What STORE/runs/NAME, STORE/sweeps/NAME or STORE says of itself, once; see `Reader`."""
+def status_of(path: str) -> State:
+    """Return the status of STORE/runs/NAME, STORE/sweeps/NAME or STORE, once; see `Reader`."""
     return Reader(path).read()
 
 
+# One chain: one listing, its newest worker's record, the end of its newest progress file
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunContext:
+    """A chain's state as far as its run says it, not its folder."""
+
+    now: int
+    """Nanoseconds of the storage's clock."""
+    living: Collection[str]
+    """Ids of the store's living drivers."""
+    given_up: Collection[str]
+    """Digests of chains that a living driver of the run gave up."""
+    failed: Mapping[str, str]
+    """Reasons by digest of the chains that failed in the run's last session."""
+    failed_at: int
+    """The time of that record, nanoseconds; a worker that began later makes it history."""
+
+
+def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
+    digest = spec.digest
+    files = root.below(f"chains/{digest}")
+    numbers = sorted(int(m[1]) for name in files if (m := _INCARNATION.fullmatch(name)))
+    store, records = ChainStore(root, digest), {}
+    for number in numbers[-RECORDS:]:
+        with contextlib.suppress(FileNotFoundError, Corrupt):
+            records[number] = store.incarnation(number)
+    history = History({n: step for n, r in records.items() if isinstance(step := r.get("from_step"), int)})
+    newest = records.get(numbers[-1], {}) if numbers else {}
+    resumed = newest.get("from_step")
+    progress = _progress(root, digest, files, history)
+    # Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count.
+    samples = len({(m[1], m[2]) for name in files if (m := _SAMPLE.fullmatch(name))})
+    expected, cost = expected_samples(spec), gradient_evaluations(spec)
+    begun = max((files[f"incarnations/{n}.json"][1] for n in numbers), default=0)
+    state, reason = _state(digest, run, newest, bool(numbers), samples >= expected, begun)
+    reached = max(progress.get("step", 0), resumed if isinstance(resumed, int) else 0)
+    step = spec.steps if state == "finished" else min(spec.steps, reached)
+    folder = "checkpoints/"
+    valid = valid_checkpoints([n.removeprefix(folder) for n in files if n.startswith(folder)], history)
+    last = max((changed for _, changed in files.values()), default=None)
+    hosts = list(dict.fromkeys(h for n in numbers if isinstance(h := records.get(n, {}).get("host"), str)))
+    return ChainState(
+        digest=digest,
+        state=state,
+        **{**progress, "step": step},
+        steps=spec.steps,
+        cycles=schedules.build(spec.schedule).cycle_count,
+        samples=min(samples, expected),
+        expected=expected,
+        gradients=cost * step // spec.steps,
+        to_spend=cost,
+        checkpoint_step=valid[-1].step if valid else None,
+        checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
+        age=_age(run.now, last) if last is not None else None,
+        incarnations=len(numbers),
+        host=hosts[-1] if hosts else None,
+        hosts=tuple(hosts),
+        reason=reason if reason is not None or state != "failed" else _diagnosis(store, files),
+        bytes=sum(size for size, _ in files.values()),
+    )
+
+
+def _state(
+    digest: str, run: _RunContext, newest: Mapping[str, Any], begun: bool, complete: bool, since: int
+) -> tuple[Progress, str | None]:
+    if complete:
+        return "finished", None
+    if digest in run.given_up or (digest in run.failed and since <= run.failed_at):
+        return "failed", run.failed.get(digest)
+    if not begun:
+        return "waiting", None
+    return ("running" if newest.get("driver_id") in run.living else "stopped"), None
+
+
+def _progress(root: Storage, digest: str, files: Files, history: History) -> dict[str, Any]:
+    """Fields of `ChainState` from the newest progress file that still counts; superseded records are passed over."""
+    found = sorted((int(m[2]), int(m[1]), name) for name in files if (m := _PROGRESS.fullmatch(name)))
+    for incarnation, _, name in reversed(found):
+        start = max(0, files[name][0] - TAIL)
+        try:
+            text = root.read_range(f"chains/{digest}/{name}", start, TAIL)
+        except FileNotFoundError:
+            continue
+        records = [r for line in text.splitlines()[1 if start else 0 :] if (r := _record(line)) is not None]
+        records = [r for r in records if not history.superseded(incarnation, r["step"])]
+        if records:
+            return _fields(records[0], records[-1])
+    return {}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A progress record; None for a torn line or one of another kind."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict) and isinstance(record.get("step"), int) and _is_number(record.get("seconds")):
+            return record
+    return None
+
+
+def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    steps, seconds = last["step"] - first["step"], last["seconds"] - first["seconds"]
+    if steps <= 0 or seconds <= 0:
+        steps, seconds = last["step"], last["seconds"]
+    loss, cycle, stage = last.get("loss"), last.get("cycle"), last.get("stage")
+    return {
+        "step": last["step"],
+        "seconds": float(last["seconds"]),
+        "cycle": cycle if isinstance(cycle, int) else None,
+        "stage": stage if isinstance(stage, str) else None,
+        "loss": float(loss) if _is_number(loss) else None,  # type: ignore[arg-type]
+        "steps_per_second": steps / seconds if steps > 0 and seconds > 0 else None,
+    }
+
+
+def _diagnosis(store: ChainStore, files: Files) -> str | None:
+    """The sentence on a divergence, where there was one."""
+    if any(name.startswith("diagnoses/") for name in files) and (found := store.diagnoses()):
+        # A newer one, or none of ours.
+        with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
+            return Diagnosis.from_json(found[-1]).sentence()
+    return None
+
+
+def _age(now: int, then: int) -> float:
+    return max(0.0, (now - then) / SECOND)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Runs, sweeps and stores
+
+
 class Reader:
-    """Looks at one place again and again; what is finished is not read again.
+    """Reads the status of one place repeatedly; finished chains are not read again.
 
     Whether a driver lives is judged by the age of its entry in the store's ``drivers/``, on object stores against this
     machine's clock; on the driver's own machine also by its process.
 
     Args:
         path: STORE/runs/NAME, STORE/sweeps/NAME or STORE.
-        filesystem: as for `Root`.
+        filesystem: as for `Storage`.
 
     Raises:
         UserError: nothing of that kind is there; of `read`, too: a damaged plan, or storage that does not answer.
     """
 
     def __init__(self, path: str, filesystem: Any = None) -> None:
-        self._watch = Watch(lambda entry: process.gone(entry.place, entry.pid, entry.process))
+        self._watch = Watch(lambda entry: process_identity.gone(entry.place, entry.pid, entry.process))
         self._finished: dict[str, ChainState] = {}
         self._comparison: Comparison | None = None
         self._path = path
@@ -53,8 +214,8 @@ class Reader:
             self._folder = _folder(path, filesystem)
         self._root = self._folder.root if isinstance(self._folder, RunStore) else self._folder
 
-    def read(self) -> RunState | SweepState | StoreState:
-        """The status now."""
+    def read(self) -> State:
+        """Return the status now."""
         with self._readable():
             match self._folder:
                 case SweepStore():
@@ -66,15 +227,13 @@ class Reader:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """What the system refuses, be it the name or the person, is one line."""
+        """Turn the system's errors, on the name or on permissions, into one line."""
         try:
             yield
         except OSError as error:
             raise UserError(
-                f"path must be one that can be read, got {self._path[:200]!r}: {said(error)[:100]}"
+                f"path must be one that can be read, got {self._path[:200]!r}: {format_error(error, kind=True)[:100]}"
             ) from None
-
-    # Drivers
 
     def _drivers(self, run: str | None = None) -> tuple[list[DriverState], list[Entry], int]:
         """(drivers of the run, the owner first; all living entries; the storage's clock)."""
@@ -82,12 +241,9 @@ class Reader:
         now = max([time.time_ns(), *(e.renewed for e in entries)])
         living = self._watch.living(entries, now, time.monotonic())
         alive = {e.driver_id for e in living}
-        ours = sorted(
-            (e for e in entries if run in (None, e.run)), key=lambda e: (e.driver_id not in alive, e.seniority)
-        )
+        ours = [e for e in entries if run in (None, e.run)]
+        ours.sort(key=lambda e: (e.driver_id not in alive, e.seniority))
         return [_driver(e, now, e.driver_id in alive) for e in ours], living, now
-
-    # Kinds
 
     def _run(self, folder: RunStore) -> RunState:
         plan = folder.plan()
@@ -96,7 +252,7 @@ class Reader:
         specs = self._comparison.chains()
         drivers, living, now = self._drivers(folder.name)
         own = self._root.below(f"runs/{folder.name}")
-        about = Circumstances(
+        run = _RunContext(
             now=now,
             living={e.driver_id for e in living},
             given_up={d for e in living if e.run == folder.name for d in e.given_up},
@@ -104,38 +260,32 @@ class Reader:
             failed_at=own.get("failed.parquet", (0, 0))[1],
         )
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            asked = {
-                d: pool.submit(chain_state, self._root, spec, about)
-                for d, spec in specs.items()
-                if d not in self._finished
-            }
-            found = {d: future.result() for d, future in asked.items()}
+            pending = [d for d in specs if d not in self._finished]
+            states = pool.map(lambda d: _chain_state(self._root, specs[d], run), pending)
+            found = dict(zip(pending, states, strict=True))
         self._finished |= {d: chain for d, chain in found.items() if chain.state == "finished"}
         chains = [self._finished.get(d) or found[d] for d in specs]
-        arms = _arms(self._comparison, folder, own)
+        done = "report.html" in own and all(c.state in ("finished", "failed") for c in chains)
         return RunState(
             name=folder.name,
             location=folder.location(),
             task=self._comparison.task,
             command=str(plan.get("command", "run")),
-            state=_phase(drivers, "report.html" in own and all(c.state in ("finished", "failed") for c in chains)),
+            state=_phase(drivers, done),
             drivers=drivers,
             chains=chains,
-            arms=arms,
+            arms=_arms(self._comparison, folder, own),
             report=folder.location("report.html") if "report.html" in own else None,
             bytes=sum(c.bytes for c in chains) + sum(size for size, _ in own.values()),
         )
 
     def _sweep(self, folder: SweepStore) -> SweepState:
         plan = folder.plan()
-        drivers, _, now = self._drivers(_claimed(folder))
+        drivers, _, now = self._drivers(_lease_name(folder))
         own = self._root.below(f"sweeps/{folder.name}")
         reports = {name: changed for name, (_, changed) in own.items() if name.startswith("reports/")}
         results = folder.table("results") if "results.parquet" in own else None
-        trials: dict[str, int] = {}
-        if results is not None and "status" in results.column_names:
-            for status in results["status"].to_pylist():
-                trials[str(status)] = trials.get(str(status), 0) + 1
+        statuses = results["status"].to_pylist() if results is not None and "status" in results.column_names else []
         swept, sizes = plan.get("swept"), [plan.get(name) for name in ("count", "repeats", "gradients")]
         points, repeats, cost = (n if isinstance(n, int) else 0 for n in sizes)
         return SweepState(
@@ -149,47 +299,47 @@ class Reader:
             points=points,
             chains=points * repeats,
             to_spend=points * repeats * cost,
-            trials=trials,
+            trials=dict(Counter(map(str, statuses))),
             reported=len({name.split("/")[1] for name in reports}),
             reports=len(reports),
             stopped=sum(name.startswith("stops/") for name in own),
-            age=max(0.0, (now - max(reports.values())) / SECOND) if reports else None,
+            age=_age(now, max(reports.values())) if reports else None,
             best=folder.best() if "best.json" in own else None,
             report=folder.location("report.html") if "report.html" in own else None,
         )
 
-    def _store(self, root: Root) -> StoreState:
+    def _store(self, root: Storage) -> StoreState:
         drivers, living, _ = self._drivers()
-        of = {e.driver_id: e.run for e in living}
-        owners = {of[d.driver_id]: d for d in reversed(drivers) if d.driver_id in of}
-        dead = {e.run for e in Leases(root).entries() if e.driver_id not in of}
-        folders = [RunStore(root, n) for n in _names(root, "runs")] + [
-            SweepStore(root, n) for n in _names(root, "sweeps")
-        ]
+        runs = {e.driver_id: e.run for e in living}
+        owners = {runs[d.driver_id]: d for d in reversed(drivers) if d.driver_id in runs}
+        dead = {e.run for e in Leases(root).entries() if e.driver_id not in runs}
+        folders = [kind(root, n) for kind in (RunStore, SweepStore) for n in _names(root, f"{kind.kind}s")]
+
+        def line(folder: RunStore) -> Line | None:
+            return _line(folder, owners.get(_lease_name(folder)), _lease_name(folder) in dead)
+
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            lines = list(
-                pool.map(lambda folder: _line(folder, owners.get(_claimed(folder)), _claimed(folder) in dead), folders)
-            )
+            lines = list(pool.map(line, folders))
         return StoreState(location=root.location(), lines=[line for line in lines if line is not None])
 
 
-def _folder(path: str, filesystem: Any) -> RunStore | Root:
-    """What the path names.
+def _folder(path: str, filesystem: Any) -> RunStore | Storage:
+    """The run, sweep or store at the path.
 
     Raises:
-        UserError: nothing of ours; the nearest name is suggested.
+        UserError: there is none; the nearest name is suggested.
     """
     plain, question, query = path.partition("?") if "://" in path else (path, "", "")
     plain = plain.rstrip("/") or plain
 
-    def root(at: str) -> Root:
-        return Root(f"{at}{question}{query}", filesystem, patience=PATIENCE)
+    def root(at: str) -> Storage:
+        return Storage(f"{at}{question}{query}", filesystem, patience=PATIENCE)
 
     named: RunStore | None = None
     for kind in (RunStore, SweepStore):
         with contextlib.suppress(UserError):
             store, name = split_run_path(path, kind.kind)
-            folder = kind(Root(store, filesystem, patience=PATIENCE), name)
+            folder = kind(Storage(store, filesystem, patience=PATIENCE), name)
             if folder.exists():
                 return folder
             named = named or folder
@@ -199,40 +349,37 @@ def _folder(path: str, filesystem: Any) -> RunStore | Root:
     parent, _, last = plain.rpartition("/")
     if last in ("runs", "sweeps") and parent and _is_store(root(parent)):
         return root(parent)
+    expected = f"path must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got {path!r}"
     if _is_store(root(f"{plain}/runs")):
-        raise UserError(
-            f"path must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got {path!r}; did you mean '{plain}/runs'?"
-        )
+        raise UserError(f"{expected}; did you mean '{plain}/runs'?")
     if named is not None:
-        named.plan()  # says what there is instead
-    raise UserError(f"path must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got {path!r}: nothing of them is there")
+        named.plan()  # its error names the existing ones
+    raise UserError(f"{expected}: nothing of them is there")
 
 
-def _is_store(root: Root) -> bool:
-    """Whether runs or chains lie there: a folder of stores, or anything else that is called runs, has neither."""
+def _is_store(root: Storage) -> bool:
+    """Return whether a store lies there, with runs or chains: a folder of stores, or another folder called runs, has neither."""
     if any(root.names(kind) for kind in ("chains", "sweeps", "drivers")):
         return True
     return any(root.exists(f"runs/{name}/plan.json") for name in _names(root, "runs"))
 
 
-def _names(root: Root, folder: str) -> list[str]:
+def _names(root: Storage, folder: str) -> list[str]:
     found = []
     for name in root.names(folder):
-        with contextlib.suppress(UserError):  # a file or folder of somebody else's
+        with contextlib.suppress(UserError):  # another program's file or folder
             found.append(RunStore(root, name).name)
     return found
 
 
-def _claimed(folder: RunStore) -> str:
-    """The name under which a driver of it enters itself."""
+def _lease_name(folder: RunStore) -> str:
+    """The run's name in its driver's lease."""
     return f"sweep:{folder.name}" if isinstance(folder, SweepStore) else folder.name
 
 
 def _driver(entry: Entry, now: int, lives: bool) -> DriverState:
-    return DriverState(
-        driver_id=entry.driver_id, host=entry.host, pid=entry.pid, since=entry.since / SECOND,
-        heard=entry.renewed / SECOND, age=max(0.0, (now - entry.renewed) / SECOND), lives=lives,
-    )  # fmt: skip
+    times = {"since": entry.since / SECOND, "heard": entry.renewed / SECOND, "age": _age(now, entry.renewed)}
+    return DriverState(driver_id=entry.driver_id, host=entry.host, pid=entry.pid, lives=lives, **times)
 
 
 def _phase(drivers: Sequence[DriverState], done: bool) -> Phase:
@@ -260,22 +407,25 @@ def _arms(comparison: Comparison, folder: RunStore, own: Mapping[str, Any]) -> l
 
 
 def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | None:
-    """None for a folder that no plan ever lay in."""
-    own = folder.root.modified(f"{folder.kind}s/{folder.name}")
+    """A run's or sweep's line; None for a folder without a plan."""
+    place = f"{folder.kind}s/{folder.name}"
+    own = folder.root.modified(place)
     if "plan.json" not in own:
         return None
-    with contextlib.suppress(FileNotFoundError, ValueError, RecursionError):
-        plan = json.loads(folder.root.read(f"{folder.kind}s/{folder.name}/plan.json"))
-        planned = plan.get("comparison") if isinstance(plan, dict) else None
-        planned = planned if isinstance(planned, dict) else {}
-        chains = planned.get("chains")
-        phase = _phase([driver] if driver is not None else [], "results.parquet" in own)
-        return Line(
-            name=folder.name,
-            kind="sweep" if isinstance(folder, SweepStore) else "run",
-            state="lost" if lost and phase == "stopped" else phase,
-            task=str(planned.get("task", plan.get("task", "") if isinstance(plan, dict) else "")),
-            chains=len(chains) if isinstance(chains, dict) else None,
-            driver=driver,
-        )
-    return replace(Line(name=folder.name, kind="run", state="stopped", task=""), task="plan.json is damaged")
+    plan = None
+    with contextlib.suppress(FileNotFoundError):
+        plan = folder.root.read_object(f"{place}/plan.json")
+    if plan is None:
+        return Line(name=folder.name, kind="run", state="stopped", task="plan.json is damaged")
+    planned = plan.get("comparison")
+    planned = planned if isinstance(planned, dict) else {}
+    chains = planned.get("chains")
+    phase = _phase([driver] if driver is not None else [], "results.parquet" in own)
+    return Line(
+        name=folder.name,
+        kind="sweep" if isinstance(folder, SweepStore) else "run",
+        state="lost" if lost and phase == "stopped" else phase,
+        task=str(planned.get("task", plan.get("task", ""))),
+        chains=len(chains) if isinstance(chains, dict) else None,
+        driver=driver,
+    )

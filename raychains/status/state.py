@@ -1,4 +1,4 @@
-"""What the status of a run, a sweep or a whole store says: plain data."""
+"""The status of a run, a sweep or a whole store as plain data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Progress = Literal["waiting", "running", "finished", "stopped", "failed"]
-"""Of a chain: ``stopped`` began and nobody runs it, ``waiting`` never began."""
+"""States of a chain: ``stopped`` began and no driver runs it, ``waiting`` never began."""
 Phase = Literal["running", "finished", "stopped", "lost"]
-"""Of a run: ``lost`` has a driver that neither ended nor was heard of for a minute."""
+"""States of a run: ``lost`` has a driver that neither ended nor was heard of for a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class DriverState:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainState:
-    """One chain; None is what its files do not say yet."""
+    """One chain; fields that its files do not hold yet are None."""
 
     digest: str
     state: Progress
@@ -52,13 +52,13 @@ class ChainState:
     checkpoint_age: float | None = None
     """Seconds since the newest checkpoint was written."""
     age: float | None = None
-    """Seconds since anything of the chain was written: how old all this may be."""
+    """Seconds since any file of the chain was written: the age of this state."""
     incarnations: int = 0
-    """How often a worker took it on."""
+    """Workers that ran it, one after another."""
     host: str | None = None
-    """Of its newest worker."""
+    """Host of its newest worker."""
     hosts: Sequence[str] = ()
-    """Of all of them, each once, the newest last."""
+    """Hosts of all its workers, each once, the newest last."""
     reason: str | None = None
     """Why it was given up."""
     bytes: int = 0
@@ -71,7 +71,7 @@ class ChainState:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmState:
-    """How many of an arm's repeats have results."""
+    """Counts of an arm's repeats and of those with results."""
 
     name: str
     label: str
@@ -81,7 +81,7 @@ class ArmState:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """A run: its drivers, its chains, what is spent and what is left."""
+    """A run: its drivers, its chains, and its budget."""
 
     name: str
     location: str
@@ -94,11 +94,11 @@ class RunState:
     arms: Sequence[ArmState] = ()
     report: str | None = None
     bytes: int = 0
-    """Of its chains' folders and its own."""
+    """Bytes of its chains' folders and its own."""
     kind: Literal["run"] = field(default="run", init=False)
 
     def count(self, state: Progress) -> int:
-        """Chains in one state."""
+        """Return the number of chains in one state."""
         return sum(chain.state == state for chain in self.chains)
 
     @property
@@ -135,7 +135,7 @@ class RunState:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepState:
-    """A sweep: how many points, what became of their trials, the best so far."""
+    """A sweep: its points, its trials by status, the best point so far."""
 
     name: str
     location: str
@@ -143,7 +143,7 @@ class SweepState:
     drivers: Sequence[DriverState] = ()
     task: str = ""
     metric: str = ""
-    """What points are judged by, on the split val."""
+    """The metric of the split val by which points are judged."""
     points: int = 0
     chains: int = 0
     """One for each repeat of a point."""
@@ -189,3 +189,6 @@ class StoreState:
     def counts(self) -> Mapping[str, int]:
         """Runs and sweeps by state."""
         return Counter(line.state for line in self.lines)
+
+
+State = RunState | SweepState | StoreState

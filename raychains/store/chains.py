@@ -1,36 +1,122 @@
 """One chain's folder: spec, incarnations, samples, checkpoints and progress, all immutable files.
 
 File names carry the incarnation, so that a worker believed dead cannot overwrite its successor's files. A chain is one
-path: what an incarnation wrote at steps behind the one from which a later incarnation went on is superseded and counts
-for nothing, whenever it was written; of two files for one sample that both count the higher incarnation's does.
+path: what an incarnation wrote at steps behind the one from which a later incarnation resumed is superseded and does not
+count, whenever it was written; of two files for one sample that both count, the higher incarnation's does.
+
+No two workers write under the same number. A local or network filesystem creates a name for one caller only, and numbers
+count 1, 2, 3. An object store has no such operation here: two drivers may take the same ordinal at once, therefore the
+number is ordinal · SPAN plus a random part below SPAN. Of two incarnations that run at once the higher counts wherever it
+has samples, and the lower's driver leaves the chain to it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from raychains.errors import StorageAway
-from raychains.retry import KeepTrying
-from raychains.sample import Sample, SampleMeta
-from raychains.spec import ChainSpec
-from raychains.store import checkpoints, codec, index
-from raychains.store.filesystem import Root
-from raychains.store.history import History
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import StorageAway, UserError
+from raychains.core.retry import KeepTrying
+from raychains.core.sample import Sample, SampleMeta
+from raychains.core.spec import ChainSpec
+from raychains.store import codec
+from raychains.store.filesystem import Storage, json_bytes
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
+SAMPLES, PROGRESS = "samples.parquet", "progress.parquet"
+INDEX_FORMAT = 1
+CHECKPOINTS_KEPT = 2
+SPAN = 1_000_000
+"""Incarnation numbers that share an ordinal where names cannot be created exclusively."""
+READERS = 16
+"""Chains that are read at once: an object store takes tens of milliseconds for each answer."""
 _SAMPLE = re.compile(r"(\d+)-([a-z]+)-(\d+)\.safetensors")
 _INCARNATION = re.compile(r"(\d+)\.json")
 _PROGRESS = re.compile(r"(\d+)-(\d+)\.jsonl")
 _DIAGNOSIS = re.compile(r"(\d+)-(\d+)\.json")
-SAMPLES, PROGRESS = "samples.parquet", "progress.parquet"
+_CHECKPOINT = re.compile(r"(\d+)-(\d+)(-cycle)?\.safetensors")
+_STAMP = b"raychains"
+
+
+class History:
+    """The step from which each incarnation of a chain resumed; one without a known step wrote nothing."""
+
+    def __init__(self, from_steps: Mapping[int, int]) -> None:
+        self._from_steps = dict(from_steps)
+
+    def superseded(self, incarnation: int, step: int) -> bool:
+        """Return whether files of ``incarnation`` at ``step`` no longer count, whenever they were written."""
+        return any(n > incarnation and step > resumed for n, resumed in self._from_steps.items())
+
+
+@dataclass(frozen=True, order=True)
+class Checkpoint:
+    """A checkpoint's file name; a later incarnation's is newer whatever its step."""
+
+    incarnation: int
+    step: int
+    cycle_end: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{self.step:010d}-{self.incarnation}{'-cycle' if self.cycle_end else ''}.safetensors"
+
+    @classmethod
+    def parse(cls, name: str) -> Checkpoint | None:
+        """Return the checkpoint of this name; None when it is no checkpoint's."""
+        match = _CHECKPOINT.fullmatch(name)
+        return cls(int(match[2]), int(match[1]), bool(match[3])) if match else None
+
+
+def valid_checkpoints(names: Iterable[str], history: History) -> list[Checkpoint]:
+    """Return the checkpoints that a chain may resume from, the newest last."""
+    found = [c for name in names if (c := Checkpoint.parse(name)) is not None and c.name == name]
+    return sorted(c for c in found if not history.superseded(c.incarnation, c.step))
+
+
+def encode_index(rows: Sequence[Mapping[str, Any]], incarnation: int) -> bytes:
+    """Return a finished chain's rows as parquet, stamped with the incarnation that they describe."""
+    table = pa.Table.from_pylist([dict(r) for r in rows])
+    stamp = json.dumps({"format": INDEX_FORMAT, "incarnation": incarnation}).encode()
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({_STAMP: stamp}), out, write_page_checksum=True)
+    return out.getvalue()
+
+
+def _decode_index(data: bytes, incarnation: int, where: str) -> list[dict[str, Any]] | None:
+    """Return the rows; None for a torn table, or one that was made before ``incarnation`` began.
+
+    Raises:
+        UserError: a newer format.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        stamp = json.loads((table.schema.metadata or {}).get(_STAMP, b"{}"))
+        made, number = stamp.get("incarnation"), stamp.get("format", INDEX_FORMAT)
+    except (pa.ArrowException, OSError, ValueError, AttributeError):
+        return None
+    if not isinstance(number, int) or number > INDEX_FORMAT:
+        raise UserError(
+            f"{where}: format must be at most {INDEX_FORMAT}, got {number!r}: newer files need a newer raychains"
+        )
+    # Tables of the first version bear no stamp.
+    return table.to_pylist() if made in (None, incarnation) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,40 +127,47 @@ class SampleRecord:
     file: str
     sha256: str
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any], file: str) -> SampleRecord:
+        """Return the record in an index's row, or in the description of the file itself."""
+        return cls(meta=SampleMeta.from_json(row), file=file, sha256=row["sha256"])
+
 
 class ChainStore:
-    """Reads and writes ``chains/<digest>/``. Nothing is unpickled; a torn file is never taken for a whole one.
+    """Reads and writes ``chains/<digest>/``. Nothing is unpickled; a torn file is never taken for a whole one."""
 
-    Methods that write take ``keep_trying``: see `Root.publish`.
-    """
-
-    def __init__(self, root: Root, digest: str) -> None:
+    def __init__(self, root: Storage, digest: str) -> None:
         self.root, self.digest = root, digest
         self._folder = f"chains/{digest}"
         self._from_steps: dict[int, int] = {}
-        """Known from the incarnations' records, which do not change once they hold the step."""
+        """From the incarnations' records, which do not change once they hold the step."""
 
     def _name(self, name: str) -> str:
         return f"{self._folder}/{name}"
 
-    def _waiting(self, keep_trying: KeepTrying | None) -> ChainStore:
+    def _names(self, folder: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """The names in one of the chain's folders that match ``pattern``."""
+        return [m for name in self.root.names(self._name(folder)) if (m := pattern.fullmatch(name))]
+
+    def waiting(self, keep_trying: KeepTrying) -> ChainStore:
+        """Return the same folder in `Storage.waiting`'s root."""
         other = copy.copy(self)
         other.root = self.root.waiting(keep_trying)
         return other
 
-    def begin(
-        self, spec: ChainSpec, incarnation: int, about: Mapping[str, Any], *, keep_trying: KeepTrying | None = None
-    ) -> None:
+    # Spec and incarnations
+
+    def begin(self, spec: ChainSpec, incarnation: int, about: Mapping[str, Any]) -> None:
         """Write the spec, unless it is there, and this incarnation's record, whose ``from_step`` supersedes others."""
-        root = self.root.waiting(keep_trying)
-        try:
-            json.loads(root.read(self._name("spec.json")))
-        except (FileNotFoundError, ValueError):  # none yet, or a torn one
-            root.publish(self._name("spec.json"), _json(spec.to_json()))
-        root.publish(self._name(f"incarnations/{incarnation}.json"), _json(dict(about)))
+        there = None
+        with contextlib.suppress(FileNotFoundError):
+            there = self.root.read_object(self._name("spec.json"))
+        if there is None:  # none yet, or a torn one
+            self.root.publish(self._name("spec.json"), json_bytes(spec.to_json()))
+        self.root.publish(self._name(f"incarnations/{incarnation}.json"), json_bytes(dict(about)))
 
     def spec(self) -> ChainSpec:
-        """The chain's spec as stored.
+        """Return the chain's spec as stored.
 
         Raises:
             Corrupt: its file is torn.
@@ -83,32 +176,43 @@ class ChainStore:
 
     def _object(self, name: str) -> dict[str, Any]:
         """A JSON object of the chain's folder."""
-        try:
-            found = json.loads(self.root.read(self._name(name)))
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+        found = self.root.read_object(self._name(name))
+        if found is None:
             raise codec.Corrupt(f"{self.root.location(self._name(name))} is torn")
         return found
 
+    def _incarnations(self) -> list[int]:
+        return [int(m[1]) for m in self._names("incarnations", _INCARNATION)]
+
     def last_incarnation(self) -> int:
-        """The highest incarnation that ever began; 0 when none did."""
+        """Return the highest incarnation that ever began; 0 when none did."""
         return max(self._incarnations(), default=0)
 
     def incarnation(self, n: int) -> dict[str, Any]:
-        """The record that `begin` wrote.
+        """Return the record that `begin` wrote.
 
         Raises:
             Corrupt: its file is torn.
         """
         return self._object(f"incarnations/{n}.json")
 
-    def _incarnations(self) -> list[int]:
-        names = self.root.names(self._name("incarnations"))
-        return [int(m[1]) for n in names if (m := _INCARNATION.fullmatch(n))]
+    def reserve(self, above: int, record: Mapping[str, Any]) -> int | None:
+        """Take the number that follows ``above`` by writing ``record``; None when another driver was faster."""
+        exclusive = self.root.exclusive
+        number = above + 1 if exclusive else (above // SPAN + 1) * SPAN + secrets.randbelow(SPAN)
+        created = self.root.create(self._name(f"incarnations/{number}.json"), json_bytes(dict(record)))
+        return number if created else None
+
+    def newest_incarnation(self) -> tuple[int, str | None]:
+        """Return the highest incarnation (0: none) and the id of its driver; None when the record holds none."""
+        last, driver = self.last_incarnation(), None
+        if last:
+            with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # torn, or not ours
+                driver = self.incarnation(last).get("driver_id")
+        return last, driver if isinstance(driver, str) else None
 
     def history(self) -> History:
-        """From which step each incarnation went on."""
+        """Return from which step each incarnation resumed."""
         for n in self._incarnations():
             if n not in self._from_steps:
                 with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # a torn record began nothing
@@ -120,38 +224,26 @@ class ChainStore:
     # Samples
 
     def publish_sample(
-        self,
-        sample: Sample,
-        incarnation: int,
-        environment: Mapping[str, Any],
-        *,
-        keep_trying: KeepTrying | None = None,
+        self, sample: Sample, incarnation: int, environment: Mapping[str, Any]
     ) -> tuple[SampleRecord, bytes]:
-        """Make a sample durable; its record and the file's bytes, which also travel through the object store."""
+        """Make a sample durable; return its record and the file's bytes, which also travel through the object store."""
         description = {**sample.meta.to_json(), "incarnation": incarnation, "environment": dict(environment)}
         data = codec.encode(sample.tensors, description)
         file = f"samples/{sample.meta.index:06d}-{sample.meta.variable}-{incarnation}.safetensors"
-        self.root.publish(self._name(file), data, keep_trying=keep_trying)
+        self.root.publish(self._name(file), data)
         return SampleRecord(meta=sample.meta, file=file, sha256=codec.describe(data)["sha256"]), data
 
     def read_sample(self, file: str) -> bytes:
-        """The bytes of a sample's file; `codec.decode` checks and opens them."""
+        """Return the bytes of a sample's file; `codec.decode` checks and opens them."""
         return self.root.read(self._name(file))
 
-    def sample_files(self) -> list[str]:
-        """Files of `records`."""
-        return [r.file for r in self.records()]
-
     def records(self) -> list[SampleRecord]:
-        """Records of the valid samples: for each (variable, index) the highest incarnation's whole file, in order.
+        """Return the valid samples: for each (variable, index) the highest incarnation's whole file, in order.
 
         From the index when the chain is finished, else from the files' headers. Superseded files are left out.
         """
-        rows = self._indexed(SAMPLES)
-        if rows is not None:
-            with contextlib.suppress(KeyError, TypeError):  # an index of other columns is rebuilt from the files
-                return [_record(row, row["file"]) for row in rows]
-        return self._records(self._files())
+        indexed = self._indexed_records()
+        return indexed if indexed is not None else self._records(self._files())
 
     def _records(self, files: Mapping[tuple[str, int], Sequence[tuple[int, str]]]) -> list[SampleRecord]:
         history, found = self.history(), []
@@ -166,9 +258,8 @@ class ChainStore:
     def _files(self) -> dict[tuple[str, int], list[tuple[int, str]]]:
         """(incarnation, file) by (variable, index) in order, the highest incarnation first; some may be torn."""
         found: dict[tuple[str, int], list[tuple[int, str]]] = {}
-        for name in self.root.names(self._name("samples")):
-            if match := _SAMPLE.fullmatch(name):
-                found.setdefault((match[2], int(match[1])), []).append((int(match[3]), f"samples/{name}"))
+        for match in self._names("samples", _SAMPLE):
+            found.setdefault((match[2], int(match[1])), []).append((int(match[3]), f"samples/{match[0]}"))
         return {key: sorted(files, reverse=True) for key, files in sorted(found.items())}
 
     def _record_from_header(self, file: str) -> SampleRecord | None:
@@ -176,53 +267,43 @@ class ChainStore:
         try:
             length = codec.header_length(self.root.read_range(self._name(file), 0, 8))
             header = self.root.read_range(self._name(file), 0, 8 + length)
-            record = _record(codec.describe(header), file)
+            record = SampleRecord.of(codec.describe(header), file)
         except (codec.Corrupt, FileNotFoundError, KeyError, TypeError):  # the last two: whole, but no sample
             return None
         return record if codec.is_whole(header, self.root.size(self._name(file))) else None
 
     # Checkpoints
 
-    def publish_checkpoint(
-        self,
-        state: Any,
-        step: int,
-        incarnation: int,
-        *,
-        cycle_end: bool = False,
-        keep_trying: KeepTrying | None = None,
-    ) -> None:
-        """Make a nested state durable and drop the checkpoints that are no longer needed: see `checkpoints`."""
+    def publish_checkpoint(self, state: Any, step: int, incarnation: int, *, cycle_end: bool = False) -> None:
+        """Make a nested state durable and drop older checkpoints: the last two and the newest at a cycle's end are kept."""
         tensors, tree = codec.flatten(state)
-        name = checkpoints.Checkpoint(incarnation, step, cycle_end).name
-        self.root.publish(
-            self._name(f"checkpoints/{name}"), codec.encode(tensors, {"state": tree}), keep_trying=keep_trying
-        )
+        name = self._name(f"checkpoints/{Checkpoint(incarnation, step, cycle_end).name}")
+        self.root.publish(name, codec.encode(tensors, {"state": tree}))
         with contextlib.suppress(StorageAway, OSError):  # the next checkpoint tries again
-            self._waiting(lambda _: False)._drop_checkpoints(incarnation)
+            self.waiting(lambda _: False)._drop_checkpoints(incarnation)
 
     def _drop_checkpoints(self, incarnation: int) -> None:
         if self.last_incarnation() > incarnation:
-            return  # it has a successor, whose business this is
-        for old in checkpoints.to_drop(self.root.names(self._name("checkpoints")), self.history()):
-            self.root.delete(self._name(f"checkpoints/{old}"))
+            return  # its successor does this
+        names = self.root.names(self._name("checkpoints"))
+        valid = valid_checkpoints(names, self.history())
+        kept = {c.name for c in valid[-CHECKPOINTS_KEPT:] + [c for c in valid if c.cycle_end][-1:]}
+        for name in names:
+            if Checkpoint.parse(name) is not None and name not in kept:
+                self.root.delete(self._name(f"checkpoints/{name}"))
 
     def newest_checkpoint(
-        self,
-        *,
-        warn: Callable[[str, str], None] | None = None,
-        before: int | None = None,
-        cycle_end: bool = False,
+        self, *, warn: Callable[[str, str], None] | None = None, before: int | None = None, cycle_end: bool = False
     ) -> Any | None:
-        """The newest valid state, None without one; a torn or altered checkpoint is passed over for the one before it.
+        """Return the newest valid state, None without one; torn or altered checkpoints are passed over.
 
         Args:
-            warn: told the location of every checkpoint passed over, and why; without it that is logged.
+            warn: called with the location of every checkpoint passed over, and the reason; by default that is logged.
             before: only checkpoints of this step or earlier ones.
             cycle_end: only checkpoints taken at a cycle's end.
         """
         names = self.root.names(self._name("checkpoints"))
-        for found in reversed(checkpoints.valid(names, self.history())):
+        for found in reversed(valid_checkpoints(names, self.history())):
             if (before is not None and found.step > before) or (cycle_end and not found.cycle_end):
                 continue
             name = self._name(f"checkpoints/{found.name}")
@@ -240,29 +321,20 @@ class ChainStore:
 
     # Progress
 
-    def publish_progress(
-        self,
-        records: Sequence[Mapping[str, Any]],
-        step: int,
-        incarnation: int,
-        *,
-        keep_trying: KeepTrying | None = None,
-    ) -> None:
+    def publish_progress(self, records: Sequence[Mapping[str, Any]], step: int, incarnation: int) -> None:
         """Make progress records durable as one file of JSON lines."""
         lines = "".join(json.dumps(dict(r), sort_keys=True) + "\n" for r in records)
-        name = self._name(f"progress/{step:010d}-{incarnation}.jsonl")
-        self.root.publish(name, lines.encode(), keep_trying=keep_trying)
+        self.root.publish(self._name(f"progress/{step:010d}-{incarnation}.jsonl"), lines.encode())
 
     def progress(self) -> list[dict[str, Any]]:
-        """Progress records in the order of their steps, superseded ones left out."""
+        """Return progress records in the order of their steps, superseded ones left out."""
         rows = self._indexed(PROGRESS)
         return rows if rows is not None else self._progress()
 
     def _progress(self) -> list[dict[str, Any]]:
         history = self.history()
         by_step: dict[int, dict[str, Any]] = {}
-        names = self.root.names(self._name("progress"))
-        found = sorted((int(m[2]), int(m[1]), n) for n in names if (m := _PROGRESS.fullmatch(n)))
+        found = sorted((int(m[2]), int(m[1]), m[0]) for m in self._names("progress", _PROGRESS))
         for incarnation, _, name in found:  # of two records of one step the later incarnation's stays
             for line in self.root.read(self._name(f"progress/{name}")).splitlines():
                 try:
@@ -274,56 +346,55 @@ class ChainStore:
         return [by_step[step] for step in sorted(by_step)]
 
     def seconds(self) -> float:
-        """Chain seconds up to the last progress record, waiting not counted."""
+        """Return the chain seconds up to the last progress record, waiting not counted."""
         progress = self.progress()
         return float(progress[-1]["seconds"]) if progress else 0.0
 
-    def publish_diagnosis(
-        self, diagnosis: Mapping[str, Any], step: int, incarnation: int, *, keep_trying: KeepTrying | None = None
-    ) -> None:
-        """Make what was found out about a divergence durable."""
-        name = self._name(f"diagnoses/{step:010d}-{incarnation}.json")
-        self.root.publish(name, _json(diagnosis), keep_trying=keep_trying)
+    def publish_diagnosis(self, diagnosis: Mapping[str, Any], step: int, incarnation: int) -> None:
+        """Make the diagnosis of a divergence durable."""
+        self.root.publish(self._name(f"diagnoses/{step:010d}-{incarnation}.json"), json_bytes(diagnosis))
 
     def diagnoses(self) -> list[dict[str, Any]]:
-        """What `publish_diagnosis` wrote, the oldest first; torn ones are left out."""
-        names = self.root.names(self._name("diagnoses"))
-        told = []
-        for _, _, name in sorted((int(m[2]), int(m[1]), n) for n in names if (m := _DIAGNOSIS.fullmatch(n))):
-            with contextlib.suppress(ValueError):
-                told.append(json.loads(self.root.read(self._name(f"diagnoses/{name}"))))
-        return told
+        """Return the diagnoses that `publish_diagnosis` wrote, the oldest first; torn ones are left out."""
+        names = sorted((int(m[2]), int(m[1]), m[0]) for m in self._names("diagnoses", _DIAGNOSIS))
+        found = [self.root.read_object(self._name(f"diagnoses/{name}")) for _, _, name in names]
+        return [one for one in found if one is not None]
 
     # The finished chain
 
-    def finish(self, *, incarnation: int | None = None, keep_trying: KeepTrying | None = None) -> None:
+    def finish(self, *, incarnation: int | None = None) -> None:
         """Write the derived indexes ``samples.parquet`` and ``progress.parquet``; they can be rebuilt at will.
 
         Args:
-            incarnation: whose worker asks; one that has a successor writes nothing. None: whoever is the newest.
+            incarnation: of the worker that asks; one that has a successor writes nothing. None: the newest.
         """
-        store = self._waiting(keep_trying)
-        last = store.last_incarnation()
+        last = self.last_incarnation()
         if incarnation is not None and incarnation < last:
             return
-        rows = [{**r.meta.to_json(), "file": r.file, "sha256": r.sha256} for r in store._records(store._files())]
-        progress = store._progress()
-        store.root.publish(self._name(SAMPLES), index.encode(rows, last))
-        store.root.publish(self._name(PROGRESS), index.encode(progress, last))
+        rows = [{**r.meta.to_json(), "file": r.file, "sha256": r.sha256} for r in self._records(self._files())]
+        progress = self._progress()
+        self.root.publish(self._name(SAMPLES), encode_index(rows, last))
+        self.root.publish(self._name(PROGRESS), encode_index(progress, last))
 
     def finished(self, expected: int) -> bool:
-        """Whether all ``expected`` samples are there, superseded ones not counted."""
+        """Return whether all ``expected`` samples are there, superseded ones not counted."""
         return self.all_records(expected) is not None
 
     def all_records(self, expected: int) -> list[SampleRecord] | None:
-        """`records` of a chain of which all ``expected`` samples are there; None of any other."""
-        rows = self._indexed(SAMPLES)
-        if rows is not None and len(rows) >= expected:
-            with contextlib.suppress(KeyError, TypeError):
-                return [_record(row, row["file"]) for row in rows]
+        """Return `records` when all ``expected`` samples are there, else None."""
+        indexed = self._indexed_records()
+        if indexed is not None and len(indexed) >= expected:
+            return indexed
         files = self._files()  # names first: headers cost reads
         records = self._records(files) if len(files) >= expected else []
         return records if len(records) >= expected else None
+
+    def _indexed_records(self) -> list[SampleRecord] | None:
+        rows = self._indexed(SAMPLES)
+        if rows is not None:
+            with contextlib.suppress(KeyError, TypeError):  # an index of other columns is rebuilt from the files
+                return [SampleRecord.of(row, row["file"]) for row in rows]
+        return None
 
     def _indexed(self, name: str) -> list[dict[str, Any]] | None:
         """Rows of an index that describes the newest incarnation."""
@@ -331,16 +402,43 @@ class ChainStore:
             data = self.root.read(self._name(name))
         except FileNotFoundError:
             return None
-        return index.decode(data, self.last_incarnation(), self.root.location(self._name(name)))
+        return _decode_index(data, self.last_incarnation(), self.root.location(self._name(name)))
 
 
 def _log_passed_over(file: str, reason: str) -> None:
     log.warning("checkpoint passed over: %s: %s", file, reason)
 
 
-def _record(row: Mapping[str, Any], file: str) -> SampleRecord:
-    return SampleRecord(meta=SampleMeta.from_json(row), file=file, sha256=row["sha256"])
+# Many chains, read by several threads
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+@dataclass(frozen=True, kw_only=True)
+class StoredChain:
+    """One chain as the store has it."""
+
+    records: Sequence[SampleRecord] | None
+    """All of its samples; None while some are missing."""
+    seconds: float = 0.0
+    """Chain seconds of a finished chain."""
+
+
+def stored_chains(root: Storage, specs: Mapping[str, ChainSpec]) -> dict[str, StoredChain]:
+    """Return what the store has of each chain, by digest and in the order of ``specs``."""
+
+    def read(digest: str) -> StoredChain:
+        store = ChainStore(root, digest)
+        records = store.all_records(expected_samples(specs[digest]))
+        return StoredChain(records=records, seconds=store.seconds() if records is not None else 0.0)
+
+    return _for_each(specs, read)
+
+
+def finished_chains(root: Storage, specs: Mapping[str, ChainSpec]) -> set[str]:
+    """Return the digests of the chains of which all samples are there."""
+    there = _for_each(specs, lambda digest: ChainStore(root, digest).finished(expected_samples(specs[digest])))
+    return {digest for digest, whole in there.items() if whole}
+
+
+def _for_each(specs: Mapping[str, ChainSpec], read: Callable[[str], T]) -> dict[str, T]:
+    with ThreadPoolExecutor(READERS, thread_name_prefix="chain-reader") as readers:
+        return dict(zip(specs, readers.map(read, specs), strict=True))

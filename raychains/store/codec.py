@@ -10,8 +10,8 @@ from typing import Any
 from safetensors.torch import load, save
 from torch import Tensor
 
-from raychains.errors import RaychainsError, UserError
-from raychains.sample import tensors_sha256
+from raychains.core.errors import RaychainsError, UserError
+from raychains.core.sample import tensors_sha256
 
 FORMAT = 1
 KEY = "raychains"
@@ -29,7 +29,7 @@ class Corrupt(RaychainsError):
 
 
 def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:
-    """A safetensors file of ``tensors`` whose metadata holds ``description``, a format number and the tensors' sha256.
+    """Return a safetensors file of ``tensors`` whose metadata holds ``description``, a format number and the tensors' sha256.
 
     ``model.load_state_dict(safetensors.torch.load_file(path))`` reads a network's sample without raychains.
     """
@@ -43,7 +43,7 @@ def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> byt
 
 
 def _ordered(data: bytes) -> bytes:
-    """The same file with its metadata sorted: safetensors writes them in another order every time."""
+    """Sort a file's metadata: safetensors writes them in another order every time."""
     end = 8 + header_length(data)
     header = json.loads(data[8:end])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -53,11 +53,11 @@ def _ordered(data: bytes) -> bytes:
 
 
 def describe(header: bytes) -> dict[str, Any]:
-    """The description in a file's first bytes (`header_length` says how many are needed).
+    """Return the description in a file's first bytes (`header_length` says how many are needed).
 
     Raises:
         Corrupt: no such description, or an altered one.
-        UserError: a newer format; it is refused and not passed over, since the file is somebody's good one.
+        UserError: a newer format; it is refused and not passed over, since a newer version wrote it.
     """
     try:
         metadata = json.loads(header[8 : 8 + header_length(header)])["__metadata__"]
@@ -78,7 +78,7 @@ def describe(header: bytes) -> dict[str, Any]:
 
 
 def header_length(start: bytes) -> int:
-    """Bytes of the JSON header behind the first eight.
+    """Return the length of the JSON header behind the first eight bytes.
 
     Raises:
         Corrupt: more than a header can have, so ``start`` begins no tensor file.
@@ -90,7 +90,7 @@ def header_length(start: bytes) -> int:
 
 
 def is_whole(header: bytes, size: int) -> bool:
-    """Whether a file of ``size`` bytes that begins with ``header`` has the length that its header says.
+    """Return whether a file of ``size`` bytes that begins with ``header`` has the length that its header states.
 
     A torn file is found without reading it; `decode` finds altered bytes.
     """
@@ -104,7 +104,7 @@ def is_whole(header: bytes, size: int) -> bool:
 
 
 def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description of a file that `encode` made.
+    """Return tensors and description of a file that `encode` made.
 
     Raises:
         Corrupt: the bytes are not what was written.
@@ -121,7 +121,7 @@ def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def flatten(state: Any) -> tuple[dict[str, Tensor], Any]:
-    """A nested state as (tensors by path, JSON with the tensors' places marked).
+    """Return a nested state as (tensors by path, JSON with the tensors' places marked).
 
     Dicts may have text or integer keys, as torch's optimizer states do.
     """
@@ -143,7 +143,7 @@ def flatten(state: Any) -> tuple[dict[str, Tensor], Any]:
 
 
 def unflatten(tensors: Mapping[str, Tensor], tree: Any) -> Any:
-    """The nested state that `flatten` took apart (tuples come back as lists)."""
+    """Return the nested state that `flatten` took apart (tuples come back as lists)."""
     if isinstance(tree, dict):
         if "$tensor" in tree:
             return tensors[tree["$tensor"]]

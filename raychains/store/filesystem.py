@@ -1,8 +1,8 @@
-"""One root folder on any `pyarrow.fs` filesystem, and the one function that publishes a file.
+"""One root folder on any `pyarrow.fs` filesystem: its address, names inside it, and atomic, durable files.
 
 A local path, or a URI: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``hdfs://host:port/path``, ``file:///path``. S3
 takes its credentials from where every AWS tool does (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``,
-``~/.aws/credentials``, the machine's role), which every node of a cluster must have; what is given inside a URI would be
+``~/.aws/credentials``, the machine's role), which every node of a cluster must have; credentials inside a URI would be
 stored and logged. Another S3-compatible server:
 ``s3://bucket/prefix?endpoint_override=127.0.0.1:9000&scheme=http&region=us-east-1``.
 """
@@ -11,37 +11,252 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
+import json
 import os
-from collections.abc import Callable
+import re
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from raychains.errors import UserError
-from raychains.retry import KeepTrying, Patience, Retrying
-from raychains.store import address, local, names
+from raychains.core.errors import UserError, format_error
+from raychains.core.retry import KeepTrying, Patience, Retrying, is_transient
 
 T = TypeVar("T")
 
+LONGEST_PART = 200
+"""Bytes of one part of a name; filesystems take 255, of which a temporary name needs some."""
+LISTINGS = 20
+"""Times a folder is listed anew because it changed during the listing."""
+FLAT = ("s3", "gcs")
+"""Kinds of filesystem without folders: creating one would leave an empty object."""
+S3_ATTEMPTS = 2
+"""Times that an S3 client tries a request by itself."""
+RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray sets it in the process of a submitted job, and in no actor: the job's settings as JSON."""
+_SECRET = re.compile(r"key|secret|token|password|credential|sas|sig", re.IGNORECASE)
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Errors of `os.link` on filesystems without hard links."""
 
-LOOKS = 20
-"""Times a folder is listed anew because it changed in the middle."""
+
+# Names and JSON
 
 
-class Root:
+def check_path(name: str) -> str:
+    """Return ``name``, a path inside a store.
+
+    Raises:
+        UserError: it is empty or absolute, has an empty part, ``.``, ``..``, a backslash, a control character or half a
+            surrogate pair, or a part longer than `LONGEST_PART`.
+    """
+    if not all(map(_allowed, name.split("/"))):
+        raise UserError(
+            "a name in the store must be relative, its parts separated by single '/', none of them '.' or '..' or longer than "
+            f"{LONGEST_PART} bytes, without backslashes and control characters, got {name!r}"
+        )
+    return name
+
+
+def _allowed(part: str) -> bool:
+    if part in ("", ".", "..") or "\\" in part:
+        return False
+    plain = part.isascii() and part.isprintable()  # most are, and thousands are checked
+    return (plain or not _unprintable(part)) and len(part.encode()) <= LONGEST_PART
+
+
+def _unprintable(text: str) -> bool:
+    return any(unicodedata.category(c) in ("Cc", "Cs") for c in text)
+
+
+def json_bytes(value: Any, *, allow_nan: bool = False) -> bytes:
+    """Return ``value`` as an indented JSON file with sorted keys."""
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=allow_nan) + "\n").encode()
+
+
+# Files of a local or network filesystem: written whole under a hidden temporary name, forced to the disk, then renamed
+
+
+def _write_local(target: Path, data: bytes, *, new: bool = False) -> bool:
+    """Make ``data`` durable under ``target``, whole or not at all; return False where it is to be ``new`` and the name is taken.
+
+    The previous file stays until the new one is complete.
+    """
+    _make_folders(target.parent)
+    with temporary(target) as path:
+        with open(path, "wb") as f:
+            f.write(data)
+            sync(f)
+        if not new:
+            os.replace(path, target)
+        elif not take_name(path, target):
+            return False
+    with contextlib.suppress(OSError) if new else contextlib.nullcontext():  # a taken name is ours, whatever fails now
+        _sync_folder(target.parent)
+    return True
+
+
+@contextlib.contextmanager
+def temporary(target: Path) -> Iterator[Path]:
+    """Yield a hidden name in the folder of ``target``, which listings leave out; a file of that name is removed at the end."""
+    path = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def sync(f: IO[bytes]) -> None:
+    """Force an open file to the disk."""
+    f.flush()
+    os.fsync(f.fileno())
+
+
+def take_name(whole: Path, target: Path) -> bool:
+    """Give a whole file its name; return False if that is taken. One of several concurrent callers wins."""
+    try:
+        os.link(whole, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        try:
+            open(target, "xb").close()
+        except FileExistsError:
+            return False
+        os.replace(whole, target)
+    return True
+
+
+def _make_folders(folder: Path) -> None:
+    """Create a folder and its missing parents, durably: a file is no safer than the folder's own name."""
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # may be entered but not listed: nothing to be done
+        return
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # filesystems that cannot sync folders
+            raise
+    finally:
+        os.close(number)
+
+
+# Addresses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A store's folder; ``uri`` opens it in another process, ``shown`` and ``query`` are the URI without secrets."""
+
+    filesystem: Any
+    base: str
+    uri: str
+    shown: str
+    query: str = ""
+
+
+def locate(uri: str | os.PathLike[str], filesystem: Any = None) -> Address:
+    """Return the address of a local path or URI.
+
+    Raises:
+        UserError: the URI's filesystem is unknown, or it names no bucket.
+        OSError: the storage could not be reached.
+    """
+    text = os.fspath(uri)
+    if not text or _unprintable(text):
+        raise UserError(f"store must be a local path or a URI, without control characters, got {text!r}")
+    if "://" not in text:
+        flat = filesystem is not None and filesystem.type_name in FLAT
+        base = text.strip("/") if flat else _absolute(text)
+        return _checked(filesystem or fs.LocalFileSystem(), base, base, base)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UserError(f"store must be a local path or a URI that pyarrow knows, got {text!r}: {error}") from None
+    base = parts.netloc.rpartition("@")[2] + parts.path
+    shown = f"{parts.scheme}://{base}".rstrip("/")
+    if filesystem is None:
+        try:
+            filesystem, base = fs.FileSystem.from_uri(text)
+            filesystem = _impatient(filesystem)
+        except (ValueError, OSError) as error:
+            if is_transient(error):
+                raise
+            why = format_error(error).replace(text, shown)
+            raise UserError(f"store must be a local path or a URI that pyarrow knows, got {shown!r}: {why}") from None
+    uri = text if parts.query else text.rstrip("/")
+    query = "&".join(part for part in parts.query.split("&") if not _SECRET.search(part.partition("=")[0]))
+    return _checked(filesystem, base, uri, shown, f"?{query}" if query else "")
+
+
+def _impatient(filesystem: Any) -> Any:
+    """The same S3 client with few retries of its own: by default it holds a caller for a hundred seconds (measured)."""
+    if filesystem.type_name != "s3":
+        return filesystem
+    settings = filesystem.__reduce__()[1][0]  # what pickling keeps; credentials only when the URI holds them
+    kept = {k: v for k, v in settings.items() if k != "proxy_options" and v not in ("", None) and v != -1.0}
+    return fs.S3FileSystem(**kept, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS))
+
+
+def _absolute(text: str) -> str:
+    """A local path made absolute, with ``~`` for a home."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:  # the home of nobody
+        raise UserError(f"store must be a local path or a URI, got {text!r}: {error}") from None
+    if not path.is_absolute() and _in_uploaded_folder(os.environ):
+        raise UserError(
+            f"store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got {text!r}: the job's folder is "
+            "Ray's copy of the working directory, which Ray deletes"
+        )
+    return str(path.absolute())
+
+
+def _in_uploaded_folder(environ: Mapping[str, str]) -> bool:
+    """Return whether this is the process of a Ray job whose current folder was uploaded with it."""
+    try:
+        return bool(json.loads(environ[RAY_JOB])["runtime_env"]["working_dir"])
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _checked(filesystem: Any, base: str, uri: str, shown: str, query: str = "") -> Address:
+    base = base.rstrip("/") or "/"
+    if filesystem.type_name in FLAT and base == "/":
+        raise UserError(f"store must name a bucket, as in s3://bucket/prefix, got {shown!r}")
+    return Address(filesystem=filesystem, base=base, uri=uri, shown=shown, query=query)
+
+
+class Storage:
     """A folder given as a local path or as any URI that `pyarrow.fs` knows (``s3://bucket/prefix``, …).
 
-    Names are '/'-separated and relative to the root. Every call is repeated while it fails with an error that passes by
-    itself (the network, the server, a device's hiccup), for about a minute unless the caller decides otherwise.
+    Names are '/'-separated and relative to the root. Every call is repeated while it fails with a transient error (the
+    network, the server, a device's hiccup), for about a minute unless the caller decides otherwise.
 
     Args:
-        uri: where.
+        uri: the folder.
         filesystem: a pyarrow filesystem to use instead of the one that ``uri`` names.
         patience: how long calls are repeated.
 
     Raises:
-        UserError: the path is a file, or the URI's filesystem is unknown; of every method: a name that is none.
+        UserError: the path is a file, or the URI's filesystem is unknown; of every method: an invalid name.
         StorageAway: of every method too: the storage could not be reached for all that time.
     """
 
@@ -50,69 +265,63 @@ class Root:
     ) -> None:
         self._retrying = Retrying(patience)
         self._keep_trying: KeepTrying | None = None
-        where = self._retrying.call("opened", "the store", lambda: address.locate(uri, filesystem))
+        where = self._retrying.call("opened", "the store", lambda: locate(uri, filesystem))
         self._fs, self._base, self.uri = where.filesystem, where.base, where.uri
         self._shown, self._query = where.shown, where.query
         self._local = self._fs.type_name == "local"
-        self._flat = self._fs.type_name in address.FLAT
-        for path in _with_parents(self._base) if self._local else (self._base,):
+        for path in (self._base, *map(str, Path(self._base).parents if self._local else ())):
             if self._info(path).type is fs.FileType.File:
                 raise UserError(f"store must be a folder, got {self._shown!r}: {path} is a file")
 
-    def waiting(self, keep_trying: KeepTrying | None) -> Root:
-        """The same root, whose calls ask ``keep_trying`` as `publish` does; None leaves it as it is."""
-        if keep_trying is None:
-            return self
+    def waiting(self, keep_trying: KeepTrying) -> Storage:
+        """Return the same root, whose calls ask ``keep_trying`` before every wait for a storage that is away, instead of spending
+        about a minute: with the reason in one line; False gives up.
+        """
         other = copy.copy(self)
         other._keep_trying = keep_trying
         return other
 
     @property
     def exclusive(self) -> bool:
-        """Whether `create` has one winner whatever the timing."""
+        """True if `create` has one winner whatever the timing."""
         return self._local
 
     def location(self, name: str = "") -> str:
-        """Where a name lies, for people: without the passwords that a URI may hold."""
+        """Return a name's path or URI for messages: without the passwords that a URI may hold."""
         return f"{self._shown}/{name}".rstrip("/") + self._query
 
-    def publish(self, name: str, data: bytes, *, keep_trying: KeepTrying | None = None) -> None:
+    def publish(self, name: str, data: bytes) -> None:
         """Make ``data`` durable under ``name``, whole or not at all.
 
         Locally a temporary name, fsync, rename and fsync of the folder; on an object store one upload. The bytes are
         complete in memory before anything is opened, because an exception inside an output stream publishes a part.
 
-        Args:
-            keep_trying: asked before every wait for a storage that is away, with the reason in one line; False gives up.
-                Without it about a minute is spent.
-
         Raises:
             StorageFull: no room; at once.
-            StorageAway: given up.
         """
         path = self._path(name)
         try:
-            self._repeat("written", name, lambda: self._write(path, data), keep_trying)
+            self._repeat("written", name, lambda: self._write(path, data))
         except BaseException:
             if not self._local:
                 self._remove_part(path, data)
             raise
 
-    def create(self, name: str, data: bytes, *, keep_trying: KeepTrying | None = None) -> bool:
-        """Publish ``data`` unless the name is taken; whether it was free. See `exclusive`."""
-        path = self._path(name)
+    def create(self, name: str, data: bytes) -> bool:
+        """Publish ``data`` unless the name is taken; return whether it was free. See `exclusive`."""
         if self._local:
-            return self._repeat("written", name, lambda: local.create(Path(path), data), keep_trying)
+            path = Path(self._path(name))
+            return self._repeat("written", name, lambda: _write_local(path, data, new=True))
         if self.exists(name):
             return False
-        self.publish(name, data, keep_trying=keep_trying)
+        self.publish(name, data)
         return True
 
     def _write(self, path: str, data: bytes) -> None:
         if self._local:
-            local.write(Path(path), data)
+            _write_local(Path(path), data)
             return
-        if not self._flat:
+        if self._fs.type_name not in FLAT:
             self._fs.create_dir(path.rpartition("/")[0], recursive=True)
         with self._fs.open_output_stream(path) as out:
             out.write(data)
@@ -121,14 +330,14 @@ class Root:
             raise ConnectionError(f"{stored.size} of {len(data)} bytes arrived")
 
     def _remove_part(self, path: str, data: bytes) -> None:
-        """Delete what a failed upload left; what lay there before, and a whole upload, stay."""
+        """Delete the part that a failed upload left; an earlier file, and a whole upload, stay."""
         with contextlib.suppress(OSError), self._fs.open_input_file(path) as f:
             there = f.read()
             if len(there) < len(data) and data.startswith(there):
                 self._fs.delete_file(path)
 
     def read(self, name: str) -> bytes:
-        """All bytes of a file.
+        """Return all bytes of a file.
 
         Raises:
             FileNotFoundError: there is none.
@@ -136,60 +345,66 @@ class Root:
         return self._repeat("read", name, lambda: self._read(self._path(name), 0, None))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start`` on (fewer at the end of the file)."""
+        """Return ``length`` bytes from ``start`` on (fewer at the end of the file)."""
         return self._repeat("read", name, lambda: self._read(self._path(name), start, length))
+
+    def read_object(self, name: str) -> dict[str, Any] | None:
+        """Return the JSON object in a file; None for a torn file, or one that holds something else.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        data = self.read(name)  # outside: an unreachable storage's error is a ValueError, too
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def _read(self, path: str, start: int, length: int | None) -> bytes:
         with self._fs.open_input_file(path) as f:
             f.seek(min(start, f.size()))  # some filesystems refuse to go further
             data: bytes = f.read(length)
         if not self._local and (length is None or len(data) < length):
-            self._check_length(path, start, length, len(data))
+            # A server's answer that breaks off within its headers looks like that of a shorter file, without an error.
+            size = self._fs.get_file_info(path).size
+            there = None if size is None else max(0, size - start)  # None: it was deleted since
+            if there is not None and len(data) != (there if length is None else min(length, there)):
+                raise ConnectionError(f"{len(data)} bytes arrived of a file of {size}")
         return data
 
-    def _check_length(self, path: str, start: int, length: int | None, got: int) -> None:
-        """A server's answer that breaks off within its headers is taken for that of a shorter file, without an error."""
-        size = self._fs.get_file_info(path).size
-        if size is not None:  # else it was deleted since
-            there = max(0, size - start)
-            if got != (there if length is None else min(length, there)):
-                raise ConnectionError(f"{got} bytes arrived of a file of {size}")
-
     def size(self, name: str) -> int:
-        """Bytes of a file; 0 without one."""
+        """Return the bytes of a file; 0 without one."""
         path = self._path(name)
-        return self._info(path).size or self._info(path).size or 0  # twice: see _check_length
+        return self._info(path).size or self._info(path).size or 0  # twice: see _read
 
     def exists(self, name: str) -> bool:
-        """Whether a file of this name exists."""
+        """Return whether a file of this name exists."""
         return bool(self._info(self._path(name)).type is fs.FileType.File)
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names in a folder, temporary ones left out; empty when there is no folder."""
+        """Return the sorted names in a folder, temporary ones left out; empty when there is no folder."""
         return sorted(i.base_name for i in self._list(self._path(folder)))
 
     def top(self) -> list[str]:
-        """Sorted names in the root itself, temporary ones left out."""
+        """Return the sorted names in the root itself, temporary ones left out."""
         return sorted(i.base_name for i in self._list(self._base))
 
     def modified(self, folder: str) -> dict[str, int]:
-        """Files of a folder with the time of their last change by the storage's clock, nanoseconds; no temporary ones."""
+        """Return a folder's files, temporary ones left out: last changes by the storage's clock, in nanoseconds, by name."""
         return {i.base_name: i.mtime_ns or 0 for i in self._list(self._path(folder)) if i.type is fs.FileType.File}
 
     def below(self, folder: str) -> dict[str, tuple[int, int]]:
-        """Files below a folder, however deep, by their names in it: bytes, and time of the last change as `modified`'s.
+        """Return all files below a folder: (bytes, last change as in `modified`) by their names in it.
 
         One listing on an object store, whatever it holds; temporary files are left out.
         """
         start = len(self._path(folder)) + 1
-        return {
-            i.path[start:]: (i.size or 0, i.mtime_ns or 0)
-            for i in self._list(self._path(folder), recursive=True)
-            if i.type is fs.FileType.File
-        }
+        found = self._list(self._path(folder), recursive=True)
+        return {i.path[start:]: (i.size or 0, i.mtime_ns or 0) for i in found if i.type is fs.FileType.File}
 
     def delete(self, name: str) -> None:
-        """Remove a file; none there is fine."""
+        """Remove a file, if there is one."""
 
         def attempt() -> None:
             with contextlib.suppress(FileNotFoundError):
@@ -198,7 +413,7 @@ class Root:
         self._repeat("deleted", name, attempt)
 
     def _path(self, name: str) -> str:
-        return f"{self._base.rstrip('/')}/{names.check(name)}"
+        return f"{self._base.rstrip('/')}/{check_path(name)}"
 
     def _info(self, path: str) -> Any:
         return self._retrying.call("read", self._shown, lambda: self._fs.get_file_info(path), self._keep_trying)
@@ -206,24 +421,20 @@ class Root:
     def _list(self, path: str, *, recursive: bool = False) -> list[Any]:
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
 
-        def listed() -> list[Any]:
-            for _ in range(LOOKS):  # a folder that is made, or a file that is renamed, meanwhile is an error to pyarrow
-                with contextlib.suppress(FileNotFoundError):
-                    return self._fs.get_file_info(selector)
-            return self._fs.get_file_info(selector)
-
         def attempt() -> list[Any]:
-            found = listed()
-            if not found and not self._local:  # as an answer that broke off says, too
+            found: list[Any] | None = None
+            for _ in range(
+                LISTINGS
+            ):  # a folder that is made, or a file that is renamed, meanwhile is an error to pyarrow
+                with contextlib.suppress(FileNotFoundError):
+                    found = self._fs.get_file_info(selector)
+                    break
+            if found is None or (not found and not self._local):  # an answer that broke off is empty, too
                 found = self._fs.get_file_info(selector)
             return found
 
         found = self._repeat("listed", path.removeprefix(self._base).lstrip("/"), attempt)
         return [i for i in found if not i.base_name.startswith(".")]
 
-    def _repeat(self, verb: str, name: str, attempt: Callable[[], T], keep_trying: KeepTrying | None = None) -> T:
-        return self._retrying.call(verb, f"{self._shown}/{name}", attempt, keep_trying or self._keep_trying)
-
-
-def _with_parents(path: str) -> tuple[str, ...]:
-    return (path, *(str(p) for p in Path(path).parents))
+    def _repeat(self, verb: str, name: str, attempt: Callable[[], T]) -> T:
+        return self._retrying.call(verb, f"{self._shown}/{name}", attempt, self._keep_trying)

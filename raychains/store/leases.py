@@ -1,18 +1,19 @@
-"""Who drives what: one small file per living driver, ``drivers/<id>.json``, renewed while it lives.
+"""Leases: one small file per living driver, ``drivers/<id>.json``, renewed while it lives, and a driver's claim to its run.
 
-Leases save double work and warn people; no sample rests on them. All times are the storage's own (a file's modification
-time), so that the drivers' clocks need not agree. What stands in another driver's file is data and may be anything.
+Leases save double work and warn users; no sample rests on them. All times are the storage's own (a file's modification
+time), so that the drivers' clocks need not agree. Another driver's file is data and may hold anything.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raychains.store.filesystem import Root
+from raychains.store.filesystem import Storage, json_bytes
 
 FORMAT = 1
 FOLDER = "drivers"
@@ -20,8 +21,10 @@ RENEW_EVERY = 10.0
 """Seconds between a driver's renewals of its entry."""
 STALE_AFTER = 60.0
 """Seconds without a renewal after which a driver counts as dead."""
+LATE = STALE_AFTER - RENEW_EVERY
+"""Seconds since its last renewal after which a driver supposes that others count it as dead."""
 LONGEST = 1_000_000
-"""Bytes of an entry that are read; a longer one is none."""
+"""Bytes of an entry that are read; a longer one is ignored."""
 SECOND = 1_000_000_000
 _ID = re.compile(r"[0-9a-f]{32}")
 _TEXT = re.compile(r"[\x21-\x7e]{1,255}")
@@ -29,7 +32,7 @@ _TEXT = re.compile(r"[\x21-\x7e]{1,255}")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One driver as its file tells; times are nanoseconds of the storage's clock."""
+    """One driver as its file describes it; times are nanoseconds of the storage's clock."""
 
     driver_id: str
     run: str
@@ -38,13 +41,12 @@ class Entry:
     """Names the boot and the process table that ``pid`` belongs to, so that one process is not taken for another."""
     pid: int
     process: str
-    """When the process started, as its system tells; a later process may have the same pid."""
+    """Start time of the process as its system reports it; a later process may have the same pid."""
     since: int
     """First publication."""
     renewed: int
     """Last publication."""
     renewals: int = 0
-    """How often it was renewed."""
     given_up: frozenset[str] = frozenset()
     """Digests of chains that the driver will not finish although it lives."""
 
@@ -53,25 +55,52 @@ class Entry:
         """The smallest of a run's living entries owns the run."""
         return self.since, self.driver_id
 
+    @classmethod
+    def parse(cls, name: str, data: bytes, modified: int) -> Entry | None:
+        """Return the entry in a file's bytes; None when they are no entry of that name."""
+        if len(data) > LONGEST:
+            return None
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name:
+            return None
+        texts = {key: read.get(key) for key in ("driver_id", "run", "host", "place", "process")}
+        pid: Any = read.get("pid")
+        since, renewals = read.get("since"), read.get("renewals", 0)
+        given_up = read.get("given_up", [])
+        ok = all(isinstance(t, str) and _TEXT.fullmatch(t) for t in texts.values()) and isinstance(given_up, list)
+        ok = ok and type(renewals) is int and type(pid) is int and 0 < pid < 2**31
+        if not ok or not (since is None or (type(since) is int and since >= 0)):
+            return None
+        return cls(
+            **{k: str(t) for k, t in texts.items()},
+            pid=pid,
+            since=modified if since is None else min(since, modified),
+            renewed=modified,
+            renewals=renewals,
+            given_up=frozenset(g for g in given_up if isinstance(g, str)),
+        )
+
 
 class Leases:
     """Reads and writes ``STORE/drivers/``."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Storage) -> None:
         self._root = root
 
     def publish(self, entry: Mapping[str, Any]) -> int:
-        """Write or renew a driver's entry (`Entry`'s fields but ``renewed``); the time that the storage gave it.
+        """Write or renew a driver's entry (`Entry`'s fields but ``renewed``); return its time by the storage's clock.
 
-        ``since`` is None until the storage told the time of the first publication.
+        ``since`` is None until the time of the first publication is known.
         """
         name = f"{entry['driver_id']}.json"
-        entry = {"format": FORMAT, **entry}
-        self._root.publish(f"{FOLDER}/{name}", (json.dumps(entry, indent=1, sort_keys=True) + "\n").encode())
+        self._root.publish(f"{FOLDER}/{name}", json_bytes({"format": FORMAT, **entry}))
         return self._root.modified(FOLDER).get(name, 0)
 
     def entries(self) -> list[Entry]:
-        """All well-formed entries; malformed ones and other files are passed over."""
+        """Return all well-formed entries; malformed ones and other files are passed over."""
         found = []
         for name, modified in self._root.modified(FOLDER).items():
             if not _ID.fullmatch(name.removesuffix(".json")):
@@ -80,42 +109,13 @@ class Leases:
                 data = self._root.read_range(f"{FOLDER}/{name}", 0, LONGEST + 1)
             except FileNotFoundError:
                 continue  # its driver ended meanwhile
-            if (entry := parse(name, data, modified)) is not None:
+            if (entry := Entry.parse(name, data, modified)) is not None:
                 found.append(entry)
         return found
 
     def remove(self, driver_id: str) -> None:
-        """Take an entry away; none there is fine."""
+        """Remove an entry, if there is one."""
         self._root.delete(f"{FOLDER}/{driver_id}.json")
-
-
-def parse(name: str, data: bytes, modified: int) -> Entry | None:
-    """The entry in a file's bytes; None when they are no entry of that name."""
-    if len(data) > LONGEST:
-        return None
-    try:
-        told = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(told, dict) or f"{told.get('driver_id')}.json" != name:
-        return None
-    texts = {key: told.get(key) for key in ("driver_id", "run", "host", "place", "process")}
-    if not all(isinstance(t, str) and _TEXT.fullmatch(t) for t in texts.values()):
-        return None
-    pid, since, given_up = told.get("pid"), told.get("since"), told.get("given_up", [])
-    renewals = told.get("renewals", 0)
-    if type(renewals) is not int or type(pid) is not int or not 0 < pid < 2**31 or not isinstance(given_up, list):
-        return None
-    if since is not None and (type(since) is not int or since < 0):
-        return None
-    return Entry(
-        **{k: str(t) for k, t in texts.items()},
-        pid=pid,
-        since=modified if since is None else min(since, modified),
-        renewed=modified,
-        renewals=renewals,
-        given_up=frozenset(g for g in given_up if isinstance(g, str)),
-    )
 
 
 class Watch:
@@ -123,8 +123,7 @@ class Watch:
 
     Too long by the storage's clock, or, should that have jumped, by the observer's own since it saw the last renewal.
 
-    Args:
-        gone: whether an entry's process is known to have ended.
+    ``gone`` says whether an entry's process is known to have ended.
     """
 
     def __init__(self, gone: Callable[[Entry], bool]) -> None:
@@ -133,16 +132,14 @@ class Watch:
         self._pardoned = float("-inf")
 
     def pardon(self, until: float) -> None:
-        """Judge nobody by age before ``until``: the storage was away, others could not renew either."""
+        """Judge nobody by age before ``until``: the storage was unreachable, others could not renew either."""
         self._pardoned = until
 
     def living(self, entries: Iterable[Entry], storage_now: int | None, now: float) -> list[Entry]:
-        """The entries of living drivers, the most senior first.
+        """Return the entries of living drivers, the most senior first.
 
-        Args:
-            entries: as listed just now.
-            storage_now: the storage's clock, nanoseconds; None when it is not known.
-            now: the observer's monotonic clock, seconds.
+        ``storage_now`` is the storage's clock in nanoseconds, None when it is not known, ``now`` the observer's monotonic one
+        in seconds.
         """
         alive, seen = [], {}
         for e in entries:
@@ -150,13 +147,100 @@ class Watch:
             before, first = self._seen.get(e.driver_id, (mark, now))
             first = first if before == mark else now
             seen[e.driver_id] = (mark, first)
-            if not self._gone(e) and not self._stale(e, storage_now, now - first, now):
+            old = storage_now is not None and storage_now - e.renewed > STALE_AFTER * SECOND
+            stale = now >= self._pardoned and (old or now - first > STALE_AFTER)
+            if not stale and not self._gone(e):
                 alive.append(e)
         self._seen = seen
         return sorted(alive, key=lambda e: e.seniority)
 
-    def _stale(self, entry: Entry, storage_now: int | None, watched: float, now: float) -> bool:
-        if now < self._pardoned:
-            return False
-        old = storage_now is not None and storage_now - entry.renewed > STALE_AFTER * SECOND
-        return old or watched > STALE_AFTER
+
+class Claim:
+    """One driver's claim to its run: renews its entry, and finds out whether a living senior owns the run.
+
+    No clock but the storage's is compared between drivers. A driver that could not renew for so long that others may count
+    it as dead goes behind everybody: it stops if one of them took the run over, else it queues again. Not safe for several
+    threads.
+
+    ``about`` has this driver's ``driver_id``, ``run``, ``host``, ``place``, ``pid`` and ``process``; the clock gives monotonic
+    seconds.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        about: Mapping[str, Any],
+        gone: Callable[[Entry], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._leases, self._about, self._clock = leases, dict(about), clock
+        self._watch = Watch(gone)
+        self._since: int | None = None
+        self._renewals = 0
+        self._modified = 0
+        self._renewed = float("inf")
+        """Own clock just before the last renewal; never late before the first."""
+        self._known = 0.0
+        """Own clock just after it, when the storage's was at most ``_modified`` plus the upload's time."""
+        self._buried: dict[str, int] = {}
+        """When drivers that were dead once had come: what such a driver wrote before it queued again is a straggler."""
+        self.given_up: set[str] = set()
+        """Chains that others may take although this driver lives."""
+        self.others: dict[str, Entry] = {}
+        """Living other drivers of the store by id, as last listed."""
+
+    @property
+    def driver_id(self) -> str:
+        """This driver's id."""
+        return str(self._about["driver_id"])
+
+    def renew(self) -> Entry | None:
+        """Publish the entry anew; return the living driver that owns the run instead of this one, if there is one."""
+        if self._late(self._renewed):
+            self._watch.pardon(self._clock() + 2 * RENEW_EVERY)
+            if rivals := self.living():
+                return rivals[0]
+        before = self._renewed
+        self._publish()
+        if self._late(before):  # after the pause, or an upload that took as long: the entry is out of date
+            if rivals := self.living():
+                return rivals[0]
+            self._since = None
+            self._publish()
+        return self.senior()
+
+    def senior(self) -> Entry | None:
+        """Return the living driver of the same run that came before this one, from a listing made now."""
+        own = (self._since or 0, self.driver_id)
+        return next((e for e in self.living() if e.seniority < own), None)
+
+    def living(self) -> list[Entry]:
+        """Return living other drivers of the same run, the most senior first; entries of dead drivers are removed."""
+        entries = [e for e in self._leases.entries() if e.driver_id != self.driver_id]
+        living = self._watch.living(entries, self.storage_now(), self._clock())
+        self.others = {e.driver_id: e for e in living}
+        for dead in [e for e in entries if e.driver_id not in self.others]:
+            self._buried[dead.driver_id] = dead.since
+            self._leases.remove(dead.driver_id)
+        return [e for e in living if e.run == self._about["run"] and e.since > self._buried.get(e.driver_id, -1)]
+
+    def storage_now(self) -> int | None:
+        """Return the storage's clock in nanoseconds, not ahead of it; None before the first publication."""
+        if self._since is None:
+            return None
+        return self._modified + int((self._clock() - self._known) * SECOND)
+
+    def withdraw(self) -> None:
+        """Remove the entry."""
+        self._leases.remove(self.driver_id)
+
+    def _late(self, renewed: float) -> bool:
+        return self._clock() - renewed > LATE
+
+    def _publish(self) -> None:
+        before = self._clock()
+        entry = {"since": self._since, "renewals": self._renewals, "given_up": sorted(self.given_up)}
+        self._modified = self._leases.publish({**self._about, **entry})
+        self._renewed, self._known, self._renewals = before, self._clock(), self._renewals + 1
+        if self._since is None:
+            self._since = self._modified

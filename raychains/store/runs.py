@@ -1,9 +1,14 @@
-"""One run's folder: its plan, its results and its report."""
+"""Folders of runs and sweeps: plan, tables, report; of a sweep also its trials' reports and its best point.
+
+A sweep's reports are immutable files, one per chain and cycle, written before any decision is based on them: a sweep whose
+driver was killed has lost none. Its tables are derived from them at its end.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,16 +16,20 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raychains.errors import UserError, unknown_name
-from raychains.spec import check_format
-from raychains.store.filesystem import Root
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.spec import check_format
+from raychains.store.filesystem import Storage, json_bytes
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
+BEST = "best.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_REPORT = re.compile(r"(\d+)-(\d+)\.json")
 
 
 def check_name(name: str) -> str:
-    """A run's name, which is a folder's: refuse anything that could leave the store."""
+    """Return a run's name, which is a folder's; refuse anything that could leave the store."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"name must be 1 to 100 letters, digits, '.', '_' or '-' and start with a letter or digit, got {name!r}"
@@ -32,20 +41,20 @@ class RunStore:
     """Reads and writes ``runs/<name>/``: plan.json, *.parquet, report.html, figures/."""
 
     kind: ClassVar[str] = "run"
-    """What lies here; its plural is the folder's name in the store."""
+    """Its plural is the folder's name in the store."""
 
-    def __init__(self, root: Root, name: str) -> None:
+    def __init__(self, root: Storage, name: str) -> None:
         self.root, self.name = root, check_name(name)
 
     def _name(self, name: str) -> str:
         return f"{self.kind}s/{self.name}/{name}"
 
     def location(self, name: str = "") -> str:
-        """Where a file of the run lies, for people."""
+        """Return a file's path or URI for messages."""
         return self.root.location(self._name(name)).rstrip("/")
 
     def exists(self) -> bool:
-        """Whether a run of this name was ever planned."""
+        """Return whether a run of this name was ever planned."""
         return self.root.exists(self._name("plan.json"))
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
@@ -54,26 +63,23 @@ class RunStore:
         self.root.publish(self._name("plan.json"), text.encode())
 
     def plan(self) -> dict[str, Any]:
-        """The plan that `write_plan` published.
+        """Return the plan that `write_plan` published.
 
         Raises:
             UserError: no run of this name (the nearest is suggested), or a newer format.
         """
         if not self.exists():
             known = self.root.names(f"{self.kind}s")
-            if not known:
-                raise UserError(
-                    f"{self.kind} must be the name of a {self.kind} in {self.root.location()}, got {self.name!r}: "
-                    "there are none yet"
-                )
-            raise unknown_name(self.kind, self.name, known)
-        try:
-            data = json.loads(self.root.read(self._name("plan.json")))
-        except (ValueError, RecursionError):
+            if known:
+                raise unknown_name(self.kind, self.name, known)
             raise UserError(
-                f"{self.kind} {self.name}: plan.json is damaged; repeat its command under another --name"
-            ) from None
-        return check_format(data, f"{self.kind} {self.name}")
+                f"{self.kind} must be the name of a {self.kind} in {self.root.location()}, got {self.name!r}: "
+                "there are none yet"
+            )
+        plan = self.root.read_object(self._name("plan.json"))
+        if plan is None:
+            raise UserError(f"{self.kind} {self.name}: plan.json is damaged; repeat its command under another --name")
+        return check_format(plan, f"{self.kind} {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Publish rows as ``<name>.parquet``."""
@@ -86,7 +92,7 @@ class RunStore:
         self.root.publish(self._name(f"{name}.parquet"), out.getvalue())
 
     def table(self, name: str) -> pa.Table | None:
-        """The table of ``<name>.parquet``, None when it was never written.
+        """Return the table of ``<name>.parquet``, None when it was never written.
 
         Raises:
             UserError: the file is damaged.
@@ -100,17 +106,87 @@ class RunStore:
             raise self.damaged(name) from None
 
     def damaged(self, name: str) -> UserError:
-        """What to tell about a table that cannot be read."""
+        """Return the error for a table that cannot be read."""
         return UserError(f"run {self.name}: {name}.parquet is damaged; evaluate the run to write it again")
 
     def write_file(self, name: str, data: bytes) -> str:
-        """Publish any other file; where it lies."""
+        """Publish any other file; return its location."""
         self.root.publish(self._name(name), data)
         return self.location(name)
 
 
+class SweepStore(RunStore):
+    """Reads and writes ``sweeps/<name>/``: the files of a run's folder, best.json, reports/, stops/ and asked/."""
+
+    kind: ClassVar[str] = "sweep"
+
+    def publish_report(self, digest: str, report: Mapping[str, Any]) -> None:
+        """Make the report of one chain's cycle durable."""
+        name = self._name(f"reports/{digest}/{report['cycle']:05d}-1.json")
+        self.root.publish(name, json_bytes(dict(report), allow_nan=True))
+
+    def reports(self, digest: str) -> list[dict[str, Any]]:
+        """Return a chain's reports by cycle; torn files are left out. Of two on one cycle the higher number's counts."""
+        found: dict[int, tuple[int, dict[str, Any]]] = {}
+        for name in self.root.names(self._name(f"reports/{digest}")):
+            if (match := _REPORT.fullmatch(name)) is None:
+                continue
+            cycle, incarnation = int(match[1]), int(match[2])
+            report = self._object(f"reports/{digest}/{name}")
+            if report is not None and incarnation >= found.get(cycle, (-1, {}))[0]:
+                found[cycle] = incarnation, report
+        return [found[cycle][1] for cycle in sorted(found)]
+
+    def publish_stop(self, digest: str, why: Mapping[str, Any]) -> None:
+        """Record that the scheduler stopped a chain: it is not run again."""
+        self.root.publish(self._name(f"stops/{digest}.json"), json_bytes(dict(why), allow_nan=True))
+
+    def stops(self) -> dict[str, dict[str, Any]]:
+        """Return the chains that the scheduler stopped, by digest."""
+        return self._objects("stops")
+
+    def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:
+        """Record a point that the search chose, before it is run."""
+        self.root.publish(self._name(f"asked/{point:06d}.json"), json_bytes(dict(values), allow_nan=True))
+
+    def asked(self) -> list[dict[str, Any]]:
+        """Return the points that the search chose so far, in order, up to the first gap."""
+        found = self._objects("asked")
+        points: list[dict[str, Any]] = []
+        while (name := f"{len(points):06d}") in found:
+            points.append(found[name])
+        return points
+
+    def write_best(self, options: Mapping[str, Any]) -> str:
+        """Publish the options of the best point; return their location."""
+        return self.write_file(BEST, json_bytes(dict(options), allow_nan=True))
+
+    def best(self) -> dict[str, Any] | None:
+        """Return the options of the best point; None where no point has any result."""
+        return self._object(BEST)
+
+    def damaged(self, name: str) -> UserError:
+        return UserError(f"sweep {self.name}: {name}.parquet is damaged; repeat its command with --resume to write it")
+
+    def _objects(self, folder: str) -> dict[str, dict[str, Any]]:
+        """The whole JSON objects of a folder by their files' stems."""
+        names = [n for n in self.root.names(self._name(folder)) if n.endswith(".json")]
+        found = {name.removesuffix(".json"): self._object(f"{folder}/{name}") for name in names}
+        return {stem: value for stem, value in found.items() if value is not None}
+
+    def _object(self, name: str) -> dict[str, Any] | None:
+        """A JSON object; None without one, or for a torn one."""
+        try:
+            value = self.root.read_object(self._name(name))
+        except FileNotFoundError:
+            return None
+        if value is None:
+            log.warning("passed over, since it is torn: %s", self.location(name))
+        return value
+
+
 def split_run_path(path: str, kind: str = "run") -> tuple[str, str]:
-    """STORE and NAME of ``STORE/runs/NAME``, or of another ``kind``'s; what follows a URI's ``?`` belongs to STORE.
+    """Return STORE and NAME of ``STORE/runs/NAME``, or of another ``kind``'s; a URI's query belongs to STORE.
 
     Raises:
         UserError: the path has another form.
@@ -123,3 +199,13 @@ def split_run_path(path: str, kind: str = "run") -> tuple[str, str]:
     if not store or not name or "/" in name:
         raise UserError(f"{kind} must be a path of the form STORE/{kind}s/NAME, got {path!r}")
     return f"{store}{question}{query}", name
+
+
+def load_sweep(path: str) -> SweepStore:
+    """Return the folder STORE/sweeps/NAME.
+
+    Raises:
+        UserError: the path has another form.
+    """
+    store, name = split_run_path(path, kind=SweepStore.kind)
+    return SweepStore(Storage(store), name)

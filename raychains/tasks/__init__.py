@@ -1,13 +1,14 @@
-"""What is sampled. Tasks are named by import path or given as objects; the built-in ones have short names as well."""
+"""Tasks, the posteriors that are sampled, by import path or as objects; the built-in ones have short names as well."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from raychains.errors import UserError, unknown_name
-from raychains.spec import TaskSpec
-from raychains.tasks import given, identity, paths
-from raychains.tasks.base import Task
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.registry import is_path
+from raychains.core.spec import TaskSpec
+from raychains.tasks import import_paths, task_cache
+from raychains.tasks.base import LogDensity, PredictiveTask, Task
 
 NAMES: dict[str, str] = {
     "digits": "raychains.tasks.digits:Digits",
@@ -37,37 +38,51 @@ NAMES: dict[str, str] = {
     "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
 }
 
-__all__ = ["NAMES", "Task", "build", "forget", "give", "give_again", "kind_of", "make", "name_of", "takes", "travels"]
+__all__ = [
+    "NAMES",
+    "LogDensity",
+    "PredictiveTask",
+    "Task",
+    "build",
+    "forget",
+    "give",
+    "give_again",
+    "kind_of",
+    "make",
+    "name_of",
+    "takes",
+    "travels",
+]
 
-forget, give, give_again, travels = given.forget, given.give, given.give_again, given.travels
-takes = paths.takes
+forget, give, give_again, travels = task_cache.forget, task_cache.give, task_cache.give_again, task_cache.travels
+takes = import_paths.takes
 
 
 def make(name: str, **settings: object) -> Task:
-    """The task of a short name, or of an import path ``module:name``.
+    """Make the task of a short name, or of an import path ``module:name``.
 
     Raises:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
     kind_of(name)
-    task = paths.construct(NAMES.get(name, name), settings)
+    task = import_paths.construct(NAMES.get(name, name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 
 
 def kind_of(name: str) -> Callable[..., Task]:
-    """What makes the task of a short name or an import path: a class, or a person's function.
+    """Return the class or the user's function that makes the task of a short name or an import path.
 
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
-    if name not in NAMES and not paths.is_path(name):
+    if name not in NAMES and not is_path(name):
         dotted = "; an import path has a colon, as in package.module:make_task" if "." in name else ""
         raise UserError(f"{unknown_name('task', name, NAMES)}{dotted}")
-    return paths.find(NAMES.get(name, name))
+    return import_paths.find(NAMES.get(name, name))
 
 
 def name_of(task: Task) -> str:
-    """What a task that was given as an object is called: its own name, else its short name or import path."""
+    """Return the name of a task that was passed as an object: its own name, else its short name or import path."""
     kind = task.spec().kind
     short = next((name for name, path in NAMES.items() if path == kind), kind)
     own = getattr(task, "name", None)
@@ -75,19 +90,19 @@ def name_of(task: Task) -> str:
 
 
 def build(spec: TaskSpec) -> Task:
-    """The task that a spec describes, with its data checked against the spec's fingerprint.
+    """Return the task that a spec describes, with its data checked against the spec's fingerprint.
 
-    An object that was given (`give`) is found again; any other task is made anew.
+    An object that was passed (`give`) is found again; any other task is made anew.
 
     Raises:
         UserError: no such task, another revision, or other data than the spec was made with.
     """
-    known = given.find(spec)
+    known = task_cache.find(spec)
     if known is not None:
         return known
-    task = paths.construct(spec.kind, spec.settings)
+    task = import_paths.construct(spec.kind, spec.settings)
     if task.revision != spec.revision:
         raise UserError(f"task {spec.kind} revision must be {task.revision} for this version, got {spec.revision}")
     if task.fingerprint != spec.fingerprint:
-        raise UserError(f"task {spec.kind}: {identity.changed(task.spec(), spec)}")
+        raise UserError(f"task {spec.kind}: {task_cache.changed(task.spec(), spec)}")
     return task

@@ -1,84 +1,86 @@
-"""A task is what is sampled: a fresh model, a mean minibatch loss, deterministic batches, and how to evaluate draws."""
+"""The classes that a user's own task is written from: `Task`, or with less to write `PredictiveTask` or `LogDensity`."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.errors import UserError
+from raychains import models
+from raychains.core.errors import UserError
+from raychains.core.spec import TaskSpec
+from raychains.data.source import EpochOrder, Source
 from raychains.evaluation.base import Array, Evaluation
-from raychains.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from raychains.data.prepared.carrier import Carry
     from raychains.evaluation.exact import Exact
     from raychains.priors import Prior
+    from raychains.tasks.defaults import Defaults
+    from raychains.tasks.likelihoods import Likelihood
 
 
-class Task(ABC):
-    """Base of all tasks. A task is rebuilt from its `TaskSpec` in every process: its arguments are JSON."""
+class _Identity:
+    """The name of a task, how it is stored and rebuilt. Arguments are JSON: every process makes the task anew from its `TaskSpec`."""
 
     revision: ClassVar[int] = 1
     """Raised by a change that alters samples."""
-    low_dimensional: ClassVar[bool] = False
-    """Whether draws are stored as blocks [draws, lanes, dim] instead of one by one."""
-    streams: ClassVar[bool] = False
-    """Whether its batches are pictures of a prepared set, which decoders elsewhere may cut: see `carried`."""
-    supports_lanes: ClassVar[bool] = False
-    """Whether independent chains can be stacked on axis 0 of every parameter."""
-
-    minibatch: int = 1
-    """Examples that one step reads, of a low-dimensional task that draws them itself."""
-    prior: Prior | None = None
-    """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
-    own_prior: bool = False
-    """Whether `backward` adds a prior's gradient itself."""
-    num_data: int
-    """N; 1 for a density given in closed form."""
     fingerprint: str
     """Identifies the data: a hash of them and of the split."""
-    data_notes: Sequence[str] = ()
-    """What a run's plan and page say of the data, a line each."""
-    predicts: str = "classes"
-    """What a network's samples average to: probabilities of ``classes``; the mean and variance of a ``gaussian``
-    regression, whose task has σ as ``noise`` (None where samples hold ``log_noise``); or ``outputs`` of no known meaning."""
     origin: tuple[str, Mapping[str, Any]] | None = None
     """Import path and JSON arguments of the function that made the task, where that is how it is rebuilt."""
-    defaults: Mapping[str, Any] = MappingProxyType({})
-    """Values of options that a person leaves out, by their names in `raychains.options.Run` (``{"epochs": 40, "lr": .05,
-    "batch_size": 128, "sampler": "csghmc"}``). Read where `raychains.methods.defaults` has no entry for the task."""
-    memory_format: torch.memory_format = torch.contiguous_format
-    """How a model of 4-dimensional weights lies in memory; ``torch.channels_last`` is faster for some convolutions."""
+    defaults: Mapping[str, Any] | Defaults = MappingProxyType({})
+    """Values of options that the user leaves out, by their names in `raychains.core.config.Run` (``{"epochs": 40, "lr": .05,
+    "batch_size": 128, "sampler": "csghmc"}``); built-in tasks state a whole `raychains.tasks.defaults.Defaults`."""
+    data_notes: Sequence[str] = ()
+    """Lines on the data in a run's plan and report."""
 
     def settings(self) -> dict[str, Any]:
-        """The JSON arguments that rebuild this task."""
+        """Return the JSON arguments that rebuild this task."""
         return {}
 
     def spec(self) -> TaskSpec:
-        """This task as plain data."""
+        """Return this task as plain data."""
         path, settings = self.origin or (f"{type(self).__module__}:{type(self).__qualname__}", self.settings())
         return TaskSpec(kind=path, revision=self.revision, settings=settings, fingerprint=self.fingerprint)
 
-    @abstractmethod
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        """A freshly initialised model; equal seeds give equal parameters."""
+    def _changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments whose value differs from the default in the class that introduced the argument."""
+        defaults: dict[str, Any] = {}
+        for kind in type(self).__mro__:
+            if "__init__" in vars(kind):
+                defaults |= {
+                    name: p.default for name, p in inspect.signature(vars(kind)["__init__"]).parameters.items()
+                }
+        return {name: value for name, value in values.items() if value != defaults[name]}
 
-    @abstractmethod
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        """One epoch's batches as a random-access sequence, a function of ``seed`` alone."""
+
+class _Training:
+    """Hooks of a chain beside batches and loss; the defaults fit most tasks."""
+
+    minibatch: int = 1
+    """Examples that one step reads, of a density that draws them itself."""
+    prior: Prior | None = None
+    """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
+    own_prior: bool = False
+    """True if `backward` adds a prior's gradient itself."""
+    memory_format: torch.memory_format = torch.contiguous_format
+    """Memory format of 4-dimensional weights; ``torch.channels_last`` is faster for some convolutions."""
 
     def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
-        """The mean minibatch loss, a scalar with its graph: what a task defines instead of `backward`.
+        """Return the mean loss of a minibatch, a scalar with its graph.
 
         Args:
             model: the network.
             batch: an element of `epoch`.
-            generator: the stream for randomness in the data, as for `backward`.
+            generator: the random stream of the data (augmentation, artificial gradient noise).
 
         Raises:
             UserError: the task defines neither this nor `backward`.
@@ -86,17 +88,16 @@ class Task(ABC):
         raise UserError(f"task {type(self).__name__} must define loss() or backward()")
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        """Fill every parameter's ``.grad`` with the gradient of the mean minibatch loss; return the loss, detached.
-
-        ``generator`` is the stream for randomness in the data (augmentation, artificial gradient noise). Densities
-        return None: their potential is nobody's loss. By default the gradient of `loss`.
-        """
+        """Fill every parameter's ``.grad`` with the gradient of `loss` and return the loss, detached; None of a density."""
         loss = self.loss(model, batch, generator)
         loss.backward()
         return loss.detach()
 
+    def to(self, device: torch.device) -> None:
+        """Move the data that `loss` reads to the chain's device."""
+
     def divide(self, batch: Any, parts: int) -> Sequence[Any]:
-        """At most ``parts`` sub-batches of one batch, of nearly equal length, for methods that take gradients of each.
+        """Divide a batch into at most ``parts`` sub-batches of nearly equal length, for methods that take gradients of each.
 
         A density's batch is None and each part the whole. Batches that are no index tensors need an own version.
         """
@@ -104,58 +105,49 @@ class Task(ABC):
             return [None] * parts
         return batch.tensor_split(min(parts, len(batch)))
 
-    def share(self, first: int, last: int, parts: int) -> None:  # noqa: B027  # most have nothing to do
-        """Of each batch only the sub-batches [first, last) of ``parts``, as `divide` gives them, will be read here.
-
-        The others are other processes'. A task whose data are in memory anyway need not listen.
-        """
-
-    def carried(self, carry: Carry | None) -> None:  # noqa: B027  # most have nothing to carry
-        """Take batches from what ``carry`` makes, where the task streams; None: as it does by itself."""
+    def share(self, first: int, last: int, parts: int) -> None:
+        """Prepare to be asked only for the sub-batches [first, last) of ``parts`` of each batch, as `divide` gives them."""
 
     def inputs(self, batch: Any) -> Tensor:
-        """What the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
+        """Return what the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
 
         Raises:
-            UserError: the task does not say.
+            UserError: the task does not define it.
         """
         raise UserError(f"batchnorm must be keep or refuse for task {type(self).__name__}, which defines no inputs()")
 
+
+class _Prediction:
+    """Hooks of evaluation and export, for networks; the defaults fit most tasks."""
+
+    predicts: str = "classes"
+    """The meaning of the average of a network's outputs: probabilities of ``classes``; the mean and variance of a ``gaussian``
+    regression, whose task has σ as ``noise`` (None where samples hold ``log_noise``); or ``outputs`` of no known meaning."""
+
     def prepare(self, inputs: Tensor) -> Tensor:
-        """What the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default themselves.
+        """Return what the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default the inputs.
 
         A function of each input alone and free of randomness; training, evaluation and exported ensembles share it.
         """
         return inputs
 
     def preparation(self) -> dict[str, Any] | None:
-        """`prepare` as JSON, for ensembles that are used without the task; None where it changes nothing.
+        """Return `prepare` as JSON, for ensembles that are used without the task; None where it changes nothing.
 
         ``{"kind": "normalise", "mean": [per channel], "std": [per channel]}`` is (x/255 − mean)/std in float32.
         """
         return None
 
     def named_network(self) -> dict[str, Any] | None:
-        """How `build_model` makes its network, as JSON, so that an exported ensemble is rebuilt without the task's data.
+        """Return how `build_model` makes its network, as JSON, so that an exported ensemble needs no task.
 
         ``{"name": …, "settings": {…}}`` names a network of `raychains.models`; ``{"path": "module:callable", "settings":
-        {…}}`` any other, which is imported only for people who trust the file. None: whoever loads it brings the network.
+        {…}}`` any other, which is imported only for users who trust the file. None: whoever loads it brings the network.
         """
         return None
 
-    @abstractmethod
-    def to(self, device: torch.device) -> None:
-        """Move the data that `backward` reads to the chain's device."""
-
-    @abstractmethod
-    def splits(self) -> Mapping[str, Evaluation]:
-        """What draws can be evaluated on, by name; densities have the one split ``target``.
-
-        Names are known without their data: a mapping that reads a split when it is asked for is welcome.
-        """
-
-    def holding_out(self, val_split: float, split_seed: int = 0) -> Task:
-        """This task with some of its training examples held out as the split ``val``; with 0 the task itself.
+    def holding_out(self, val_split: float, split_seed: int = 0) -> Any:
+        """Return this task with some of its training examples held out as the split ``val``; with 0 the task itself.
 
         Args:
             val_split: below 1 the share, from 1 on the number of examples.
@@ -171,27 +163,63 @@ class Task(ABC):
             "divided from outside, others where they are made"
         )
 
+
+class _Density:
+    """Knowledge of a low-dimensional target; the defaults are those of networks."""
+
+    low_dimensional: ClassVar[bool] = False
+    """True if draws are stored as blocks [draws, lanes, dim] instead of one by one."""
+    supports_lanes: ClassVar[bool] = False
+    """True if independent chains can be stacked on axis 0 of every parameter."""
+
     def potential(self, theta: Array) -> tuple[Array, Array] | None:
-        """U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.
+        """Return U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.
 
         U is over the whole data and with the task's own prior, free of a sampler's noise and weight decay, so that the
-        target is exp(−U). None where nobody says: then there is no log density, temperature or Stein discrepancy.
+        target is exp(−U). Without it there is no log density, temperature or Stein discrepancy.
         """
         return None
 
     def reference(self) -> Exact | None:
-        """What is known exactly of exp(−U); None where nothing is."""
+        """Return what is known exactly of exp(−U); None where nothing is."""
         return None
+
+
+class Task(_Identity, _Training, _Prediction, _Density, ABC):
+    """A posterior that chains sample: a model, its batches, their mean loss, and N.
+
+    To write: ``num_data``, ``fingerprint``, `build_model`, `epoch`, `loss` and `splits`, and `settings` where the
+    constructor takes arguments. Everything else has a default. With less to write: `Task.from_module` for any network
+    and data set, `PredictiveTask` for a network with batches from a `Source`, `LogDensity` for a log density.
+    """
+
+    num_data: int
+    """N; 1 for a density given in closed form."""
+
+    @abstractmethod
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        """Build a freshly initialised model; equal seeds give equal parameters."""
+
+    @abstractmethod
+    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
+        """Return one epoch's batches as a random-access sequence, a function of ``seed`` alone."""
+
+    @abstractmethod
+    def splits(self) -> Mapping[str, Evaluation]:
+        """Return what draws can be evaluated on, by name; densities have the one split ``target``.
+
+        Names are known without their data: a mapping that reads a split when it is asked for is welcome.
+        """
 
     @staticmethod
     def from_module(
         model_fn: Callable[[], nn.Module],
         train_set: Any,
         test_set: Any,
-        loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
+        loss: str | Likelihood | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         **settings: Any,
     ) -> Task:
-        """The posterior of any network on any data: see `raychains.tasks.module.FromModule` for the settings.
+        """Return the posterior of any network on any data: see `raychains.tasks.module.FromModule` for the settings.
 
         Example: ``rc.Task.from_module(lambda: Net(4, 3), (x, y), (x_test, y_test), name="flowers")``
 
@@ -203,6 +231,140 @@ class Task(ABC):
         return FromModule(model_fn, train_set, test_set, loss, **settings)
 
 
+class PredictiveTask(Task):
+    """The posterior of a network that predicts targets from inputs.
+
+    To write: ``num_data``, ``fingerprint``, ``source`` (training batches), ``likelihood``, `splits`, and `named_network`
+    or `build_model`; `augmented` where training inputs are drawn at random.
+    """
+
+    source: Source
+    """The training examples as batches on the chain's device."""
+    likelihood: Likelihood
+    """p(y | x, θ) of the network's outputs."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        network = self.named_network()
+        assert network is not None, "a task without a named network defines build_model()"
+        with seeded(seed):
+            return models.build(network["name"], **network["settings"])
+
+    @cached_property
+    def evaluated_model(self) -> nn.Module:
+        """A network for evaluations to put samples into."""
+        return self.build_model(seed=0, lanes=1)
+
+    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
+        order = EpochOrder(self.num_data, batch_size, seed)
+        self.source.follow(order)
+        return order
+
+    def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        """Return training inputs [n, …] as they are learned from, drawn anew from ``generator`` at every step."""
+        return inputs
+
+    def network_inputs(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return what the network is given in training: `prepare` in its parameters' dtype; integers stay integers."""
+        return inputs.to(dtype) if inputs.is_floating_point() else inputs
+
+    def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        inputs, targets = self.source.batch(batch)
+        dtype = next(model.parameters()).dtype
+        outputs = model(self.network_inputs(self.augmented(inputs, generator), dtype))
+        return self.likelihood.loss(model, outputs, targets)
+
+    def inputs(self, batch: Any) -> Tensor:
+        return self.prepare(self.source.batch(batch)[0])
+
+    def to(self, device: torch.device) -> None:
+        self.source.to(device)
+
+
+class Position(nn.Module):
+    """A point per lane: parameter ``theta`` of shape [lanes, dim]."""
+
+    def __init__(self, theta: Tensor) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(theta)
+
+
+class LogDensity(Task):
+    """A log density on ℝ^dim, of which a lane is an independent repeat.
+
+    To write: ``dim`` and `log_density`; `starts` where chains should not start at standard normal draws, `reference` where
+    moments are known (else a long Hamiltonian chain from the mode gives them), `gradient` where a formula is faster.
+    """
+
+    low_dimensional = True
+    supports_lanes = True
+    num_data = 1
+    fingerprint = "closed form"
+    dim: int
+    gradient_noise: float = 0.0
+    """Standard deviation of Gaussian noise that is added to every coordinate of the gradient."""
+
+    def log_density(self, theta: Tensor) -> Tensor:
+        """Return log p, [...], up to a constant, at points ``theta`` [..., dim], differentiably.
+
+        Raises:
+            UserError: the task defines neither this nor `gradient` and `potential`.
+        """
+        raise UserError(f"task {type(self).__name__} must define log_density()")
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return −∇log p at ``theta`` [..., dim], of the same shape."""
+        with torch.enable_grad():
+            points = theta.detach().requires_grad_()
+            (found,) = torch.autograd.grad(-self.log_density(points).sum(), points)
+        return found
+
+    def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
+        """Return where chains start, float64 [lanes, dim]."""
+        return torch.empty(lanes, self.dim, dtype=torch.float64).normal_(generator=generator)
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        return Position(self.starts(lanes, torch.Generator().manual_seed(seed)))
+
+    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
+        return (None,)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        assert isinstance(model, Position)
+        gradient = self.gradient(model.theta.detach())
+        if self.gradient_noise:
+            gradient.add_(torch.empty_like(gradient).normal_(generator=generator), alpha=self.gradient_noise)
+        model.theta.grad = gradient
+        return None
+
+    def potential(self, theta: Array) -> tuple[Array, Array]:
+        return self._energy(theta), self._slope(theta)
+
+    def _energy(self, theta: Array) -> Array:
+        with torch.no_grad():
+            return -self.log_density(torch.from_numpy(np.asarray(theta, dtype=np.float64))).numpy()
+
+    def _slope(self, theta: Array) -> Array:
+        return self.gradient(torch.from_numpy(np.asarray(theta, dtype=np.float64))).numpy()
+
+    def splits(self) -> Mapping[str, Evaluation]:
+        from raychains.evaluation.moments import GaussianMoments, SampledMoments
+
+        known = self.reference()
+        if known is not None:
+            return {"target": GaussianMoments(mean=known.moments.mean, covariance=known.moments.covariance)}
+        identity = f"{type(self).__module__}:{type(self).__qualname__}/{self.fingerprint}/{self.settings()!r}"
+        return {"target": SampledMoments(centre=np.zeros(self.dim), identity=identity, reference=self._sampled)}
+
+    def _sampled(self) -> Any:
+        """Return the moments of Hamiltonian Monte Carlo around the mode."""
+        from scipy.optimize import minimize
+
+        from raychains.evaluation import hmc
+
+        found = minimize(self._energy, np.zeros(self.dim), jac=self._slope, method="BFGS")
+        return hmc.reference(self._energy, self._slope, centre=found.x, covariance=found.hess_inv)
+
+
 def check_decay(task: Task, decay: float) -> None:
     """Refuse a sampler's weight decay beside a prior of the task's own: the prior counts once."""
     if (task.prior is not None or task.own_prior) and decay:
@@ -211,18 +373,12 @@ def check_decay(task: Task, decay: float) -> None:
         )
 
 
-def seeded(seed: int) -> Any:
-    """Context in which torch's global generator starts from ``seed``; `torch.nn` initialises from it."""
-    return _Seeded(seed)
-
-
-class _Seeded:
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __enter__(self) -> None:
-        self._before = torch.get_rng_state()
-        torch.manual_seed(self._seed)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_rng_state(self._before)
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Start torch's global generator, which `torch.nn` initialises from, at ``seed`` in the body."""
+    before = torch.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from raychains import models
+from raychains.core.errors import require
+from raychains.core.validation import integer
 from raychains.data.augment import crop_and_flip
-from raychains.data.digits import load_digits
-from raychains.data.order import EpochOrder
-from raychains.errors import require
+from raychains.data.source import Resident
+from raychains.data.uci import load_digits
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
-from raychains.tasks.base import Task, seeded
-from raychains.tasks.splits import divide, is_int, sizes
+from raychains.tasks.base import PredictiveTask
+from raychains.tasks.defaults import Defaults, rates
+from raychains.tasks.likelihoods import Classes
+from raychains.tasks.splits import check_hidden, divide, sizes
 
 CLASSES = 10
 SIDE = 8
-MOST_WEIGHTS, MOST_LAYERS = 20_000_000, 100
+MOST_WEIGHTS = 20_000_000
 HIDDEN = (100, 100)
 NORMS = ("batch", "frn")
+SAMPLERS = ("sgld", "sghmc", "psgld", "sgnht", "atmc", "emcmc", "entropy-sgd", "entropy-sgld", "sam", "bsam")
+"""Those whose step sizes are given below, in this order."""
 
 
-class Digits(Task):
+class Digits(PredictiveTask):
     """Handwritten digits, 8×8 grey values in [0, 1], 10 classes; ``train`` images to learn from, the rest to test.
 
     Args:
@@ -44,6 +45,28 @@ class Digits(Task):
         augment: shift each training image at random by at most one pixel in each direction, whenever it is read.
     """
 
+    # Epochs, cycles, β and samples as cSG-MCMC §5.2 has them for CIFAR; step sizes and prior tuned by us for T = 1.
+    defaults = Defaults(
+        lr=rates(
+            dict(zip(SAMPLERS, (0.3, 0.06, 0.003, 0.06, 0.06, 0.3, 1.0, 1.0, 0.2, 2.0), strict=True)),
+            {"sgld": 0.6, "sghmc": 0.06, "psgld": 0.001},
+        ),
+        epochs=200,
+        batch_size=50,
+        exploration=0.8,
+        samples_per_cycle=3,
+        repeats=5,
+        weight_decay=1e-3,
+        decreasing={"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "epochs_per_sample": 10},
+        sampler_settings={
+            "emcmc": {"eta": 0.01},
+            "entropy-sgd": {"inner_steps": 5, "inner_lr": 0.3},
+            "entropy-sgld": {"inner_steps": 5, "inner_lr": 0.3},
+            "bsam": {"prediction_samples": 8},
+        },
+    )
+    likelihood = Classes()
+
     def __init__(
         self,
         train: int = 500,
@@ -54,86 +77,43 @@ class Digits(Task):
         augment: bool = False,
     ) -> None:
         images, labels = load_digits()
-        require(
-            is_int(train) and train >= 1 and train < len(labels),
-            "train",
-            train,
-            f"be an integer in [1, {len(labels) - 1}]",
-        )
-        require(is_int(split_seed) and split_seed >= 0, "split_seed", split_seed, "be an integer of at least 0")
-        ok = isinstance(hidden, list | tuple) and all(is_int(width) and width >= 1 for width in hidden)
-        require(ok, "hidden", hidden, "be a list of integers of at least 1: the widths of the hidden layers")
-        weights = sum(a * b for a, b in itertools.pairwise((images.shape[1], *hidden, CLASSES)))
-        allowed = f"give at most {MOST_WEIGHTS} weights"
-        require(len(hidden) <= MOST_LAYERS and weights <= MOST_WEIGHTS, "hidden", hidden, allowed)
+        integer("train", train, 1, len(labels) - 1)
+        integer("split_seed", split_seed)
+        self.hidden = check_hidden(hidden, images.shape[1], CLASSES, MOST_WEIGHTS)
         require(norm is None or norm in NORMS, "norm", norm, f"be {' or '.join(NORMS)}, or left out for the MLP")
-        ok = norm is None or tuple(hidden) == HIDDEN
+        ok = norm is None or self.hidden == HIDDEN
         require(ok, "hidden", hidden, "be left out beside norm: those are the widths of the MLP")
         require(isinstance(augment, bool), "augment", augment, "be true or false")
-        self.norm, self.augment = norm, augment
-        wanted = sizes(train, None, val_split)
-        self.train, self.val_split, self.num_data = train, wanted.val, wanted.train
-        self.split_seed, self.hidden = split_seed, tuple(hidden)
+        chosen = sizes(train, None, val_split)
+        self.norm, self.augment, self.split_seed = norm, augment, split_seed
+        self.train, self.val_split, self.num_data = train, chosen.val, chosen.train
         order = np.random.default_rng(split_seed).permutation(len(labels))
         images, labels = images[order], labels[order]
-        parts = divide(images[:train], labels[:train], wanted, split_seed)
-        self._learned: Any = parts.train if wanted.val else slice(0, train)
-        self._held_out = parts.val
-        self.fingerprint = hashlib.sha256(images.tobytes() + labels.tobytes() + self._split_name().encode()).hexdigest()
+        parts = divide(images[:train], labels[:train], chosen, split_seed)
+        self._parts = {"test": slice(train, None), "train": parts.train, **({"val": parts.val} if chosen.val else {})}
+        name = f"{train}/{chosen.val}" if chosen.val else str(train)
+        self.fingerprint = hashlib.sha256(images.tobytes() + labels.tobytes() + name.encode()).hexdigest()
         self._images, self._labels = torch.from_numpy(images), torch.from_numpy(labels)
-        self._x, self._y = self._images[self._learned], self._labels[self._learned]
-
-    def _split_name(self) -> str:
-        return f"{self.train}/{self.val_split}" if self.val_split else str(self.train)
+        self.source = Resident(self._images[parts.train], self._labels[parts.train])
 
     def settings(self) -> dict[str, Any]:
-        settings = {"train": self.train, "split_seed": self.split_seed, "hidden": list(self.hidden)}
-        settings |= {"val_split": self.val_split} if self.val_split else {}
-        settings |= {"norm": self.norm} if self.norm is not None else {}
-        return settings | ({"augment": True} if self.augment else {})
-
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        network = self._network()
-        with seeded(seed):
-            return models.build(network["name"], **network["settings"])
+        own = self._changed({"val_split": self.val_split, "norm": self.norm, "augment": self.augment})
+        return {"train": self.train, "split_seed": self.split_seed, "hidden": list(self.hidden), **own}
 
     def named_network(self) -> dict[str, Any]:
-        return self._network()
-
-    def _network(self) -> dict[str, Any]:
         if self.norm is not None:
             return {"name": "small_cnn", "settings": {"size": SIDE, "classes": CLASSES, "norm": self.norm}}
-        sizes = {"inputs": self._images.shape[1], "hidden": list(self.hidden), "outputs": CLASSES}
-        return {"name": "mlp", "settings": sizes}
+        widths = {"inputs": self._images.shape[1], "hidden": list(self.hidden), "outputs": CLASSES}
+        return {"name": "mlp", "settings": widths}
 
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        return EpochOrder(self.num_data, batch_size, seed)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        x = self.inputs(batch)
-        if self.augment:
-            images = x.view(-1, 1, SIDE, SIDE)
-            x = crop_and_flip(images, generator, padding=1, flip=False).flatten(1)
-        x = x.to(next(model.parameters()).dtype)
-        loss = F.cross_entropy(model(x), self._y[batch])
-        loss.backward()
-        return loss.detach()
-
-    def inputs(self, batch: Any) -> Tensor:
-        return self._x[batch]
-
-    def to(self, device: torch.device) -> None:
-        self._x, self._y = self._x.to(device), self._y.to(device)
+    def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.augment:
+            return inputs
+        return crop_and_flip(inputs.view(-1, 1, SIDE, SIDE), generator, padding=1, flip=False).flatten(1)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        splits = {"test": self._split(slice(self.train, None)), "train": self._split(self._learned)}
-        return splits | ({"val": self._split(self._held_out)} if self.val_split else {})
+        return {name: self._split(part) for name, part in self._parts.items()}
 
     def _split(self, part: Any) -> Evaluation:
-        return Classification(
-            model=self._evaluated_model, inputs=self._images[part], labels=self._labels[part].numpy(), classes=CLASSES
-        )
-
-    @cached_property
-    def _evaluated_model(self) -> nn.Module:
-        return self.build_model(seed=0, lanes=1)
+        inputs, labels = self._images[part], self._labels[part].numpy()
+        return Classification(model=self.evaluated_model, inputs=inputs, labels=labels, classes=CLASSES)

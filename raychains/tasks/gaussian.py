@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from raychains.errors import require
+from raychains.core.errors import require
+from raychains.core.validation import at_least_0, is_number, positive, positive_int
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array, Evaluation
-from raychains.evaluation.moments import GaussianMoments
-from raychains.schedules.base import is_number, positive, positive_int
-from raychains.tasks.base import Task
-from raychains.tasks.mixture import Position
+from raychains.evaluation.base import Array
+from raychains.tasks.base import LogDensity
+from raychains.tasks.defaults import density, density_rates
 
 MOST_DIM = 256
 OVERDISPERSION = 3.0
 """Chains start at draws that are this many times too far from the mean."""
 
 
-class Gaussian(Task):
+class Gaussian(LogDensity):
     """U(θ) = ½(θ−μ)ᵀΣ⁻¹(θ−μ), N = 1. A lane is a repeat; lanes start at independent draws of N(μ, 3²·Σ).
 
     Args:
@@ -38,10 +37,7 @@ class Gaussian(Task):
         UserError: a setting out of range, or a covariance that is not symmetric and positive definite.
     """
 
-    low_dimensional = True
-    supports_lanes = True
-    num_data = 1
-    fingerprint = "closed form"
+    defaults = density(1.0, lr=density_rates(0.05, decreasing=0.2, gradient=1), steps=20_000)  # ours
 
     def __init__(
         self,
@@ -62,43 +58,26 @@ class Gaussian(Task):
             self.covariance = checked_covariance(covariance)
         self.dim = len(self.covariance)
         self.mean = _checked_mean(mean, self.dim)
-        ok = is_number(gradient_noise) and gradient_noise >= 0
-        require(ok, "gradient_noise", gradient_noise, "be a finite number of at least 0")
+        at_least_0("gradient_noise", gradient_noise)
         self.gradient_noise = float(gradient_noise)
         self._mean = torch.from_numpy(self.mean)
         self._precision = torch.from_numpy(np.linalg.inv(self.covariance))
 
     def settings(self) -> dict[str, Any]:
-        """The covariance itself: every way of giving one target gives one spec."""
-        settings = {"covariance": self.covariance.tolist(), "mean": self.mean.tolist()}
-        return settings | ({"gradient_noise": self.gradient_noise} if self.gradient_noise else {})
+        """Return the covariance itself: every way of giving one target gives one spec."""
+        noise = self._changed({"gradient_noise": self.gradient_noise})
+        return {"covariance": self.covariance.tolist(), "mean": self.mean.tolist(), **noise}
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.empty(lanes, self.dim, dtype=torch.float64).normal_(generator=generator)
+    def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
         root = torch.from_numpy(np.linalg.cholesky(self.covariance))
-        return Position(torch.from_numpy(self.mean) + OVERDISPERSION * noise @ root.T)
-
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        return (None,)
+        return torch.from_numpy(self.mean) + OVERDISPERSION * super().starts(lanes, generator) @ root.T
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """∇U at ``theta`` of shape [lanes, dim], same shape and dtype."""
+        """Return ∇U at ``theta`` of shape [lanes, dim], same shape and dtype."""
         return (theta - self._mean.to(theta)) @ self._precision.to(theta)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        assert isinstance(model, Position)
-        gradient = self.gradient(model.theta.detach())
-        if self.gradient_noise:
-            gradient.add_(torch.empty_like(gradient).normal_(generator=generator), alpha=self.gradient_noise)
-        model.theta.grad = gradient
-        return None
 
     def to(self, device: torch.device) -> None:
         self._mean, self._precision = self._mean.to(device), self._precision.to(device)
-
-    def splits(self) -> Mapping[str, Evaluation]:
-        return {"target": GaussianMoments(mean=self.mean, covariance=self.covariance)}
 
     def potential(self, theta: Array) -> tuple[Array, Array]:
         return exact.quadratic(theta, self.mean, np.linalg.inv(self.covariance))
@@ -108,7 +87,7 @@ class Gaussian(Task):
 
 
 def equicorrelated(dim: int, correlation: float, scale: float) -> Array:
-    """scale²·[(1−ρ)·I + ρ·11ᵀ], [dim, dim]."""
+    """Return scale²·[(1−ρ)·I + ρ·11ᵀ], [dim, dim]."""
     positive_int("dim", dim)
     require(dim <= MOST_DIM, "dim", dim, f"be at most {MOST_DIM}: every chain's spec holds the covariance")
     positive("scale", scale)
@@ -121,7 +100,7 @@ def equicorrelated(dim: int, correlation: float, scale: float) -> Array:
 
 
 def checked_covariance(covariance: object) -> Array:
-    """The covariance as a float64 array [dim, dim].
+    """Return the covariance as a float64 array [dim, dim].
 
     Raises:
         UserError: not square, not finite, not symmetric or not positive definite.

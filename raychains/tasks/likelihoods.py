@@ -1,4 +1,4 @@
-"""How a network's outputs and a target make a likelihood: classes, Gaussian noise, or a loss that somebody gives."""
+"""Likelihoods of a network's outputs: classes, Gaussian noise, or a loss function of the user's."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.errors import UserError, require, said
+from raychains.core.errors import UserError, format_error, require
+from raychains.core.validation import is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
-from raychains.evaluation.pointwise import Pointwise
-from raychains.evaluation.regression import LOG_NOISE, Regression
-from raychains.schedules.base import is_number
-from raychains.tasks.own_data import OwnSet
+from raychains.evaluation.regression import LOG_NOISE, Pointwise, Regression
+from raychains.tasks.user_dataset import UserDataset
 
 LEARNED = "learned"
 
 
 class Likelihood(ABC):
-    """p(y | x, θ) of a network's output f_θ(x)."""
+    """p(y | x, θ) of a network's output f_θ(x).
+
+    To write: `name`, `predicts`, `check`, `loss` and `evaluation`; an instance goes to ``Task.from_module(…, loss=)``.
+    """
 
     name: str
-    """What of it decides samples, as text: part of a task's identity."""
+    """Identifies it: part of the task's fingerprint."""
     predicts: str
     """As `Task.predicts`."""
     noise: float | None = None
     """σ of Gaussian noise that is known."""
 
     def extend(self, model: nn.Module) -> nn.Module:
-        """The model with the parameters that the likelihood itself has."""
+        """Return the model with the likelihood's own parameters added."""
         return model
 
     @abstractmethod
-    def check(self, given: Tensor, targets: Tensor) -> None:
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
         """Refuse outputs that do not fit the targets, of the same few examples."""
 
-    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:  # noqa: B027  most have nothing to add
-        """Refuse targets [n, …] of a whole set that do not fit outputs like ``given``."""
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:  # noqa: B027  most have nothing to add
+        """Refuse targets [n, …] of a whole set that do not fit outputs like ``outputs``."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of a batch."""
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean negative log-likelihood of a batch."""
 
     @abstractmethod
-    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
-        """A split, evaluated."""
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
+        """Return the evaluation of a split."""
 
 
 class Classes(Likelihood):
@@ -57,33 +59,33 @@ class Classes(Likelihood):
 
     name, predicts = "cross_entropy", "classes"
 
-    def check(self, given: Tensor, targets: Tensor) -> None:
-        ok = given.ndim == 2 and targets.ndim == 1 and given.shape[1] >= 2
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        ok = outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] >= 2
         if not ok or targets.is_floating_point() or targets.is_complex():
             raise UserError(
                 "loss cross_entropy needs logits [n, classes] and integer labels [n], got outputs "
-                f"{list(given.shape)} and {_kind(targets)} targets {list(targets.shape)} for {len(targets)} examples"
+                f"{list(outputs.shape)} and {_kind(targets)} targets {list(targets.shape)} for {len(targets)} examples"
             )
 
-    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
         least, most = int(targets.min()), int(targets.max())
-        if least < 0 or most >= given.shape[1]:
+        if least < 0 or most >= outputs.shape[1]:
             wrong = least if least < 0 else most
             raise UserError(
-                f"{name} must have labels in [0, {given.shape[1] - 1}], since the model has {given.shape[1]} outputs, got {wrong}"
+                f"{name} must have labels in [0, {outputs.shape[1] - 1}], since the model has {outputs.shape[1]} outputs, got {wrong}"
             )
 
-    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(given, targets.long())
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets.long())
 
-    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _Labelled(data, model=model, labels=data.targets.long().numpy(), classes=classes)
 
 
 class _Labelled(Classification):
     """A split whose inputs are read when they are needed and whose fingerprint is known."""
 
-    def __init__(self, data: OwnSet, **others: Any) -> None:
+    def __init__(self, data: UserDataset, **others: Any) -> None:
         super().__init__(inputs=data, **others)
         self._known = data.fingerprint
 
@@ -120,34 +122,34 @@ class GaussianNoise(Likelihood):
             model.register_parameter(LOG_NOISE, nn.Parameter(torch.zeros(1)))
         return model
 
-    def check(self, given: Tensor, targets: Tensor) -> None:
-        if not given.is_floating_point() or targets.is_complex() or _width(given) != _width(targets):
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        if not outputs.is_floating_point() or targets.is_complex() or _width(outputs) != _width(targets):
             raise UserError(
                 "loss gaussian needs outputs and targets [n] or [n, k], got outputs "
-                f"{list(given.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
+                f"{list(outputs.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
             )
 
-    def check_all(self, given: Tensor, targets: Tensor, name: str) -> None:
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
         if not bool(torch.isfinite(targets).all()):
             raise UserError(f"{name} must have finite targets, got one that is not")
 
-    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
-        given = given.reshape(len(given), -1).to(torch.promote_types(given.dtype, torch.float32))
-        squares = (targets.reshape(len(targets), -1).to(given.dtype) - given).square().sum(1).mean()
-        k, constant = given.shape[1], 0.5 * given.shape[1] * math.log(2 * math.pi)
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = outputs.reshape(len(outputs), -1).to(torch.promote_types(outputs.dtype, torch.float32))
+        squares = (targets.reshape(len(targets), -1).to(outputs.dtype) - outputs).square().sum(1).mean()
+        k, constant = outputs.shape[1], 0.5 * outputs.shape[1] * math.log(2 * math.pi)
         if self.noise is not None:
             return squares / (2 * self.noise**2) + (k * math.log(self.noise) + constant)
         log_sigma = model.get_parameter(LOG_NOISE)[0]
         return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
 
-    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         targets = data.targets.double().numpy()
         return Regression(
             model=model, inputs=data, targets=targets, noise=self.noise, fingerprint=f"{data.fingerprint}/{self.name}"
         )
 
 
-class Given(Likelihood):
+class LossFunction(Likelihood):
     """−log p(y | x, θ) = loss(f_θ(x), y), of which only the mean over a batch can be asked.
 
     Args:
@@ -161,12 +163,12 @@ class Given(Likelihood):
         self.function = function
         self.name = f"callable {getattr(function, '__qualname__', type(function).__name__)}"
 
-    def check(self, given: Tensor, targets: Tensor) -> None:
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
         try:
-            whole = self.function(given, targets)
-            each = [self.function(given[i : i + 1], targets[i : i + 1]) for i in range(len(given))]
+            whole = self.function(outputs, targets)
+            each = [self.function(outputs[i : i + 1], targets[i : i + 1]) for i in range(len(outputs))]
         except Exception as error:
-            raise UserError(f"loss failed on the first training examples: {said(error)}") from None
+            raise UserError(f"loss failed on the first training examples: {format_error(error, kind=True)}") from None
         for value in (whole, *each):
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise UserError("loss must return a tensor of one number, the mean over the batch's examples")
@@ -177,10 +179,10 @@ class Given(Likelihood):
                 f"losses average {float(mean):.6g}"
             )
 
-    def loss(self, model: nn.Module, given: Tensor, targets: Tensor) -> Tensor:
-        return self.function(given, targets).reshape(())
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.function(outputs, targets).reshape(())
 
-    def evaluation(self, model: nn.Module, data: OwnSet, classes: int) -> Evaluation:
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return Pointwise(
             model=model,
             inputs=data,
@@ -191,7 +193,7 @@ class Given(Likelihood):
 
 
 def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
-    """The likelihood of a loss's name, or of a function.
+    """Return the likelihood of a loss's name or function; one that is a `Likelihood` already is returned as it is.
 
     Raises:
         UserError: another name, or a noise where none is.
@@ -199,8 +201,10 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     if loss == "gaussian":
         return GaussianNoise(1.0 if noise is None else noise)
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
+    if isinstance(loss, Likelihood):
+        return loss
     if callable(loss):
-        return Given(loss)
+        return LossFunction(loss)
     require(
         loss == "cross_entropy", "loss", loss, "be 'cross_entropy', 'gaussian' or a function of outputs and targets"
     )
@@ -208,7 +212,7 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
 
 
 def _width(t: Tensor) -> int | None:
-    """Outputs per example of [n], [n, 1] or [n, k]; None of other shapes."""
+    """Return the outputs per example of [n], [n, 1] or [n, k]; None of other shapes."""
     return 1 if t.ndim == 1 else t.shape[1] if t.ndim == 2 else None
 
 

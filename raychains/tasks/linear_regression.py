@@ -3,33 +3,79 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.errors import require
+from raychains.core.errors import require
+from raychains.core.validation import integer, positive, positive_int
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array, Evaluation
-from raychains.evaluation.moments import GaussianMoments
-from raychains.schedules.base import positive, positive_int
-from raychains.tasks.base import Task
-from raychains.tasks.mixture import Position
+from raychains.evaluation.base import Array
+from raychains.tasks.base import LogDensity, Position
+from raychains.tasks.defaults import density, density_rates
 
 MOST_DIM, MOST_NUMBERS = 1_000, 10_000_000
-"""Of coefficients, and of inputs, which are made anew in every process."""
+"""Largest dimension and largest number of inputs' entries: the inputs are made anew in every process."""
 
 
-class LinearRegression(Task):
+class LinearPredictor(LogDensity):
+    """Base of the posteriors of θ in p(y | xᵀθ) with the prior N(0, I/α), given examples; every lane has its own minibatches.
+
+    A minibatch is drawn with replacement at every step, so that the gradient's error is independent of the past. The task
+    defines its target alone: it adds the prior's αθ/N to the gradient itself. A sampler's ``weight_decay`` must therefore
+    be 0: any other value λ would be a second prior, with the target of α + Nλ, and a chain refuses it.
+
+    ``inputs`` are x [n, dim], ``targets`` y [n]; ``minibatch`` None takes all of them, without any noise; ``decay`` is α/N, the
+    prior's weight decay.
+    """
+
+    own_prior = True
+    dispersion = 1.0
+    """The divisor of the gradient −error·x of an example's log-likelihood."""
+
+    def __init__(self, inputs: Array, targets: Array, minibatch: int | None, decay: float) -> None:
+        self.num_data, self.dim = inputs.shape
+        self.whole, self.minibatch = minibatch is None, self.num_data if minibatch is None else minibatch
+        self._decay = decay
+        self._inputs, self._targets = torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    @abstractmethod
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the derivative of an example's loss by its output xᵀθ, times the dispersion."""
+
+    @abstractmethod
+    def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of outputs xᵀθ [lanes, n], without the prior."""
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        """Write the gradient of mean loss plus prior per lane; the loss that is returned is the mean over lanes, without prior."""
+        assert isinstance(model, Position)
+        theta = model.theta.detach()
+        inputs, targets = self._inputs.to(theta), self._targets.to(theta)
+        if self.whole:
+            outputs = theta @ inputs.T
+            gradient = self.errors(outputs, targets) @ inputs
+        else:
+            size = (len(theta), self.minibatch)
+            chosen = torch.randint(self.num_data, size, generator=generator, device=theta.device)
+            rows, targets = inputs[chosen], targets[chosen]
+            outputs = torch.einsum("lbd,ld->lb", rows, theta)
+            gradient = torch.einsum("lbd,lb->ld", rows, self.errors(outputs, targets))
+        gradient = gradient / (outputs.shape[1] * self.dispersion)
+        model.theta.grad = gradient.add_(theta, alpha=self._decay)
+        return self.mean_loss(outputs, targets)
+
+    def to(self, device: torch.device) -> None:
+        self._inputs, self._targets = self._inputs.to(device), self._targets.to(device)
+
+
+class LinearRegression(LinearPredictor):
     """y = xᵀθ + σε with θ ~ N(0, I/α), on synthetic data made from ``seed``; mean loss ½(y − xᵀθ)²/σ².
 
-    The posterior is N(m, P⁻¹) with P = XᵀX/σ² + αI and Pm = Xᵀy/σ². Every step each lane draws its own minibatch with
-    replacement, so that the gradient's error is independent of the past.
-
-    The task defines its target alone: it adds the prior's αθ/N to the gradient itself. A sampler's ``weight_decay``
-    must therefore be 0: any other value λ would be a second prior, with the target of α + Nλ, and a chain refuses it.
+    The posterior is N(m, P⁻¹) with P = XᵀX/σ² + αI and Pm = Xᵀy/σ².
 
     Args:
         num_data: N, examples.
@@ -43,9 +89,7 @@ class LinearRegression(Task):
         UserError: a setting out of range.
     """
 
-    low_dimensional = True
-    supports_lanes = True
-    own_prior = True
+    defaults = density(0.002, lr=density_rates(0.01, decreasing=0.05, gradient=1), steps=20_000)  # ours
 
     def __init__(
         self,
@@ -65,57 +109,30 @@ class LinearRegression(Task):
             require(minibatch * dim <= MOST_NUMBERS, "minibatch", minibatch, f"be at most {MOST_NUMBERS // dim}")
         positive("noise", noise)
         positive("prior_precision", prior_precision)
-        ok = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
-        require(ok, "seed", seed, "be an integer of at least 0")
-        self.num_data, self.dim, self.seed = num_data, dim, seed
-        self.minibatch = num_data if minibatch is None else minibatch
-        self.whole = minibatch is None
-        self.noise, self.prior_precision = float(noise), float(prior_precision)
+        integer("seed", seed)
+        self.noise, self.prior_precision, self.seed = float(noise), float(prior_precision), seed
+        self.dispersion = self.noise**2
         inputs, targets = make_data(num_data, dim, self.noise, seed)
+        super().__init__(inputs, targets, minibatch, self.prior_precision / num_data)
         self.fingerprint = hashlib.sha256(inputs.tobytes() + targets.tobytes()).hexdigest()
         self.mean, self.covariance = posterior(inputs, targets, self.noise, self.prior_precision)
-        self._inputs, self._targets = torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def settings(self) -> dict[str, Any]:
         names = ("num_data", "dim", "noise", "prior_precision", "seed")
         minibatch = None if self.whole else self.minibatch
         return {"minibatch": minibatch, **{name: getattr(self, name) for name in names}}
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        generator = torch.Generator().manual_seed(seed)
-        start = torch.empty(lanes, self.dim, dtype=torch.float64).normal_(generator=generator)
-        return Position(start / self.prior_precision**0.5)
+    def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
+        return super().starts(lanes, generator) / self.prior_precision**0.5
 
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        """One step: minibatches are drawn anew by `backward`, without passes over the data."""
-        return (None,)
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs - targets
 
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        """Gradient of mean loss plus prior per lane; the loss that is returned is the mean over lanes, without prior."""
-        assert isinstance(model, Position)
-        theta = model.theta.detach()
-        inputs, targets = self._inputs.to(theta), self._targets.to(theta)
-        if self.whole:
-            residuals = theta @ inputs.T - targets
-            gradient = residuals @ inputs
-        else:
-            size = (len(theta), self.minibatch)
-            chosen = torch.randint(self.num_data, size, generator=generator, device=theta.device)
-            rows = inputs[chosen]
-            residuals = torch.einsum("lbd,ld->lb", rows, theta) - targets[chosen]
-            gradient = torch.einsum("lbd,lb->ld", rows, residuals)
-        gradient = gradient / (residuals.shape[1] * self.noise**2)
-        model.theta.grad = gradient.add_(theta, alpha=self.prior_precision / self.num_data)
-        return residuals.square().mean() / (2 * self.noise**2)
-
-    def to(self, device: torch.device) -> None:
-        self._inputs, self._targets = self._inputs.to(device), self._targets.to(device)
-
-    def splits(self) -> Mapping[str, Evaluation]:
-        return {"target": GaussianMoments(mean=self.mean, covariance=self.covariance)}
+    def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean() / (2 * self.dispersion)
 
     def potential(self, theta: Array) -> tuple[Array, Array]:
-        """Of all examples and the prior: a quadratic about the posterior's mean."""
+        """Return U of all examples and the prior: a quadratic about the posterior's mean."""
         return exact.quadratic(theta, self.mean, np.linalg.inv(self.covariance))
 
     def reference(self) -> exact.Exact:
@@ -123,7 +140,7 @@ class LinearRegression(Task):
 
 
 def make_data(num_data: int, dim: int, noise: float, seed: int) -> tuple[Array, Array]:
-    """Inputs [num_data, dim] and targets [num_data], equal to the last bit on every machine."""
+    """Return inputs [num_data, dim] and targets [num_data], equal to the last bit on every machine."""
     rng = np.random.default_rng(seed)
     coefficients = rng.standard_normal(dim)
     inputs = rng.standard_normal((num_data, dim))
@@ -134,7 +151,7 @@ def make_data(num_data: int, dim: int, noise: float, seed: int) -> tuple[Array, 
 
 
 def posterior(inputs: Array, targets: Array, noise: float, prior_precision: float) -> tuple[Array, Array]:
-    """Mean [dim] and covariance [dim, dim] of the exact posterior."""
+    """Return mean [dim] and covariance [dim, dim] of the exact posterior."""
     precision = inputs.T @ inputs / noise**2 + prior_precision * np.eye(inputs.shape[1])
     covariance = np.linalg.inv(precision)
     covariance = (covariance + covariance.T) / 2

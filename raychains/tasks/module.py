@@ -1,10 +1,10 @@
-"""Anybody's network and data as a task: `Task.from_module`."""
+"""The task of any network and data: `Task.from_module`."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,22 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
-from raychains.data.order import EpochOrder
-from raychains.errors import UserError, require, said
+from raychains.core.errors import UserError, format_error, require
+from raychains.core.sample import tensors_sha256
+from raychains.core.validation import integer, is_int
+from raychains.data.source import Source
 from raychains.evaluation.base import Evaluation
-from raychains.sample import tensors_sha256
-from raychains.tasks import identity
-from raychains.tasks.base import Task, seeded
+from raychains.tasks.base import PredictiveTask, Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
-from raychains.tasks.own_data import OwnSet
-from raychains.tasks.splits import LazySplits, divide, is_int, sizes
+from raychains.tasks.splits import LazySplits, divide, sizes
+from raychains.tasks.task_cache import fingerprint, model_parts
+from raychains.tasks.user_dataset import UserDataset
 
-LOOKED_AT = 4
-"""Training examples on which a model is tried before anything starts."""
+TRIED = 4
+"""Examples of each set on which a model is tried before anything starts."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,59}")
 
 
-class FromModule(Task):
+class FromModule(PredictiveTask):
     """The posterior of a network's parameters given a data set: ``rc.Task.from_module(model_fn, train_set, test_set)``.
 
     The posterior is ∝ exp(−N·loss(θ)) · prior(θ) with the mean loss over the N training examples; the prior is the
@@ -50,7 +51,8 @@ class FromModule(Task):
             each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
         split_seed: of that choice.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
-            [n] or [n, k]), or a function of (outputs, targets) that returns the mean over the batch of −log p(y | x, θ).
+            [n] or [n, k]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that returns the
+            mean over the batch of −log p(y | x, θ).
             Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
             code is not part of the identity: give another ``version`` with another one.
         noise: σ of the Gaussian likelihood, or ``"learned"``; default 1. With it the mean loss is
@@ -73,7 +75,7 @@ class FromModule(Task):
         model_fn: Callable[[], nn.Module],
         train_set: Any,
         test_set: Any,
-        loss: str | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
+        loss: str | Likelihood | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         *,
         noise: float | str | None = None,
         val: Any = None,
@@ -89,36 +91,35 @@ class FromModule(Task):
             ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit"
         )
         require(name not in tasks.NAMES, "name", name, "not be that of a built-in task")
-        ok = isinstance(version, str | int) and not isinstance(version, bool)
-        require(ok, "version", version, "be a text or an integer")
+        require(isinstance(version, str) or is_int(version), "version", version, "be a text or an integer")
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
-        given = type(model_fn).__name__
-        require(ok, "model_fn", given, "be a function that builds a new model at each call, as in lambda: Net(4, 3)")
+        allowed = "be a function that builds a new model at each call, as in lambda: Net(4, 3)"
+        require(ok, "model_fn", type(model_fn).__name__, allowed)
         self.name, self.version, self._model_fn = name, str(version), model_fn
-        self._likelihood: Likelihood = likelihood(loss, noise)
-        self.predicts, self.noise = self._likelihood.predicts, self._likelihood.noise
-        self._train = OwnSet(train_set, "train_set", resident)
-        self._test = OwnSet(test_set, "test_set", resident)
-        self._val = None if val is None else OwnSet(val, "val", resident)
+        self.likelihood = likelihood(loss, noise)
+        self.predicts, self.noise = self.likelihood.predicts, self.likelihood.noise
+        self._train = UserDataset(train_set, "train_set", resident)
+        self._test = UserDataset(test_set, "test_set", resident)
+        self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
         self.defaults = {} if defaults is None else dict(defaults)
         model = self._checked_model()
         self._classes = self._try(model)
         self._parts = {
             "version": self.version,
-            "likelihood": self._likelihood.name,
+            "likelihood": self.likelihood.name,
             "train": self._train.fingerprint,
             "test": self._test.fingerprint,
             **({} if self._val is None else {"val": self._val.fingerprint}),
-            **identity.model_parts(model),
+            **model_parts(model),
         }
-        self.fingerprint = identity.fingerprint(self._parts)
+        self.fingerprint = fingerprint(self._parts)
         self._held_out: dict[str, Any] = {}
         self._hold_out(val_split, split_seed)
 
     def settings(self) -> dict[str, Any]:
-        """What people should see of it; nobody can rebuild it from this."""
-        return {"name": self.name, "version": self.version, "loss": self._likelihood.name, **self._held_out}
+        """Return what a plan shows of the task, which cannot be rebuilt from it."""
+        return {"name": self.name, "version": self.version, "loss": self.likelihood.name, **self._held_out}
 
     def holding_out(self, val_split: float, split_seed: int = 0) -> Task:
         made = copy.copy(self)
@@ -131,9 +132,9 @@ class FromModule(Task):
         return made
 
     def _hold_out(self, val_split: float, split_seed: int) -> None:
-        require(is_int(split_seed) and split_seed >= 0, "split_seed", split_seed, "be an integer of at least 0")
-        wanted = sizes(len(self._train), None, val_split)
-        if not wanted.val:
+        integer("split_seed", split_seed)
+        chosen = sizes(len(self._train), None, val_split)
+        if not chosen.val:
             return
         has = "holds out a part already" if self._held_out else "has validation data of its own"
         require(self._val is None, "val_split", val_split, f"be left out: task {self.name!r} {has}")
@@ -145,54 +146,40 @@ class FromModule(Task):
             )
         n = len(self._train)
         labels = self._train.targets.long().numpy() if classes else np.zeros(n, dtype=np.int64)
-        parts = divide(np.arange(n), labels, wanted, split_seed)
-        name = f"{wanted.val} of {n}, seed {split_seed}"
+        parts = divide(np.arange(n), labels, chosen, split_seed)
+        name = f"{chosen.val} of {n}, seed {split_seed}"
         whole = self._train
         self._train, self._val = whole.part(parts.train, f"train/{name}"), whole.part(parts.val, f"val/{name}")
         self.num_data = len(self._train)
-        self._held_out = {"val_split": wanted.val, "split_seed": split_seed}
+        self._held_out = {"val_split": chosen.val, "split_seed": split_seed}
         self._parts = {**self._parts, "split": name}
-        self.fingerprint = identity.fingerprint(self._parts)
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """How outputs and targets make a likelihood."""
-        return self._likelihood
+        self.fingerprint = fingerprint(self._parts)
 
     @property
     def streamed(self) -> bool:
-        """Whether the training set is read batch by batch."""
+        """True where the training set is read batch by batch instead of kept in memory."""
         return self._train.streamed
+
+    @property
+    def source(self) -> Source:  # type: ignore[override]
+        return self._train.source
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            return self._likelihood.extend(_module(self._model_fn()))
-
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        order = EpochOrder(self.num_data, batch_size, seed)
-        self._train.source.follow(order)
-        return order
-
-    def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
-        inputs, targets = self._train.source.batch(batch)
-        given = model(_as(inputs, model))
-        return self._likelihood.loss(model, given, targets)
-
-    def inputs(self, batch: Any) -> Tensor:
-        return self._train.source.batch(batch)[0]
-
-    def to(self, device: torch.device) -> None:
-        self._train.source.to(device)
+            model = self._model_fn()
+            if not isinstance(model, nn.Module):
+                raise UserError(f"model_fn must build a torch.nn.Module, got a {type(model).__name__}")
+            return self.likelihood.extend(model)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        there = {"test": self._test, "train": self._train, "val": self._val}
-        return LazySplits({name: partial(self._split, data) for name, data in there.items() if data is not None})
+        sets = {"test": self._test, "train": self._train, "val": self._val}
+        return LazySplits({name: partial(self._split, data) for name, data in sets.items() if data is not None})
 
-    def _split(self, data: OwnSet) -> Evaluation:
-        return self._likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
+    def _split(self, data: UserDataset) -> Evaluation:
+        return self.likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
 
     def _checked_model(self) -> nn.Module:
-        """The model of seed 0, after a second look whether a seed determines it."""
+        """Return the model of seed 0, built twice to see that a seed determines it."""
         models = []
         for _ in range(2):
             try:
@@ -200,7 +187,7 @@ class FromModule(Task):
             except UserError:
                 raise
             except Exception as error:
-                raise UserError(f"model_fn raised {said(error)}") from None
+                raise UserError(f"model_fn raised {format_error(error, kind=True)}") from None
         first, second = models
         if first is second or {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}:
             raise UserError("model_fn must build a new model at each call, got the same parameters twice")
@@ -216,37 +203,28 @@ class FromModule(Task):
         return first
 
     def _try(self, model: nn.Module) -> int:
-        """Run the model on the first examples of all sets; the number of its outputs."""
-        outputs = 0
+        """Run the model on the first examples of all sets and return the number of its outputs."""
+        width = 0
         sets = {"train_set": self._train, "test_set": self._test, "val": self._val}
         for name, data in sets.items():
             if data is None:
                 continue
-            inputs, targets = data.first(LOOKED_AT)
+            inputs, targets = data.first(TRIED)
             try:
                 with torch.no_grad(), seeded(0):
-                    given = model.eval()(_as(inputs, model))
+                    outputs = model.eval()(self.network_inputs(inputs, next(model.parameters()).dtype))
             except Exception as error:
-                raise UserError(f"model_fn: the model fails on the first inputs of {name}: {said(error)}") from None
-            if not isinstance(given, Tensor) or given.ndim < 1 or len(given) != len(inputs):
-                shape = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
+                raise UserError(
+                    f"model_fn: the model fails on the first inputs of {name}: {format_error(error, kind=True)}"
+                ) from None
+            if not isinstance(outputs, Tensor) or outputs.ndim < 1 or len(outputs) != len(inputs):
+                shape = list(outputs.shape) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
                 raise UserError(
                     f"model_fn: the model must give a tensor [n, …] for inputs [n, …], got {shape} for {len(inputs)}"
                 )
-            self._likelihood.check(given, targets)
+            self.likelihood.check(outputs, targets)
             if data.read:
-                self._likelihood.check_all(given, data.targets, name)
-            outputs = given.shape[-1] if given.ndim > 1 else 1
+                self.likelihood.check_all(outputs, data.targets, name)
+            width = outputs.shape[-1] if outputs.ndim > 1 else 1
         model.train()
-        return outputs
-
-
-def _as(inputs: Tensor, model: nn.Module) -> Tensor:
-    """Floating inputs in the parameters' dtype; others, such as token ids and uint8 images, as they are."""
-    return inputs.to(next(model.parameters()).dtype) if inputs.is_floating_point() else inputs
-
-
-def _module(made: Any) -> nn.Module:
-    if not isinstance(made, nn.Module):
-        raise UserError(f"model_fn must build a torch.nn.Module, got a {type(made).__name__}")
-    return made
+        return width

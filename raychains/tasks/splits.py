@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from raychains.errors import UserError, require
+from raychains.core.errors import UserError, require
+from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import Array, Evaluation
-from raychains.schedules.base import is_number
 
 HELD = 4
 """Splits whose data are held at a time."""
+MOST_WEIGHTS, MOST_LAYERS = 100_000_000, 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Which examples are trained on and which are held out: positions in the set, ascending."""
+    """The examples that are trained on and those held out: positions in the set, ascending."""
 
     train: Array
     val: Array
@@ -28,19 +30,19 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How many training examples are used, and how many of them are held out as the split ``val``."""
+    """The number of training examples that are used, and of those held out as the split ``val``."""
 
     used: int
     val: int
 
     @property
     def train(self) -> int:
-        """N: what is left to learn from."""
+        """N: the examples to learn from."""
         return self.used - self.val
 
 
 def sizes(available: int, train_subset: int | None, val_split: float) -> Sizes:
-    """The sizes that a person asks for, checked.
+    """Return the sizes that options give, checked.
 
     Args:
         available: training examples of the set.
@@ -51,9 +53,8 @@ def sizes(available: int, train_subset: int | None, val_split: float) -> Sizes:
     Raises:
         UserError: a setting out of range, or one that leaves nothing to learn from or nothing to hold out.
     """
-    ok = train_subset is None or (is_int(train_subset) and 1 <= train_subset <= available)
-    require(ok, "train_subset", train_subset, f"be an integer in [1, {available}], the number of training examples")
     used = available if train_subset is None else train_subset
+    integer("train_subset", used, 1, available, ", the number of training examples")
     ok = is_number(val_split) and val_split >= 0 and (val_split < 1 or val_split == int(val_split))
     require(ok, "val_split", val_split, "be a share in [0, 1) or a whole number of examples")
     held = int(val_split) if val_split >= 1 else round(val_split * used)
@@ -62,29 +63,23 @@ def sizes(available: int, train_subset: int | None, val_split: float) -> Sizes:
     return Sizes(used=used, val=held)
 
 
-def divide(examples: Array, labels: Array, wanted: Sizes, seed: int) -> Parts:
-    """The training and held-out parts: disjoint, together as large as asked, each class within one of its share.
+def divide(examples: Array, labels: Array, chosen: Sizes, seed: int) -> Parts:
+    """Return the training and held-out parts: disjoint, together as large as asked, each class within one of its share.
 
     What is chosen depends on the examples and the seed, not on the order in which they lie in a file. The used part
     grows with `Sizes.used`: a smaller one is part of a larger one.
-
-    Args:
-        examples: [n, …], anything with bytes.
-        labels: [n], integers.
-        wanted: see `sizes`.
-        seed: of the choice.
     """
-    chosen = np.arange(len(labels))
-    if wanted.used < len(labels):
-        chosen = stratified(examples, labels, f"subset/{seed}")[: wanted.used]
-    if not wanted.val:
-        return Parts(train=np.sort(chosen), val=chosen[:0])
-    order = chosen[stratified(examples[chosen], labels[chosen], f"val/{seed}")]
-    return Parts(train=np.sort(order[wanted.val :]), val=np.sort(order[: wanted.val]))
+    used = np.arange(len(labels))
+    if chosen.used < len(labels):
+        used = stratified(examples, labels, f"subset/{seed}")[: chosen.used]
+    if not chosen.val:
+        return Parts(train=np.sort(used), val=used[:0])
+    order = used[stratified(examples[used], labels[used], f"val/{seed}")]
+    return Parts(train=np.sort(order[chosen.val :]), val=np.sort(order[: chosen.val]))
 
 
 def stratified(examples: Array, labels: Array, seed: str) -> Array:
-    """A permutation of ``range(n)``: the first k, for every k, hold each class to within one of k times its share.
+    """Return a permutation of ``range(n)``: the first k, for every k, hold each class to within one of k times its share.
 
     Within a class examples come in the order of a hash of seed, label and bytes. The classes take turns as unit tasks
     do under Pfair scheduling: the j-th example of a class of m may come at places from ⌊(j−1)·n/m⌋ on and must come
@@ -116,9 +111,6 @@ class LazySplits(Mapping[str, Evaluation]):
     """Splits by name, each made when it is asked for: names are known, and `in` answers, without any data.
 
     The last `HELD` that were asked for are held; others, such as corruptions by the dozen, are made again.
-
-    Args:
-        makers: what makes each split, by its name, in the order in which they are told to people.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Evaluation]]) -> None:
@@ -143,7 +135,7 @@ class LazySplits(Mapping[str, Evaluation]):
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names of splits for people: families of many, such as corruptions, by their pattern."""
+    """Return names of splits for messages: families of many, such as corruptions, by their pattern."""
     shown = ["corrupted:KIND:SEVERITY" if name.startswith("corrupted:") else name for name in names]
     return ", ".join(dict.fromkeys(shown))
 
@@ -152,7 +144,7 @@ def check_split(splits: Mapping[str, Any], name: str) -> None:
     """Refuse a split that a task does not have.
 
     Raises:
-        UserError: none of that name; the line tells the others.
+        UserError: none of that name; the message lists the others.
     """
     if name not in splits:
         kinds = sorted({n.split(":")[1] for n in splits if n.startswith("corrupted:")})
@@ -162,6 +154,11 @@ def check_split(splits: Mapping[str, Any], name: str) -> None:
         raise UserError(f"split must be one of {listed(splits)}, got {name!r}{which}")
 
 
-def is_int(value: object) -> bool:
-    """Whether a value is an integer and no truth value."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def check_hidden(hidden: Sequence[int], inputs: int, outputs: int, most_weights: int = MOST_WEIGHTS) -> tuple[int, ...]:
+    """Return the widths of an MLP's hidden layers, checked."""
+    ok = isinstance(hidden, list | tuple) and all(is_int(width) and width >= 1 for width in hidden)
+    require(ok, "hidden", hidden, "be a list of integers of at least 1: the widths of the hidden layers")
+    weights = sum(a * b for a, b in itertools.pairwise((inputs, *hidden, outputs)))
+    ok = len(hidden) <= MOST_LAYERS and weights <= most_weights
+    require(ok, "hidden", hidden, f"give at most {most_weights} weights")
+    return tuple(hidden)

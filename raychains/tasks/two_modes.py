@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from raychains.errors import require
+from raychains.core.errors import require
+from raychains.core.validation import is_number, positive
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array, Evaluation
-from raychains.evaluation.mode_share import ModeShare
-from raychains.schedules.base import is_number, positive
-from raychains.tasks.base import Task
-from raychains.tasks.mixture import Position
+from raychains.evaluation.base import Evaluation
+from raychains.evaluation.exact import ModeShare
+from raychains.tasks.base import LogDensity
+from raychains.tasks.defaults import density, density_rates
 
-SHARP_CENTRE, FLAT_CENTRE = (-1.0, -1.0), (1.0, 1.0)
+SHARP_CENTRE, FLAT_CENTRE = CENTRES = ((-1.0, -1.0), (1.0, 1.0))
 RIDGE = (-2 / 3, -2 / 3)
 """Between the modes where, with standard deviations .1 and .5, both pull about alike."""
 BOX = 2.0
 """Without a starting point chains start uniformly in [−BOX, BOX]²."""
 
 
-class TwoModes(Task):
+class TwoModes(LogDensity):
     """−log[σ_s²·N(θ; (−1,−1), σ_s²I) + σ_f²·N(θ; (1,1), σ_f²I)], N = 1: equal depths, masses as σ_s² : σ_f².
 
     In two dimensions σ²·N(μ; μ, σ²I) = 1/2π whatever σ is, so that both modes are equally deep and differ in width
@@ -41,10 +41,17 @@ class TwoModes(Task):
         UserError: a setting out of range.
     """
 
-    low_dimensional = True
-    supports_lanes = True
-    num_data = 1
-    fingerprint = "closed form"
+    dim = 2
+    # Oracle-sized steps: near the sharp mode's limit of stability, 2/lr = 1/.1².
+    defaults = density(
+        0.016,
+        samplers=("sgld", "emcmc"),
+        lr=density_rates(0.01, decreasing=0.01, gradient=3),
+        steps=2_000,
+        cycles=1,
+        exploration=0.0,
+        repeats=100,
+    )
 
     def __init__(self, sharp: float = 0.1, flat: float = 0.5, start: Sequence[float] | None = RIDGE) -> None:
         positive("sharp", sharp)
@@ -54,7 +61,7 @@ class TwoModes(Task):
         require(ok, "start", start, "be None or a list of two finite numbers")
         self.sharp, self.flat = float(sharp), float(flat)
         self.start = None if start is None else (float(start[0]), float(start[1]))
-        self._centres = torch.tensor([SHARP_CENTRE, FLAT_CENTRE], dtype=torch.float64)
+        self._centres = torch.tensor(CENTRES, dtype=torch.float64)
 
     @property
     def flat_share(self) -> float:
@@ -64,58 +71,45 @@ class TwoModes(Task):
     def settings(self) -> dict[str, Any]:
         return {"sharp": self.sharp, "flat": self.flat, "start": None if self.start is None else list(self.start)}
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+    def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
         if self.start is not None:
-            return Position(torch.tensor([self.start], dtype=torch.float64).repeat(lanes, 1))
-        generator = torch.Generator().manual_seed(seed)
-        return Position(torch.empty(lanes, 2, dtype=torch.float64).uniform_(-BOX, BOX, generator=generator))
-
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        return (None,)
+            return torch.tensor([self.start], dtype=torch.float64).repeat(lanes, 1)
+        return torch.empty(lanes, 2, dtype=torch.float64).uniform_(-BOX, BOX, generator=generator)
 
     def responsibility(self, theta: Tensor) -> Tensor:
-        """r, the probability that the flat mode made ``theta`` [..., 2]; [..., 1]."""
+        """Return r, the probability that the flat mode made ``theta`` [..., 2]; [..., 1]."""
         return torch.sigmoid(self._exponent(theta, 0) - self._exponent(theta, 1))
 
-    def energy(self, theta: Tensor) -> Tensor:
-        """U at ``theta`` [..., 2]; [...]."""
+    def log_density(self, theta: Tensor) -> Tensor:
         exponents = torch.cat([self._exponent(theta, mode) for mode in (0, 1)], dim=-1)
-        return math.log(2 * math.pi) - torch.logsumexp(-exponents, dim=-1)
+        return torch.logsumexp(-exponents, dim=-1) - math.log(2 * math.pi)
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """∇U at ``theta`` of shape [lanes, 2], same shape."""
+        """Return ∇U at ``theta`` of shape [lanes, 2], same shape."""
         sharp, flat = self._centres.to(theta)
         to_sharp = (theta - sharp) / self.sharp**2
         return to_sharp + self.responsibility(theta) * ((theta - flat) / self.flat**2 - to_sharp)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        assert isinstance(model, Position)
-        model.theta.grad = self.gradient(model.theta.detach())
-        return None
 
     def to(self, device: torch.device) -> None:
         self._centres = self._centres.to(device)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        weights = (1 - self.flat_share, self.flat_share)
-        scales = (self.sharp, self.flat)
-        return {"target": ModeShare(centres=(SHARP_CENTRE, FLAT_CENTRE), scales=scales, weights=weights, mode=1)}
-
-    def potential(self, theta: Array) -> tuple[Array, Array]:
-        points = torch.from_numpy(np.asarray(theta, dtype=np.float64))
-        return self.energy(points).numpy(), self.gradient(points).numpy()
+        return {"target": ModeShare(centres=CENTRES, scales=self._scales, weights=self._weights, mode=1)}
 
     def reference(self) -> exact.Exact:
-        return exact.mixture(
-            exact.Modes(
-                names=("sharp", "flat"),
-                centres=np.array([SHARP_CENTRE, FLAT_CENTRE]),
-                scales=np.array([self.sharp, self.flat]),
-                weights=np.array([1 - self.flat_share, self.flat_share]),
-            )
-        )
+        scales, weights = np.array(self._scales), np.array(self._weights)
+        modes = exact.Modes(names=("sharp", "flat"), centres=np.array(CENTRES), scales=scales, weights=weights)
+        return exact.mixture(modes)
+
+    @property
+    def _scales(self) -> tuple[float, float]:
+        return self.sharp, self.flat
+
+    @property
+    def _weights(self) -> tuple[float, float]:
+        return 1 - self.flat_share, self.flat_share
 
     def _exponent(self, theta: Tensor, mode: int) -> Tensor:
-        """‖θ−μ‖²/2σ² of one mode, [..., 1]."""
-        scale = (self.sharp, self.flat)[mode]
+        """Return ‖θ−μ‖²/2σ² of one mode, [..., 1]."""
+        scale = self._scales[mode]
         return (theta - self._centres[mode].to(theta)).square().sum(-1, keepdim=True) / (2 * scale**2)

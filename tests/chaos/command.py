@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 from raychains import cli, tasks
-from raychains.methods import resolve
+from raychains.planning.methods import resolve
 from tests.chaos import hooks, worlds
 
 
 def main(folder: str, arguments: list[str]) -> int:
-    """The command's exit status."""
     tasks.NAMES["linear-regression"] = "tests.chaos.tasks:MortalRegression"
     sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
     (Path(folder) / "driver").write_text(str(os.getpid()))

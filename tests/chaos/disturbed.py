@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raychains.orchestration.driver import Driver, Placement
+from raychains.inference import results
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
 from raychains.planning import Comparison
-from raychains.planning import listener as told
-from raychains.report import results
-from raychains.store import Root, RunStore
+from raychains.planning import events as told
+from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 from tests.chaos import plans, tally, worlds
 from tests.orchestration.worlds import Diary
@@ -16,9 +17,9 @@ from tests.orchestration.worlds import Diary
 
 def run_and_check(folder: Path, comparison: Comparison, deaths: plans.Plan, clean: Task) -> Diary:
     """Run ``comparison``, whose task's folder is ``folder / "deaths"``, and compare with ``clean``, the immortal task."""
-    where, root, diary = folder / "deaths", Root(folder / "store"), Diary()
+    where, root, diary = folder / "deaths", Storage(folder / "store"), Diary()
     plans.write(where, deaths)
-    outcome = Driver(comparison, root, Placement(checkpoint_every=worlds.CADENCE, max_failures=10), diary).run()
+    outcome = run_chains(comparison, root, ResourceConfig(checkpoint_every=worlds.CADENCE, max_failures=10), diary)
     assert not outcome.failed and not outcome.stopped
     store = RunStore(root, "chaos")
     results.write(store, comparison, outcome.views, outcome.seconds)
@@ -37,5 +38,4 @@ def run_and_check(folder: Path, comparison: Comparison, deaths: plans.Plan, clea
 
 
 def lost_slots(diary: Diary) -> int:
-    """Workers that the driver was told it lost."""
-    return len(diary.of(told.SlotGone))
+    return len(diary.of(told.WorkerLost))

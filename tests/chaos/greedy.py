@@ -11,15 +11,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raychains.planning import Arm, Comparison
+from raychains.core.spec import ChainSpec
+from raychains.planning import Comparison
 from raychains.schedules import Cyclical
-from raychains.spec import ChainSpec, Part
 from raychains.tasks.mixture import Mixture25
+from tests.orchestration.worlds import Diary, arm_of, chain_spec
 
 STEPS, AT = 400, 150
 MARGIN, MOST = 3_500_000_000, 5_000_000_000
@@ -54,16 +55,7 @@ class Greedy(Mixture25):
 def spec(folder: str) -> ChainSpec:
     """Checkpoints at cycle ends, before and after the step at which memory is taken."""
     schedule = Cyclical(lr=0.09, steps=STEPS, cycles=4, exploration=0.25)
-    return ChainSpec(
-        task=Greedy(folder).spec(), sampler=sampler(), schedule=schedule.part(), steps=STEPS, steps_per_epoch=1,
-        batch_size=1, seed=0, repeat=0, chain=0, block_draws=50,
-    )  # fmt: skip
-
-
-def sampler() -> Part:
-    from raychains.samplers import SGLD
-
-    return Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 1, "weight_decay": 0.0})
+    return chain_spec(Greedy(folder), "sgld", schedule, {"weight_decay": 0.0}, block_draws=50)
 
 
 def main(folder: str) -> None:
@@ -71,32 +63,29 @@ def main(folder: str) -> None:
     from ray._common.utils import get_system_memory
     from ray._private.utils import get_used_memory
 
-    from raychains.orchestration.driver import Driver, Placement
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.run import run_chains
     from raychains.orchestration.session import connect
-    from raychains.planning import listener as told
-    from raychains.store import Root
-
-    class Lost(told.Silent):
-        """Why slots went."""
-
-        reasons: ClassVar[list[str]] = []
-
-        def on(self, event: Any) -> None:
-            if isinstance(event, told.SlotGone):
-                self.reasons.append(event.reason)
+    from raychains.planning import events as told
+    from raychains.store import Storage
 
     threshold = (get_used_memory() + MARGIN) / get_system_memory()
     os.environ.update({"RAY_memory_usage_threshold": str(threshold), "RAY_memory_monitor_refresh_ms": "100"})
-    arm = Arm(
-        name="greedy", label="greedy", sampler="sgld", schedule="cyclical", chains=((spec(folder),),), length=STEPS,
-        published={},
-    )  # fmt: skip
-    comparison = Comparison(task="greedy", unit="steps", split="target", arms=(arm,))
+    comparison = Comparison(task="greedy", unit="steps", split="target", arms=(arm_of("greedy", spec(folder)),))
+    diary = Diary()
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
         session = connect("local", temp_dir=temporary, cpus=1)
-        outcome = Driver(comparison, Root(Path(folder, "store")), Placement(), Lost()).run()
+        outcome = run_chains(comparison, Storage(Path(folder, "store")), ResourceConfig(), diary)
         session.close()
-    print(json.dumps({"failed": outcome.failed, "samples": outcome.samples, "reasons": Lost.reasons}))
+    print(
+        json.dumps(
+            {
+                "failed": outcome.failed,
+                "samples": outcome.samples,
+                "reasons": [h.reason for h in diary.of(told.WorkerLost)],
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, gather
-from raychains.planning import Arm, Comparison
-from raychains.samplers import SGD
+from raychains.planning import Comparison
 from raychains.schedules import Cyclical
-from raychains.spec import ChainSpec, Part
 from raychains.tasks import Task
+from tests.orchestration.worlds import arm_of, chain_spec
 
 PARAMETERS = 11_250_000
 """45 MB in single precision."""
@@ -77,28 +76,22 @@ class Mean(Evaluation):
 
 
 def comparison(samples: int) -> Comparison:
-    """One chain that keeps every step."""
     schedule = Cyclical(lr=0.1, steps=samples, cycles=1, exploration=0.0, temperature=0.0)
-    spec = ChainSpec(
-        task=Heavy().spec(), sampler=Part(kind="sgd", revision=SGD.revision, settings={"num_data": 1}), schedule=schedule.part(),
-        steps=samples, steps_per_epoch=1, batch_size=1, seed=0, repeat=0, chain=0,
-    )  # fmt: skip
-    arm = Arm(
-        name="heavy", label="heavy", sampler="sgd", schedule="cyclical", chains=((spec,),), length=samples, published={}
-    )
-    return Comparison(task="heavy", unit="steps", split="target", arms=(arm,))
+    arms = (arm_of("heavy", chain_spec(Heavy(), "sgd", schedule, {})),)
+    return Comparison(task="heavy", unit="steps", split="target", arms=arms)
 
 
 def main(store: str, samples: int) -> None:
     """Run it, and print one line of JSON."""
-    from raychains.orchestration.driver import Driver, Placement
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.run import run_chains
     from raychains.orchestration.session import connect
-    from raychains.planning.listener import Silent
-    from raychains.store import Root
+    from raychains.planning.events import NullCallback
+    from raychains.store import Storage
 
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:
         session = connect("local", object_store_memory=OBJECT_STORE, temp_dir=folder, cpus=1)
-        outcome = Driver(comparison(samples), Root(Path(store)), Placement(), Silent()).run()
+        outcome = run_chains(comparison(samples), Storage(Path(store)), ResourceConfig(), NullCallback())
         session.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     view = outcome.views[0, 0]

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from raychains.chain import Chain
-from raychains.store import Root
+from raychains.chain.chain import Chain
+from raychains.store import Storage
 
 LIFE_BYTES = 600
 ORPHAN_PAUSE = 0.05
@@ -78,7 +78,6 @@ class Life:
         self.counts[where] = self.counts.get(where, 0) + 1
 
     def enter(self, name: str) -> None:
-        """The writer begins to publish."""
         self.now["writing"] = name
         self.write()
 
@@ -88,14 +87,12 @@ class Life:
         self.write()
 
     def leave(self, kind: str, name: str) -> None:
-        """The writer has published."""
         self.now["writing"] = ""
         if kind == "checkpoint":
             self.now["durable"], self.now["busy"] = int(name.rpartition("/")[2].partition("-")[0]), 0
         self.write()
 
     def die(self, **about: Any) -> None:
-        """Leave the marker and kill the target."""
         kill, self.kill = self.kill, None
         assert kill is not None
         self.orphan = kill["target"] != "worker"
@@ -132,7 +129,6 @@ def arm(folder: str, key: str, *, anywhere: bool = False) -> None:
 
 
 def step() -> None:
-    """A step begins."""
     if _life is not None:
         _life.step()
 
@@ -160,14 +156,14 @@ def _kind(name: str) -> str | None:
 
 def _patch() -> None:
     """Count and interrupt what this process publishes, by the functions that any way of publishing goes through."""
-    publish, replace, load = Root.publish, os.replace, Chain.load_state_dict
+    publish, replace, load = Storage.publish, os.replace, Chain.load_state_dict
 
     def loaded(self: Chain, state: dict[str, Any]) -> None:
         load(self, state)
         if _life is not None:
             _life.resume(self.step)
 
-    def counted(self: Root, name: str, data: bytes, *args: Any, **kwargs: Any) -> Any:
+    def counted(self: Storage, name: str, data: bytes, *args: Any, **kwargs: Any) -> Any:
         life, kind = _life, _kind(name)
         if life is None or kind is None:
             return publish(self, name, data, *args, **kwargs)
@@ -203,7 +199,7 @@ def _patch() -> None:
         if moment not in ("torn", "renamed"):
             replace(source, target, **kwargs)
 
-    Root.publish = counted  # type: ignore[method-assign]
+    Storage.publish = counted  # type: ignore[method-assign]
     os.replace = replaced  # type: ignore[assignment]
     Chain.load_state_dict = loaded  # type: ignore[method-assign]
 

@@ -20,8 +20,6 @@ HEALTH = {
 
 
 class Nodes:
-    """Starts head and nodes and connects this process."""
-
     def __init__(self, folder: str, *, workers: int) -> None:
         self._cluster = Cluster(
             initialize_head=True,
@@ -37,7 +35,6 @@ class Nodes:
         ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
 
     def add(self) -> None:
-        """One more node of one CPU."""
         self._cluster.add_node(num_cpus=1, object_store_memory=100_000_000, include_log_monitor=False)
 
     def replace_dead(self) -> int:
@@ -50,7 +47,6 @@ class Nodes:
         return len(dead)
 
     def close(self) -> None:
-        """Leave the cluster and end its processes."""
         ray.shutdown()
         self._cluster.shutdown()
 

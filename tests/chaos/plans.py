@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from raychains.spec import ChainSpec, stream_seed
+from raychains.core.spec import ChainSpec, stream_seed
 
 MOMENTS = ("before", "half", "written", "torn", "renamed", "returned")
 """Of a publish: before anything is written; half of the temporary file is; all of it; half of the bytes under the final
@@ -71,7 +71,6 @@ def write(folder: Path, plan: Plan) -> None:
 
 
 def planned(folder: Path) -> int:
-    """How many deaths are planned."""
     return sum(len(deaths) for deaths in json.loads((folder / "plan.json").read_text()).values())
 
 

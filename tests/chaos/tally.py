@@ -11,5 +11,4 @@ LINES: list[str] = []
 
 
 def add(markers: list[dict[str, str]]) -> None:
-    """Take note of deaths that came."""
     KILLS.update(f"{m['target']} in {m['where']}" for m in markers)

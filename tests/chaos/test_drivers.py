@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import raychains as rc
-from raychains.spec import ChainSpec
-from raychains.store import Root
+from raychains.core.spec import ChainSpec
+from raychains.store import Storage
 from raychains.tasks.linear_regression import LinearRegression
 from tests.chaos import plans, tally, worlds
 from tests.chaos.nodes import Nodes
@@ -58,7 +58,7 @@ def disturb(cluster: Nodes, tmp_path: Path, seed: int, by_chain: int, steps: int
     result = rc.load(str(tmp_path / "store" / "runs" / "r"))
     clean = LinearRegression(num_data=100)
     hashes, tensors = worlds.undisturbed(result.comparison.chains(), clean)
-    worlds.check_samples(Root(str(tmp_path / "store")), hashes)
+    worlds.check_samples(Storage(str(tmp_path / "store")), hashes)
     work = worlds.check_work(deaths, result.comparison.chains())
     tally.LINES.append(f"{tmp_path.name}: {work}")
     expected = worlds.expected_results(result.comparison, clean, tensors)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from tests.chaos import test_clock, test_count, test_drivers, test_nodes
+from tests.chaos import plans, test_clock, test_drivers, test_nodes
 from tests.chaos import test_workers as workers
 from tests.chaos.nodes import Nodes
 
@@ -16,8 +17,9 @@ CLOCK_KILLS, CHAIN_KILLS = 4, 6
 
 
 def test_these_kill_at_least_three_hundred_processes() -> None:
+    by_workers = len(plans.every_place(random.Random(0))) + len(workers.EVALUATORS)
     by_drivers = len(DRIVERS) * (CHAIN_KILLS + len(test_drivers.OWN))
-    planned = len(WORKERS) * test_count.workers() + len(CLOCKS) * CLOCK_KILLS + len(NODES) * test_nodes.KILLS
+    planned = len(WORKERS) * by_workers + len(CLOCKS) * CLOCK_KILLS + len(NODES) * test_nodes.KILLS
     assert planned + by_drivers >= 300
 
 

@@ -1,21 +1,20 @@
-"""Large samples pass through a small object store, and the driver's memory does not grow with their number."""
+"""Large samples pass through a small object store, and a worker that Ray kills for want of memory costs no sample."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from raychains.chain import Chain
-from raychains.store import ChainStore, Root, codec
-from tests.chaos import heavy, tally
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.store import ChainStore, Storage, codec
+from raychains.tasks.mixture import Mixture25
+from tests.chaos import greedy, heavy, tally
+from tests.processes import told
 
-ROOT = Path(__file__).parents[2]
 SAMPLE_BYTES = 4 * heavy.PARAMETERS
 LIMIT = 1_500_000_000
 """Bytes that the driver may take at its peak, of which torch and Ray take .5 GB."""
@@ -34,18 +33,15 @@ def run(samples: int) -> None:
     with tempfile.TemporaryDirectory(prefix="raychains-heavy-") as folder:
         if shutil.disk_usage(folder).free < 2 * samples * SAMPLE_BYTES:
             pytest.skip(f"{folder} has no room for {samples} samples of {SAMPLE_BYTES / 1e6:.0f} MB")
-        command = [sys.executable, "-m", "tests.chaos.heavy", folder, str(samples)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280 if samples < 50 else 1800)
-        assert done.returncode == 0, done.stderr[-4000:]
-        told = json.loads(done.stdout.splitlines()[-1])
-        assert not told["failed"] and told["samples"] == samples
-        assert told["peak"] < LIMIT
+        found = told("-m", "tests.chaos.heavy", folder, str(samples), timeout=280 if samples < 50 else 1800)
+        assert not found["failed"] and found["samples"] == samples
+        assert found["peak"] < LIMIT
         tally.LINES.append(
             f"{samples} samples of {SAMPLE_BYTES / 1e6:.0f} MB, object store of {heavy.OBJECT_STORE / 1e6:.0f} MB: "
-            f"driver's peak {told['peak'] / 1e6:.0f} MB"
+            f"driver's peak {found['peak'] / 1e6:.0f} MB"
         )
         ((digest, spec),) = heavy.comparison(samples).chains().items()
-        store = ChainStore(Root(folder), digest)
+        store = ChainStore(Storage(folder), digest)
         records = store.records()
         assert [r.meta.index for r in records] == list(range(samples))
         assert len({r.sha256 for r in records}) == samples
@@ -54,3 +50,19 @@ def run(samples: int) -> None:
     for _ in chain:
         pass
     assert (last["theta"] == next(chain.model.parameters())).all()
+
+
+# Memory that is taken from a worker
+
+
+def test_a_worker_killed_for_want_of_memory_leaves_the_samples_of_an_undisturbed_chain(tmp_path: Path) -> None:
+    found = told("-m", "tests.chaos.greedy", str(tmp_path))
+    assert (tmp_path / "taken").exists() and not (tmp_path / "survived").exists()
+    assert any("memory" in reason.lower() for reason in found["reasons"]), found
+    assert not found["failed"]
+    tally.add([{"target": "worker", "where": "memory"}])
+
+    spec = greedy.spec(str(tmp_path))
+    records = ChainStore(Storage(str(tmp_path / "store")), spec.digest).records()
+    expected = [e for e in Chain(spec, Mixture25()) if isinstance(e, Sample)]
+    assert [r.sha256 for r in records] == [tensors_sha256(s.tensors) for s in expected]

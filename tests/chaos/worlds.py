@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,15 @@ import numpy as np
 import pandas as pd
 
 from raychains import samplers
-from raychains.chain import Chain
-from raychains.planning import Arm, Comparison
-from raychains.sample import Sample, tensors_sha256
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.core.spec import ChainSpec
+from raychains.planning import Comparison
 from raychains.schedules import Cyclical
-from raychains.spec import ChainSpec, Part
-from raychains.store import ChainStore, Root, codec
+from raychains.store import ChainStore, Storage, codec
 from raychains.tasks import Task
 from tests.chaos import plans
+from tests.orchestration.worlds import Hashes, arm_of, chain_spec
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "sghmc": {"momentum": 0.9, "noise_estimate": 0.1},
@@ -39,49 +39,32 @@ STEPS, BLOCK = 400, 20
 CADENCE, PAUSE = 0.05, 0.001
 """Seconds between checkpoints, and the least that a step takes: never more than 50 steps between checkpoints."""
 
-Hashes = dict[tuple[str, str, int], str]
-
 
 def comparison(task: Task, kinds: Mapping[str, Mapping[str, Any]] = SAMPLERS, chains: int = CHAINS) -> Comparison:
     """One arm of ``chains`` chains per sampler on ``task``; no two chains share a random stream."""
     arms = []
     for a, (kind, settings) in enumerate(kinds.items()):
-        specs = tuple(_spec(task, kind, settings, a * chains + c) for c in range(chains))
-        arms.append(
-            Arm(
-                name=f"{kind}-{chains}", label=kind, sampler=kind, schedule="cyclical", chains=(specs,),
-                length=STEPS, published={},
-            )
-        )  # fmt: skip
+        specs = (_spec(task, kind, settings, a * chains + c) for c in range(chains))
+        arms.append(arm_of(f"{kind}-{chains}", *specs))
     split = "target" if task.low_dimensional else "test"
     return Comparison(task="chaos", unit="steps", split=split, arms=tuple(arms))
 
 
 def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int) -> ChainSpec:
-    network = not task.low_dimensional
-    schedule = Cyclical(
-        lr=0.1 if network else 0.01,
-        steps=STEPS,
-        cycles=2,
-        exploration=0.5,
-        samples_per_cycle=5 if network else None,
-        thinning=10 if network else 1,
-        temperature=0.0 if samplers.KINDS[kind].instead is not None else 1.0,
-    )
-    spec = ChainSpec(
-        task=task.spec(), sampler=Part(kind=kind, revision=samplers.KINDS[kind].revision, settings={"num_data": task.num_data, **settings}),
-        schedule=schedule.part(), steps=STEPS, steps_per_epoch=1, batch_size=1, seed=7, repeat=0, chain=chain,
-        lanes=2, block_draws=BLOCK,
-    )  # fmt: skip
-    if network:
-        return replace(spec, steps_per_epoch=5, batch_size=20, lanes=1, block_draws=0)
-    return spec
+    temperature = 0.0 if samplers.KINDS[kind].noisy_counterpart is not None else 1.0
+    shape: dict[str, Any] = {"steps": STEPS, "cycles": 2, "exploration": 0.5, "temperature": temperature}
+    if task.low_dimensional:
+        fields, schedule = {"lanes": 2, "block_draws": BLOCK}, Cyclical(lr=0.01, **shape)
+    else:
+        fields = {"steps_per_epoch": 5, "batch_size": 20}
+        schedule = Cyclical(lr=0.1, samples_per_cycle=5, thinning=10, **shape)
+    return chain_spec(task, kind, schedule, settings, seed=7, chain=chain, **fields)
 
 
 # Afterwards
 
 
-def undisturbed(chains: Mapping[str, ChainSpec], task: Task) -> tuple[Hashes, dict[tuple[str, str, int], Any]]:
+def undisturbed(chains: Mapping[str, ChainSpec], task: Task) -> tuple[Hashes, dict[Any, Any]]:
     """sha256 and tensors of every sample by (digest, variable, index), from chains run here, without Ray or disks."""
     hashes, tensors = {}, {}
     for digest, spec in chains.items():
@@ -92,7 +75,7 @@ def undisturbed(chains: Mapping[str, ChainSpec], task: Task) -> tuple[Hashes, di
     return hashes, tensors
 
 
-def check_samples(root: Root, expected: Hashes) -> None:
+def check_samples(root: Storage, expected: Hashes) -> None:
     """No sample lost or there twice; every file that counts, and every whole one that does not, has the clean bytes."""
     found: Hashes = {}
     for digest in dict.fromkeys(d for d, _, _ in expected):
@@ -146,21 +129,13 @@ def expected_results(plan: Comparison, task: Task, tensors: Mapping[tuple[str, s
         position = {spec.digest: n for n, spec in enumerate(arm.chains[0])}
         mine = [at for at in tensors if at[0] in position and (task.low_dimensional <= (at[1] == "theta"))]
         mine.sort(key=lambda at: (at[2], position[at[0]], at[0]))
-        parts = []
-        for shard in range(evaluation.shards):
-            blocks = [evaluation.predict(tensors[at], shard) for at in mine]
-            parts.append(evaluation.reduce(blocks, shard))
+        parts = [
+            evaluation.reduce([evaluation.predict(tensors[at], shard) for at in mine], shard)
+            for shard in range(evaluation.shards)
+        ]
         for repeat, metrics in enumerate(evaluation.summarise(parts)):
-            rows.append(
-                {
-                    "arm": arm.name,
-                    "group": 0,
-                    "repeat": repeat,
-                    "samples": len(mine),
-                    "chains": len(position),
-                    **metrics,
-                }
-            )
+            about = {"arm": arm.name, "group": 0, "repeat": repeat}
+            rows.append({**about, "samples": len(mine), "chains": len(position), **metrics})
     return pd.DataFrame(rows)
 
 

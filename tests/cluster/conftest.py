@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.processes import ROOT as REPOSITORY
+from tests.processes import sessions
 
 
 @pytest.fixture(scope="session")
@@ -25,17 +22,9 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
         folder, home = tmp_path_factory.mktemp(name), tmp_path_factory.mktemp("home")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         environment |= {"PYTHONPATH": str(REPOSITORY), "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.cluster.{name}", str(folder)],
-            cwd=REPOSITORY, env=environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
+        with sessions(cwd=REPOSITORY, env=environment) as start:
+            process = start(sys.executable, "-m", f"tests.cluster.{name}", str(folder))
             out, err = process.communicate(timeout=250)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         assert process.returncode == 0, out[-3000:] + err[-6000:]
         found: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert found.pop("left") == 0, "processes of the cluster outlived it"

@@ -9,29 +9,32 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from raychains.orchestration import cluster as asked
 from raychains.orchestration import session
-from raychains.orchestration.driver import Driver, Placement
-from raychains.planning import listener as told
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
+from raychains.planning import events as told
 from raychains.tasks.mixture import Mixture25
 from tests.cluster import machines
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import until
 
 
 def main(folder: Path, temporary: str) -> dict[str, Any]:
     plan, diary = comparison(Mixture25(), chains=2, steps=300), Diary()
     with machines.autoscaling(temporary, gpu=1) as made:
         assert session.connect(made.address).ours
-        machines.until(asked.grows, "the autoscaler's first report")
-        placement = Placement(gpus_per_chain=1, evaluators=1)
-        room = placement.slots().room()
-        outcome = Driver(plan, root(folder), placement, diary).run()
+        asked = RayWorkers()
+        until(asked.grows, "the autoscaler's first report")
+        placement = ResourceConfig(gpus_per_chain=1, evaluators=1)
+        room = placement.slots(asked).room()
+        outcome = run_chains(plan, root(folder), placement, diary)
         nodes = asked.nodes()
     return {
         "room": room,
         "ready": [h.slots for h in diary.of(told.Ready)],
         "reasons": [h.reason for h in diary.of(told.Waiting)],
-        "goes on": len(diary.of(told.GoesOn)),
+        "goes on": len(diary.of(told.Resumed)),
         "gpus": sum(node.gpus for node in nodes),
         "finished": len(outcome.seconds),
         "same": stored_hashes(root(folder), plan) == undisturbed_hashes(plan, Mixture25()),

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.chaos.nodes import HEALTH
+from tests.processes import free_ports
 
 STORE = 80_000_000
 """Bytes of a node's object store."""
@@ -41,7 +41,6 @@ def cluster(folder: str, **head: Any) -> Iterator[Cluster]:
 
 
 def add(made: Cluster, *, accelerator: str | None = None, **resources: float) -> Any:
-    """One more node."""
     kind = {f"accelerator_type:{accelerator}": 1.0} if accelerator else None
     return made.add_node(object_store_memory=STORE, resources=kind, include_log_monitor=False, **resources)
 
@@ -49,7 +48,7 @@ def add(made: Cluster, *, accelerator: str | None = None, **resources: float) ->
 @contextlib.contextmanager
 def autoscaling(folder: str, **most: int) -> Iterator[Cluster]:
     """A head without CPUs whose autoscaler adds nodes of one CPU and one GPU, ``gpu=2`` of them at most, as raylets here."""
-    address = f"{ray._private.services.get_node_ip_address()}:{_free_port()}"
+    address = f"{ray._private.services.get_node_ip_address()}:{free_ports(1)[0]}"
     kinds = {
         kind: {
             "resources": {"CPU": 1, "GPU": 1, "object_store_memory": STORE},
@@ -105,17 +104,3 @@ def left(folder: str) -> int:
     while (found := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return len(found)
-
-
-def until(holds: Any, what: str, seconds: float = 90) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])

@@ -6,10 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from raychains.orchestration import session, shortage
-from raychains.orchestration.driver import Driver, Placement
+from raychains.orchestration import resource_wait, session
 from raychains.orchestration.lease import Lease
-from raychains.planning import listener as told
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
+from raychains.planning import events as told
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 
@@ -21,26 +22,26 @@ class Waits(Diary):
         super().__init__()
         self._file = file
 
-    def on(self, happening: told.Happening) -> None:
-        super().on(happening)
-        if isinstance(happening, told.Waiting):
+    def on(self, event: told.RunEvent) -> None:
+        super().on(event)
+        if isinstance(event, told.Waiting):
             self._file.touch()
 
 
 def main(address: str, folder: Path, run: str) -> None:
     folder.mkdir()
-    shortage.HELD_AFTER = 1.0
+    resource_wait.HELD_AFTER = 1.0
     connected = session.connect(address)
     plan, diary = comparison(Mixture25(), chains=2, steps=300), Waits(folder / "waits")
     with Lease(root(folder), run) as lease:
-        outcome = Driver(plan, root(folder), Placement(), diary, lease=lease).run()
+        outcome = run_chains(plan, root(folder), ResourceConfig(), diary, lease=lease)
     connected.close()
     same = stored_hashes(root(folder), plan) == undisturbed_hashes(plan, Mixture25())
     kinds = [type(h).__name__ for h in diary.happenings]
     found = {
         "same": same, "samples": outcome.samples, "reasons": [h.reason for h in diary.of(told.Waiting)],
-        "waiting": kinds.count("Waiting"), "goes on": kinds.count("GoesOn"),
-        "lost": [h.reason for h in diary.of(told.SlotGone)],
+        "waiting": kinds.count("Waiting"), "goes on": kinds.count("Resumed"),
+        "lost": [h.reason for h in diary.of(told.WorkerLost)],
     }  # fmt: skip
     print(json.dumps(found))
 

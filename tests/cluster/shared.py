@@ -18,16 +18,18 @@ from typing import Any
 
 import ray
 
-from raychains.errors import UserError
-from raychains.orchestration import cluster as asked
-from raychains.orchestration import session, shortage, workers
-from raychains.orchestration.driver import Driver, Placement
+from raychains.core.errors import UserError
+from raychains.orchestration import chain_workers, resource_wait, session
 from raychains.orchestration.lease import Lease
-from raychains.planning import listener as told
-from raychains.store import Root
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
+from raychains.planning import events as told
+from raychains.store import Storage
 from tests.cluster import machines
 from tests.cluster.tasks import Gated, places
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import until
 
 REPOSITORY = Path(__file__).parents[2]
 STEPS, BLOCK, AT = 600, 50, 400
@@ -36,20 +38,20 @@ RUN = "two-of-a-name"
 
 def main(folder: Path, temporary: str) -> dict[str, Any]:
     (folder / "first").mkdir()
-    shortage.HELD_AFTER = 1.0
+    resource_wait.HELD_AFTER = 1.0
     found: dict[str, Any] = {}
     with machines.cluster(temporary) as made:
         machines.add(made, num_cpus=1)
         leaving = machines.add(made, num_cpus=1)
         assert session.connect(made.address).ours
-        found["grows"], found["room"] = asked.grows(), session.slots(1, None).room()
+        found["grows"], found["room"] = RayWorkers().grows(), ResourceConfig().slots(RayWorkers()).room()
         found["refused"] = [said(cpus_per_chain=2), said(gpus_per_chain=0.5), said(accelerator_type="A100")]
         with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
             found |= come_and_go(folder, made, leaving, pool)
             found["gpu"] = share(folder, made, pool)
         found["refused"].append(said(accelerator_type="A10"))
         found["ended"] = [ended(folder, cpus_per_chain=5, concurrent=1, slot_timeout=0.5)]
-        workers.__version__ = "0.0.1"  # this driver's
+        chain_workers.__version__ = "0.0.1"  # this driver's
         found["ended"].append(ended(folder, concurrent=1))
     return found
 
@@ -57,29 +59,27 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
 def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
     """A run that loses a node and is given another; a second one that waits for room meanwhile, and has it first."""
     task, diary = Gated(str(folder / "first"), AT), Diary()
-    plan, first = comparison(task, chains=3, steps=STEPS, block=BLOCK), Root(folder / "first" / "store")
+    plan, first = comparison(task, chains=3, steps=STEPS, block=BLOCK), Storage(folder / "first" / "store")
     with Lease(first, RUN) as lease:
-        driver = Driver(plan, first, Placement(checkpoint_every=0.05), diary, lease=lease)
-        running = pool.submit(driver.run)
-        machines.until(lambda: len({p["node"] for p in places(folder / "first")}) == 2, "chains on both nodes")
+        resources = ResourceConfig(checkpoint_every=0.05)
+        running = pool.submit(run_chains, plan, first, resources, diary, lease=lease)
+        until(lambda: len({p["node"] for p in places(folder / "first")}) == 2, "chains on both nodes")
         titles = [Path(f"/proc/{p['pid']}/cmdline").read_text().rstrip("\0 ") for p in places(folder / "first")]
         other = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.second", made.address, str(folder / "second"), RUN],
             cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        machines.until((folder / "second" / "waits").exists, "the second run to find no room")
-        machines.until(lambda: list((folder / "first").glob("store/chains/*/checkpoints/*")), "a checkpoint")
+        until((folder / "second" / "waits").exists, "the second run to find no room")
+        until(lambda: list((folder / "first").glob("store/chains/*/checkpoints/*")), "a checkpoint")
         made.remove_node(leaving, allow_graceful=False)
         machines.add(made, num_cpus=2)
         second = json.loads(other.communicate(timeout=100)[0].splitlines()[-1])
         early = not running.done()
-        machines.until(
-            lambda: len({p["node"] for p in places(folder / "first")}) == 3, "a chain on the node that joined"
-        )
+        until(lambda: len({p["node"] for p in places(folder / "first")}) == 3, "a chain on the node that joined")
         (folder / "first" / "go").touch()
         outcome = running.result(timeout=100)
     return {
-        "lost": [h.reason for h in diary.of(told.SlotGone)],
+        "lost": [h.reason for h in diary.of(told.WorkerLost)],
         "failed": outcome.failed,
         "same": stored_hashes(first, plan) == undisturbed_hashes(plan, task),
         "samples": outcome.samples,
@@ -97,14 +97,14 @@ def share(folder: Path, made: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
     machines.add(made, num_cpus=4, num_gpus=1, accelerator="A100")
     node = next(n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU"))
     plan = comparison(Gated(str(folder / "gpu"), AT), chains=3, steps=STEPS, block=BLOCK)
-    placement = Placement(gpus_per_chain=0.5, accelerator_type="A100", evaluate=False)
-    running = pool.submit(Driver(plan, root(folder / "gpu"), placement, Diary()).run)
-    machines.until(lambda: len(places(folder / "gpu")) == 2, "two chains at once")
+    placement = ResourceConfig(gpus_per_chain=0.5, accelerator_type="A100", evaluate=False)
+    running = pool.submit(run_chains, plan, root(folder / "gpu"), placement, Diary())
+    until(lambda: len(places(folder / "gpu")) == 2, "two chains at once")
     here = places(folder / "gpu")
     (folder / "gpu" / "go").touch()
     outcome = running.result(timeout=100)
     return {
-        "slots": placement.slots().count,
+        "slots": placement.slots(RayWorkers()).count,
         "there": all(p["node"] == node for p in places(folder / "gpu")),
         "gpus": [p["gpus"] for p in here],
         "processes": len({p["pid"] for p in here}),
@@ -113,9 +113,8 @@ def share(folder: Path, made: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
 
 
 def said(**settings: Any) -> str:
-    """The one line that refuses a placement."""
     try:
-        Placement(**settings).slots()
+        ResourceConfig(**settings).slots(RayWorkers())
     except UserError as error:
         return str(error)
     return ""
@@ -125,7 +124,7 @@ def ended(folder: Path, **placement: Any) -> str:
     """The one line with which a run ends of which no chain could run."""
     plan = comparison(Gated(str(folder / "first"), AT), chains=1, steps=STEPS)
     try:
-        Driver(plan, root(folder / "never"), Placement(evaluate=False, **placement), Diary()).run()
+        run_chains(plan, root(folder / "never"), ResourceConfig(evaluate=False, **placement), Diary())
     except UserError as error:
         return str(error)
     return ""

@@ -10,18 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raychains.tasks.mixture import Mixture25
+from tests.orchestration.tasks import Mixture
 
 
-class Gated(Mixture25):
+class Gated(Mixture):
     """Waits at step ``at`` until ``folder/go`` exists; ``folder/places`` has a line for each time that it began."""
 
     def __init__(self, folder: str, at: int) -> None:
         super().__init__()
         self.folder, self.at, self._steps = folder, at, 0
-
-    def settings(self) -> dict[str, Any]:
-        return {"folder": self.folder, "at": self.at}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         self._steps = 0
@@ -47,7 +44,6 @@ class Gated(Mixture25):
 
 
 def places(folder: Path) -> list[dict[str, str]]:
-    """Where chains began so far."""
     try:
         lines = (folder / "places").read_text().splitlines()
     except FileNotFoundError:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.timeout(290)
 
 @pytest.fixture(scope="module")
 def shared(script: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """What happened on a cluster whose nodes come and go."""
     return script("shared")
 
 

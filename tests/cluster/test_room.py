@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from raychains.planning.room import Node, describe, fit
+from raychains.planning.capacity import Node, describe, fit
 
 Tuples = tuple[tuple[float, int], ...]
 

@@ -1,6 +1,6 @@
 """A program: chains run by a `ChainWorker` without Ray, at the same moment as another such program runs them.
 
-Arguments: the store, a file with JSON [[spec, incarnation], …], a folder for the rendezvous, this program's name.
+Arguments: the store, a file with JSON [[spec, attempt], …], a folder for the rendezvous, this program's name.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ import sys
 import time
 from pathlib import Path
 
-from raychains.orchestration.worker import ChainWorker
-from raychains.spec import ChainSpec
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
+from raychains.planning.coordinator import Ended, Sampled
 
 
 def main(store: str, orders: str, rendezvous: str, name: str) -> None:
     """Print one JSON list: how each chain ended, and the sha256 of each sample handed out."""
-    worker = ChainWorker(store, 0.05, False, None, 0.0)
+    worker = ChainWorker(ChainWorkerConfig(store=store, checkpoint_every=0.05))
     told = []
-    for n, (spec, incarnation) in enumerate(json.loads(Path(orders).read_text())):
+    for n, (spec, attempt) in enumerate(json.loads(Path(orders).read_text())):
         meet(Path(rendezvous), name, n)
-        worker.start(spec, incarnation, {"driver_id": name})
-        hashes, event = [], {"kind": "began"}
-        while event["kind"] != "ended":
-            event, _ = worker.next(ChainSpec.from_json(spec).digest, incarnation)
-            if event["kind"] == "sample":
-                hashes.append(event["sha256"])
-        told.append([event["outcome"], hashes, event["reason"]])
+        worker.start(ChainAssignment(spec=spec, attempt=attempt, about={"driver_id": name}))
+        hashes, event = [], None
+        while not isinstance(event, Ended):
+            event, _ = worker.next(ChainSpec.from_json(spec).digest, attempt)
+            if isinstance(event, Sampled):
+                hashes.append(event.record.sha256)
+        told.append([event.outcome, hashes, event.reason])
     print(json.dumps(told), flush=True)
     os._exit(0)  # the interpreter's own end would meet torch in the worker's threads
 
 
 def meet(folder: Path, name: str, n: int) -> None:
-    """Wait for the other program."""
     (folder / f"{n}-{name}").touch()
     deadline = time.monotonic() + 60
     while len(list(folder.glob(f"{n}-*"))) < 2:

@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.store.leases import SECOND, Entry, Leases, parse
+from raychains.store.leases import SECOND, Entry, Leases
 
 
 def driver_id(n: int) -> str:
-    """The n-th id."""
     return f"{n:032x}"
 
 
 def about(n: int, *, run: str = "r", place: str = "here") -> dict[str, Any]:
-    """What the n-th driver tells of itself."""
     return {"driver_id": driver_id(n), "run": run, "host": f"h{n}", "place": place, "pid": n + 1, "process": "1"}
 
 
@@ -67,7 +65,7 @@ class Delayed(Leases):
             mine = name == f"{self.own}.json"
             seen = [(m, data) for visible, m, data in history if mine or visible <= self.world.now]
             if seen and seen[-1][1] is not None:
-                e = parse(name, seen[-1][1], int(seen[-1][0] * SECOND))
+                e = Entry.parse(name, seen[-1][1], int(seen[-1][0] * SECOND))
                 assert e is not None
                 found.append(e)
         return found

@@ -6,12 +6,12 @@ import itertools
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raychains.orchestration.lease import FIRST_RENEWALS
-from raychains.store.claim import LATE, Claim
-from raychains.store.leases import RENEW_EVERY, STALE_AFTER, Entry
+from raychains.store.leases import LATE, RENEW_EVERY, STALE_AFTER, Claim, Entry
 from tests.concurrency.entries import Delayed, World, about, driver_id
 
 DT = 0.5
@@ -226,3 +226,13 @@ def test_entries_of_dead_drivers_of_any_run_are_removed_and_living_ones_stay() -
     assert set(mine.others) == {driver_id(2)}
     mine.withdraw()
     assert {e.driver_id for e in other.entries()} == {driver_id(2)}
+
+
+@pytest.mark.parametrize("seed", [1, 8, 10])
+def test_a_driver_that_wakes_and_queues_again_is_no_straggler(seed: int) -> None:
+    """It wakes just before another one comes, which sees its old entry as a dead driver's and its new one late."""
+    world = World(2.0, random.Random(seed), tick=1e-4)
+    lives = [(0.0, (1.0, 58.0)), (0.0, (NEVER, 0.0)), (60.0, (NEVER, 0.0))]
+    drivers = [Simulated(n, start, 0.0, False, False, pause, NEVER, world) for n, (start, pause) in enumerate(lives)]
+    assert run(world, drivers, 400) <= RENEW_EVERY + world.delay + 2 * DT
+    assert [d.state for d in drivers].count("owns") == 1

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import raychains as rc
-from raychains.chain import Chain
-from raychains.errors import UserError
-from raychains.sample import Sample, tensors_sha256
-from raychains.store import ChainStore, Root
+from raychains.core.errors import UserError
+from raychains.store import ChainStore, Storage
 from tests.concurrency.test_lease import plant
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions
 
-COMMAND = [
-    "run", "--task", "mixture25", "--sampler", "sghmc", "--schedule", "cyclical", "--repeats", "4", "--steps", "20000",
-    "--cycles", "3", "--checkpoint-every", "0.5", "--object-store-memory", "100000000",
-]  # fmt: skip
-SECONDS = 240
-"""That anything may take before a test gives up."""
+COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3
+--checkpoint-every 0.5 --object-store-memory 100000000"""
 
 
 class Driver:
     """A ``raychains run`` in a session of its own, and what it says."""
 
-    def __init__(self, store: Path, *more: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "raychains.cli", *COMMAND, "--store", str(store), *more],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
-        )  # fmt: skip
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
         self.said = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -54,64 +44,37 @@ class Driver:
             time.sleep(0.02)
 
     def end(self) -> int:
-        """Wait for the exit status."""
         status = self.process.wait(timeout=SECONDS)
         self._reader.join(timeout=10)
         return status
 
-    def signal(self, number: int, kind: bytes = b"") -> int:
-        """Send a signal to the session's processes whose command begins with ``kind``; how many there are.
-
-        By session, since Ray's own have process groups of their own.
-        """
-        reached = 0
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                ours = os.getsid(int(entry.name)) == self.process.pid
-                if ours and (entry / "cmdline").read_bytes().startswith(kind):
-                    os.kill(int(entry.name), number)
-                    reached += 1
-            except (ProcessLookupError, FileNotFoundError, PermissionError):
-                continue
-        return reached
-
-    def kill(self) -> None:
-        """End the session."""
-        self.process.kill()
-        self.signal(signal.SIGKILL)
-        self.process.wait()
-
-
-@pytest.fixture
-def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Starts drivers on one store; whatever is left of them at the end is killed."""
-    drivers: list[Driver] = []
-
-    def start(*more: str) -> Driver:
-        drivers.append(Driver(tmp_path / "store", *more))
-        return drivers[-1]
-
-    yield start
-    for driver in drivers:
-        driver.kill()
-
-
-def undisturbed(plan: dict[str, rc.ChainSpec]) -> dict[tuple[str, int], str]:
-    return {
-        (d, e.meta.index): tensors_sha256(e.tensors)
-        for d, spec in plan.items()
-        for e in Chain(spec)
-        if isinstance(e, Sample)
-    }
-
 
 def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_have_one_set_of_samples(
-    drive: Callable[..., Driver], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"
+    with sessions(stdout=subprocess.DEVNULL) as start:
+        begun = followed(lambda *more: Driver(start(*RAYCHAINS, *COMMAND.split(), "--store", str(store), *more)), store)
+
+    plans = {name: rc.load(str(store / "runs" / name)).comparison for name in "rs"}
+    chains = {name: plan.chains() for name, plan in plans.items()}
+    assert len(chains["r"]) == 2 and len(chains["s"]) == 3 and chains["r"].keys() < chains["s"].keys()
+    assert stored_hashes(store, plans["s"]) == undisturbed_hashes(plans["s"])
+    for chain in (ChainStore(Storage(store), d) for d in chains["s"]):
+        assert chain.last_incarnation() == (2 if chain.digest in begun else 1)  # nobody ran what another one did
+        assert all(len(chain.incarnation(n)["driver_id"]) == 32 for n in range(1, chain.last_incarnation() + 1))
+    assert list((store / "drivers").iterdir()) == []
+    for name in "rs":
+        assert len(rc.load(str(store / "runs" / name)).results()) > 0
+
+
+def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
+    """A driver stands still and is killed, one shares its chains, one has its name: the chains that the first began."""
     first = drive("--name", "r", "--chains", "2")
     first.until(lambda: len(list(store.glob("chains/*/samples/*"))) >= 2)
-    assert first.signal(signal.SIGSTOP, b"ray::") >= 2  # its workers halt in the midst of their chains; itself lives on
+    assert (
+        kill_session(first.process.pid, signal.SIGSTOP, b"ray::") >= 2
+    )  # its workers halt in the midst of their chains; itself lives on
     begun = {p.parent.parent.name for p in store.glob("chains/*/incarnations/*")}
 
     wider = drive("--name", "s", "--chains", "3")  # shares both chains
@@ -123,24 +86,15 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
     wider.until(lambda: "are left to it" in wider.said)
     assert first.process.poll() is None
     for digest in begun:
-        assert ChainStore(Root(str(store)), digest).last_incarnation() == 1
-    first.kill()
+        assert ChainStore(Storage(str(store)), digest).last_incarnation() == 1
+    first.process.kill()
+    kill_session(first.process.pid)
+    first.process.wait()
     again = drive("--name", "r", "--chains", "2", "--resume")
     assert again.end() == 0, again.said
     assert "waiting" not in again.said  # a killed driver of this machine is known to be dead
     assert wider.end() == 0, wider.said
-
-    plans = {name: rc.load(str(store / "runs" / name)).comparison.chains() for name in "rs"}
-    assert len(plans["r"]) == 2 and len(plans["s"]) == 3 and plans["r"].keys() < plans["s"].keys()
-    chains = {d: ChainStore(Root(str(store)), d) for d in plans["s"]}
-    stored = {(d, r.meta.index): r.sha256 for d, c in chains.items() for r in c.records()}
-    assert stored == undisturbed(plans["s"])
-    for digest, chain in chains.items():
-        assert chain.last_incarnation() == (2 if digest in begun else 1)  # nobody ran what another one did
-        assert all(len(chain.incarnation(n)["driver_id"]) == 32 for n in range(1, chain.last_incarnation() + 1))
-    assert list((store / "drivers").iterdir()) == []
-    for name in "rs":
-        assert len(rc.load(str(store / "runs" / name)).results()) > 0
+    return begun
 
 
 @pytest.mark.usefixtures("ray_session")

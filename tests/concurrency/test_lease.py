@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 from raychains.orchestration import lease as module
-from raychains.orchestration import process
+from raychains.orchestration import process_identity
 from raychains.orchestration.lease import Lease
-from raychains.store import ChainStore, Root
+from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.concurrency.entries import about, driver_id
 
@@ -36,7 +36,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_an_entry_lies_there_while_the_driver_lives_and_no_longer(tmp_path: Path) -> None:
-    with Lease(Root(tmp_path), "r") as mine:
+    with Lease(Storage(tmp_path), "r") as mine:
         assert files(tmp_path) == [f"{mine.driver_id}.json"]
         told = json.loads((tmp_path / "drivers" / f"{mine.driver_id}.json").read_text())
         assert told["run"] == "r" and told["pid"] == os.getpid()
@@ -45,27 +45,29 @@ def test_an_entry_lies_there_while_the_driver_lives_and_no_longer(tmp_path: Path
 
 
 def test_the_second_is_refused_with_who_where_since_when_and_what_to_do(tmp_path: Path) -> None:
-    with Lease(Root(tmp_path), "r") as first:
-        here = process.here()
+    with Lease(Storage(tmp_path), "r") as first:
+        here = process_identity.here()
         said = ("name", str(here["pid"]), here["host"], "since", "last heard of")
-        with refused(*said), Lease(Root(tmp_path), "r", patient=True):
+        with refused(*said), Lease(Storage(tmp_path), "r", patient=True):
             pass
         assert files(tmp_path) == [f"{first.driver_id}.json"]
-        with Lease(Root(tmp_path), "other"):
+        with Lease(Storage(tmp_path), "other"):
             assert len(files(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("how", [{"age": 61.0}, {"place": process.place(), "pid": 2**31 - 1}], ids=["stale", "gone"])
+@pytest.mark.parametrize(
+    "how", [{"age": 61.0}, {"place": process_identity.place(), "pid": 2**31 - 1}], ids=["stale", "gone"]
+)
 def test_a_dead_drivers_entry_stops_nobody_and_is_removed(tmp_path: Path, how: dict[str, Any]) -> None:
     plant(tmp_path, 1, **how)
     plant(tmp_path, 2, run="other", **how)
-    with Lease(Root(tmp_path), "r") as mine:
+    with Lease(Storage(tmp_path), "r") as mine:
         assert files(tmp_path) == [f"{mine.driver_id}.json"]
 
 
 def test_malformed_entries_stop_nobody_and_stay(tmp_path: Path) -> None:
     bad = plant(tmp_path, 1, pid="x")
-    with Lease(Root(tmp_path), "r"):
+    with Lease(Storage(tmp_path), "r"):
         assert bad.exists()
     assert bad.exists()
 
@@ -74,7 +76,7 @@ def test_a_driver_elsewhere_that_may_be_dead_is_waited_for_and_the_person_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plant(tmp_path, 1, age=58.0)
-    with caplog.at_level(logging.WARNING), Lease(Root(tmp_path), "r", patient=True) as mine:
+    with caplog.at_level(logging.WARNING), Lease(Storage(tmp_path), "r", patient=True) as mine:
         assert files(tmp_path) == [f"{mine.driver_id}.json"]
     (line,) = [r.getMessage() for r in caplog.records]
     assert "pid 2 on h1" in line and "58 s ago" in line and "waiting" in line and "\n" not in line
@@ -86,7 +88,7 @@ def test_it_is_refused_as_soon_as_the_other_shows_life(tmp_path: Path) -> None:
 
     def claim() -> None:
         try:
-            with Lease(Root(tmp_path), "r", patient=True):
+            with Lease(Storage(tmp_path), "r", patient=True):
                 seen.append("owned")
         except UserError as error:
             seen.append(str(error))
@@ -106,7 +108,7 @@ def test_it_is_refused_as_soon_as_the_other_shows_life(tmp_path: Path) -> None:
 
 def test_without_resume_nobody_is_waited_for(tmp_path: Path) -> None:
     plant(tmp_path, 1, age=58.0)
-    with refused("pid 2 on h1 has run it"), Lease(Root(tmp_path), "r"):
+    with refused("pid 2 on h1 has run it"), Lease(Storage(tmp_path), "r"):
         pass
 
 
@@ -114,7 +116,7 @@ def test_an_older_entry_that_appears_late_makes_the_driver_lose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FIRST_RENEWALS", (0.05,) * 1000)
-    with Lease(Root(tmp_path), "r") as mine:
+    with Lease(Storage(tmp_path), "r") as mine:
         plant(tmp_path, 1)
         deadline = time.monotonic() + 30
         while mine.lost is None:
@@ -133,57 +135,57 @@ def test_a_chain_of_a_living_driver_is_left_to_it_and_taken_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FRESH", 0.0)  # else it is noticed with the next look
-    root, record = Root(tmp_path), {"started": 0}
+    root, record = Storage(tmp_path), {"started": 0}
     with Lease(root, "b") as mine:
         with Lease(root, "a") as other:
-            assert other.take("d", record) == 1
+            assert other.claim("d", record) == 1
             assert ChainStore(root, "d").incarnation(1) == {"started": 0, "driver_id": other.driver_id}
-            assert mine.take("d", record) is None and mine.elsewhere("d")
-            assert other.take("d", record) == 2  # its own, after a loss
-            assert mine.take("e", record) == 1
+            assert mine.claim("d", record) is None and mine.runs_elsewhere("d")
+            assert other.claim("d", record) == 2  # its own, after a loss
+            assert mine.claim("e", record) == 1
             assert other.superseded("d", 2) is False
-        assert not mine.elsewhere("d") and mine.take("d", record) == 3
+        assert not mine.runs_elsewhere("d") and mine.claim("d", record) == 3
 
 
 def test_a_chain_that_its_driver_gave_up_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_RENEWALS", (0.05,) * 1000)
     monkeypatch.setattr(module, "FRESH", 0.05)
-    root = Root(tmp_path)
+    root = Storage(tmp_path)
     with Lease(root, "a") as other, Lease(root, "b") as mine:
-        assert other.take("d", {}) == 1 and mine.elsewhere("d")
+        assert other.claim("d", {}) == 1 and mine.runs_elsewhere("d")
         other.give_up("d")
         deadline = time.monotonic() + 30
-        while mine.elsewhere("d"):
+        while mine.runs_elsewhere("d"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert mine.take("d", {}) == 2
+        assert mine.claim("d", {}) == 2
         assert other.superseded("d", 1)
 
 
 def test_an_incarnation_without_a_known_driver_is_nobodys(tmp_path: Path) -> None:
-    root = Root(tmp_path)
+    root = Storage(tmp_path)
     for n, data in enumerate((b"{", b"{}", b'{"driver_id": "../../x"}'), start=1):
         root.publish(f"chains/d/incarnations/{2 * n - 1}.json", data)
-        assert Lease(root).take("d", {}) == 2 * n
+        assert Lease(root).claim("d", {}) == 2 * n
 
 
 def test_a_dead_drivers_chain_is_free_at_once_on_its_own_machine(tmp_path: Path) -> None:
-    root = Root(tmp_path)
-    plant(tmp_path, 1, place=process.place(), pid=2**31 - 1)
+    root = Storage(tmp_path)
+    plant(tmp_path, 1, place=process_identity.place(), pid=2**31 - 1)
     plant(tmp_path, 2)
     for n, digest in ((1, "d"), (2, "e")):
         record = json.dumps({"driver_id": driver_id(n)}).encode()
         root.publish(f"chains/{digest}/incarnations/1.json", record)
     with Lease(root, "mine") as mine:
-        assert mine.take("d", {}) == 2
-        assert mine.take("e", {}) is None
+        assert mine.claim("d", {}) == 2
+        assert mine.claim("e", {}) is None
 
 
 def test_storage_that_is_away_leaves_a_chain_for_later(tmp_path: Path) -> None:
-    root = Root(tmp_path)
+    root = Storage(tmp_path)
     with Lease(root, "r") as mine:
         (tmp_path / "chains" / "d").mkdir(parents=True)
         (tmp_path / "chains" / "d" / "incarnations").write_text("in the way")
-        assert mine.take("d", {}) is None and mine.elsewhere("d")
+        assert mine.claim("d", {}) is None and mine.runs_elsewhere("d")
         (tmp_path / "chains" / "d" / "incarnations").unlink()
-        assert mine.take("d", {}) == 1
+        assert mine.claim("d", {}) == 1

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raychains.store import Root
-from raychains.store.leases import LONGEST, SECOND, STALE_AFTER, Entry, Leases, Watch, parse
+from raychains.store import Storage
+from raychains.store.leases import LONGEST, SECOND, STALE_AFTER, Entry, Leases, Watch
 from tests.concurrency.entries import about, driver_id, entry
 
 JSON = st.recursive(
@@ -24,7 +24,7 @@ NAME = f"{driver_id(1)}.json"
 
 
 def test_what_is_published_comes_back_with_the_times_of_the_storage(tmp_path: Path) -> None:
-    leases = Leases(Root(tmp_path))
+    leases = Leases(Storage(tmp_path))
     before = time.time_ns()
     first = leases.publish({**about(1), "since": None})
     assert abs(first - before) < 60 * SECOND
@@ -49,28 +49,28 @@ def test_what_is_published_comes_back_with_the_times_of_the_storage(tmp_path: Pa
 )  # fmt: skip
 def test_a_malformed_field_makes_an_entry_none(changed: dict[str, Any]) -> None:
     good = {**about(1), "since": None}
-    assert parse(NAME, json.dumps(good).encode(), 5) is not None
-    assert parse(NAME, json.dumps({**good, **changed}).encode(), 5) is None
+    assert Entry.parse(NAME, json.dumps(good).encode(), 5) is not None
+    assert Entry.parse(NAME, json.dumps({**good, **changed}).encode(), 5) is None
 
 
 @given(st.binary(max_size=200) | JSON.map(lambda v: json.dumps(v).encode()))
 def test_anything_else_is_no_entry_and_no_error(data: bytes) -> None:
-    assert parse(NAME, data, 5) is None
+    assert Entry.parse(NAME, data, 5) is None
 
 
 @given(st.dictionaries(st.sampled_from([*about(1), "since", "given_up", "renewals", "other"]), JSON))
 def test_fields_of_any_kind_give_an_entry_or_none_and_no_error(changed: dict[str, Any]) -> None:
-    e = parse(NAME, json.dumps({**about(1), "since": None, **changed}).encode(), 5)
+    e = Entry.parse(NAME, json.dumps({**about(1), "since": None, **changed}).encode(), 5)
     assert e is None or (e.driver_id == driver_id(1) and 0 < e.pid < 2**31 and 0 <= e.since <= e.renewed == 5)
 
 
 def test_nobody_is_older_in_the_file_than_its_own_modification_allows() -> None:
-    e = parse(NAME, json.dumps({**about(1), "since": 99}).encode(), 5)
+    e = Entry.parse(NAME, json.dumps({**about(1), "since": 99}).encode(), 5)
     assert e is not None and e.since == 5
 
 
 def test_foreign_torn_and_huge_files_and_folders_are_ignored(tmp_path: Path) -> None:
-    leases = Leases(Root(tmp_path))
+    leases = Leases(Storage(tmp_path))
     folder = tmp_path / "drivers"
     (folder / f"{driver_id(3)}.json").mkdir(parents=True)
     whole = json.dumps({**about(4), "since": None}).encode()

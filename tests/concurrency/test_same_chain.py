@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raychains.orchestration.worker import ChainWorker
-from raychains.positions import expected_samples
+from raychains.chain.sample_index import expected_samples
+from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
+from raychains.planning.coordinator import Ended
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
@@ -18,7 +20,7 @@ from tests.orchestration.worlds import comparison, root, stored_hashes, undistur
 
 def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_numbers(tmp_path: Path) -> None:
     """As after a listing that came late: with one number for both, and with the second's above the first's."""
-    plan = comparison(Mixture25(), chains=3, steps=8_000, block=200)
+    plan = comparison(Mixture25(), chains=3, steps=4_000, block=100)
     specs = list(plan.chains().values())
     numbers = {"a": (1, 1, 2), "b": (1, 2, 1)}
     processes = []
@@ -48,11 +50,11 @@ def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_n
             if own[c] == store.last_incarnation():
                 assert outcome == "finished"
         assert store.finished(expected_samples(spec))
-        assert all(codec.decode(store.read_sample(f)) for f in store.sample_files())
+        assert all(codec.decode(store.read_sample(r.file)) for r in store.records())
     assert stored_hashes(root(tmp_path), plan) == expected
 
 
-def test_an_incarnation_with_a_successor_that_is_not_through_does_not_pass_for_finished(
+def test_an_attempt_with_a_successor_that_is_not_through_does_not_pass_for_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the worker sets it in its process, which this one is here
@@ -60,12 +62,12 @@ def test_an_incarnation_with_a_successor_that_is_not_through_does_not_pass_for_f
     (spec,) = plan.chains().values()
     store = ChainStore(root(tmp_path), spec.digest)
     store.begin(spec, 2, {"driver_id": "other", "from_step": 0})
-    worker = ChainWorker(root(tmp_path).uri, 60.0, False, None, 0.0)
+    worker = ChainWorker(ChainWorkerConfig(store=root(tmp_path).uri))
     for number, outcome in ((1, "stopped"), (3, "finished")):
-        worker.start(spec.to_json(), number, {"driver_id": "mine"})
-        event = {"kind": "began"}
-        while event["kind"] != "ended":
+        worker.start(ChainAssignment(spec=spec.to_json(), attempt=number, about={"driver_id": "mine"}))
+        event: object = None
+        while not isinstance(event, Ended):
             event, _ = worker.next(spec.digest, number)
-        assert event["outcome"] == outcome, event
+        assert event.outcome == outcome, event
         assert store.finished(expected_samples(spec)) is (outcome == "finished")
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())

@@ -82,31 +82,14 @@ def test_draws_of_neighbours_and_of_successive_batches_are_independent() -> None
 
 def test_the_generator_alone_decides() -> None:
     images = pictures(16)
+    copy = images.clone()
     torch.manual_seed(0)
     first = crop_and_flip(images, seeded(1))
     torch.manual_seed(1)
     before = torch.get_rng_state()
     assert torch.equal(first, crop_and_flip(images, seeded(1)))
     assert not torch.equal(first, crop_and_flip(images, seeded(2)))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_the_batch_itself_is_left_as_it_is() -> None:
-    images = pictures(5)
-    copy = images.clone()
-    crop_and_flip(images, seeded(0))
-    normalise(images, (0.5,) * 3, (0.2,) * 3)
-    assert torch.equal(images, copy)
-
-
-def test_a_resumed_generator_continues_the_augmentation() -> None:
-    images, generator = pictures(6), seeded(0)
-    crop_and_flip(images, generator)
-    state = generator.get_state()
-    expected = [crop_and_flip(images, generator) for _ in range(3)]
-    again = torch.Generator()
-    again.set_state(state)
-    assert all(torch.equal(e, crop_and_flip(images, again)) for e in expected)
+    assert torch.equal(before, torch.get_rng_state()) and torch.equal(images, copy)
 
 
 # Normalisation
@@ -134,11 +117,6 @@ def test_every_byte_is_normalised_within_its_types_rounding(dtype: torch.dtype, 
     found = normalise(images, MEAN, STD, dtype)
     assert found.dtype == dtype and found.shape == images.shape
     assert ((found.double() - exact(images)).abs() <= ulp * exact(images).abs() + 1e-6).all()
-
-
-def test_low_precision_is_float32s_value_rounded_once() -> None:
-    images = pictures(3)
-    assert torch.equal(normalise(images, MEAN, STD, torch.bfloat16), normalise(images, MEAN, STD).bfloat16())
 
 
 def test_channels_last_changes_the_layout_alone() -> None:

@@ -51,27 +51,22 @@ def test_what_is_there_is_not_downloaded(entry: Entry, tmp_path: Path, monkeypat
     assert len(sets.read(entry, "train", tmp_path / "there")) == small.TRAIN
 
 
-def test_a_download_that_breaks_off_leaves_nothing_behind(
-    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ("raise OSError('the line is cut')", ("cifar100", "OSError: the line is cut")),
+        ("(pathlib.Path(folder) / 'cifar-100-python/train').write_bytes(b'half')", ("md5",)),
+        ("(pathlib.Path(folder) / 'cifar-100-python/train').unlink()", ("no file", "it did not hold this file")),
+    ],
+)
+def test_a_download_that_fails_says_why_and_leaves_no_part_behind(
+    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, words: tuple[str, ...]
 ) -> None:
-    download(monkeypatch, tmp_path, "\nraise OSError('the line is cut')")
+    download(monkeypatch, tmp_path, f"\n{then}")
     root = tmp_path / "root"
-    with refused("cifar100", str(root / "cifar-100-python/train"), "OSError: the line is cut"):
+    with refused(str(root / "cifar-100-python/train"), *words):
         sets.read(entry, "train", root)
-    assert list(root.iterdir()) == []
-
-
-def test_a_damaged_download_is_refused(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    download(monkeypatch, tmp_path, "\n(pathlib.Path(folder) / 'cifar-100-python/train').write_bytes(b'half')")
-    root = tmp_path / "root"
-    with refused("md5", str(root / "cifar-100-python/train")):
-        sets.read(entry, "train", root)
-
-
-def test_a_download_without_the_file_says_so(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    download(monkeypatch, tmp_path, "\n(pathlib.Path(folder) / 'cifar-100-python/train').unlink()")
-    with refused("no file", str(tmp_path / "root/cifar-100-python/train"), "it did not hold this file"):
-        sets.read(entry, "train", tmp_path / "root")
+    assert "raise" not in then or list(root.iterdir()) == []
 
 
 def test_a_download_that_stalls_is_given_up(entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains.data.cifar import read_batch, unpickle
-from raychains.data.idx import read_idx
-from raychains.data.svhn import read_mat
+from raychains.data.formats import read_batch, read_idx, read_mat, unpickle
 from tests.checks import refused
 from tests.data import small
 

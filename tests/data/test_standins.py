@@ -10,16 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from raychains import methods, tasks
-from raychains.data import catalogue, corrupted, declared, sets, standins, uci
+from raychains import tasks
+from raychains.core.config import Run
+from raychains.data import catalogue, corrupted, sets, standin_manifest, standins, uci
 from raychains.data.prepared import sources
-from raychains.data.prepared.manifest import Manifest, Shard, Split
-from raychains.experiments import comparisons
-from raychains.options import Run
+from raychains.evaluation.classification import Classification
+from raychains.planning import methods
+from raychains.planning.presets import default_arms
 from raychains.tasks.images import ImageTask
 from tests.checks import refused
+from tests.data.prepared.made import without_pictures
 
 TRAIN, TEST = 200, 100
 SPLITS = [(name, split) for name, entry in catalogue.SETS.items() for split in entry.splits]
@@ -90,7 +93,7 @@ def test_corruptions_are_the_test_images_and_the_harder_the_more_severe(root: Pa
     for kind in corrupted.CORRUPTIONS:
         away = []
         for severity in range(1, 6):
-            found = corrupted.corrupted("cifar10-c", kind, severity, root)
+            found = corrupted.corrupted(kind, severity, root)
             assert found.images.shape == (len(test), 3, 32, 32) and found.stand_in
             assert found.labels.tolist() == test.labels.tolist()
             away.append(float((found.images.double() - clean).square().mean()))
@@ -129,26 +132,20 @@ def test_a_run_says_that_its_data_are_stand_ins(
 ) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(root))
     options = {} if name == "blr-heart" else {"batch_size": 20}
-    planned = comparisons.run(Run(task=name, **options))  # type: ignore[arg-type]
+    planned = default_arms.run(Run(task=name, **options))  # type: ignore[arg-type]
     assert planned.notes.count(f"data: stand-ins, not {dataset}") == 1
     assert tasks.build(planned.comparison.task_spec).fingerprint == tasks.make(name).fingerprint
 
 
 def test_a_run_on_other_data_does_not() -> None:
-    assert not [note for note in comparisons.run(Run(task="digits")).notes if "stand-ins" in note]
+    assert not [note for note in default_arms.run(Run(task="digits")).notes if "stand-ins" in note]
 
 
 @pytest.mark.parametrize(("kind", "notes"), [("stand-in-", ["data: stand-ins, not faces"]), ("n0000000", [])])
 def test_a_set_that_was_prepared_of_them_says_so_too(
     kind: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = Split(shards=(Shard(file="a.parquet", rows=(64,), bytes=1, sha256=""),), fingerprint="f")
-    manifest = Manifest(
-        name="faces", classes=tuple(f"{kind}{i}" for i in range(6)), words=(), seed=0,
-        splits={"train": split, "val": split}, converted=0, skipped=(),
-    )  # fmt: skip
-    (tmp_path / "faces").mkdir()
-    (tmp_path / "faces" / "manifest.json").write_bytes(manifest.dumps())
+    without_pictures(tmp_path, "faces", [f"{kind}{i}" for i in range(6)])
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     assert list(tasks.make("imagefolder-lenet", set="faces", size=32).data_notes) == notes
 
@@ -158,8 +155,12 @@ def test_every_split_of_a_task_on_cifar_is_there(root: Path, monkeypatch: pytest
     options = Run(task="cifar10-lenet", val_split=0.2)
     task = methods.make_task(options, "cifar10-lenet")
     assert isinstance(task, ImageTask) and task.num_data == 160
-    prints = {task.splits()[split].fingerprint for split in task.splits() if not split.startswith("corrupted:")}
-    assert len(prints) == 5 == len({"test", "train", "val", "ood:svhn", "ood:cifar100"} & set(task.splits()))
+    splits = task.splits()
+    prints = {splits[name].fingerprint for name in splits if not name.startswith("corrupted:")}
+    assert len(prints) == 5 == len({"test", "train", "val", "ood:svhn", "ood:cifar100"} & set(splits))
+    fog, found = splits["corrupted:fog:3"], corrupted.corrupted("fog", 3, root)
+    assert isinstance(fog, Classification) and torch.equal(fog.inputs[:], found.images)
+    assert fog._labels.tolist() == found.labels.tolist()
 
 
 # What is refused
@@ -179,7 +180,7 @@ def test_a_damaged_or_a_missing_stand_in_is_refused(own: Path) -> None:
     fog = own / "CIFAR-10-C/fog.npy"
     fog.write_bytes(fog.read_bytes()[:-1] + b"?")
     with refused("cifar10-c", str(fog), "damaged"):
-        corrupted.corrupted("cifar10-c", "fog", 2, own)
+        corrupted.corrupted("fog", 2, own)
     heart = own / "uci/heart.dat"
     heart.write_bytes(heart.read_bytes().replace(b"1\n", b"2\n", 1))
     with refused("heart", str(heart), "damaged"):
@@ -187,9 +188,9 @@ def test_a_damaged_or_a_missing_stand_in_is_refused(own: Path) -> None:
 
 
 def test_a_real_file_among_stand_ins_is_refused(own: Path) -> None:
-    declaration = json.loads((own / declared.FILE).read_text())
+    declaration = json.loads((own / standin_manifest.FILE).read_text())
     del declaration["md5"]["test_32x32.mat"], declaration["counts"]["german"]
-    (own / declared.FILE).write_text(json.dumps(declaration))
+    (own / standin_manifest.FILE).write_text(json.dumps(declaration))
     with refused("svhn", "stand-ins", "test_32x32.mat"):
         sets.load("svhn", "test", own)
     with refused("german", "stand-ins"):
@@ -200,9 +201,9 @@ def test_a_real_file_among_stand_ins_is_refused(own: Path) -> None:
     "text", ["", "[]", "{}", '{"format": 1, "made": {"a": "b"}, "md5": {}, "counts": {}}', '{"format": 2}']
 )
 def test_a_damaged_declaration_is_one_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / declared.FILE).write_text(text)
+    (tmp_path / standin_manifest.FILE).write_text(text)
     for read in (lambda: sets.load("mnist", "test", tmp_path), lambda: standins.make(tmp_path)):
-        with refused(declared.FILE, "format"):
+        with refused(standin_manifest.FILE, "format"):
             read()
 
 

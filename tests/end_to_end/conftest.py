@@ -11,7 +11,6 @@ import raychains as rc
 
 @pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the package's runs lie."""
     return tmp_path_factory.mktemp("end_to_end")
 
 

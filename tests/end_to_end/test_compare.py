@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
 
 import raychains as rc
-from raychains.errors import UserError
-from raychains.store import ChainStore, Root
+from raychains.core.errors import ChainsFailed, UserError
+from raychains.evaluation.classification import log_probabilities
+from raychains.store import ChainStore, Storage, codec
+from raychains.tasks.digits import Digits
 from tests.checks import refused
 
 
@@ -23,7 +31,7 @@ def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc
     assert len(chains) == 2 * (4 + 4 + 4)
     stored = {p.name for p in (folder / "store" / "chains").iterdir()}
     assert chains.keys() <= stored
-    assert all(ChainStore(Root(str(folder / "store")), d).last_incarnation() == 1 for d in chains)
+    assert all(ChainStore(Storage(str(folder / "store")), d).last_incarnation() == 1 for d in chains)
 
 
 def test_results_are_sensible_posteriors_and_ensembles_beat_their_members(digits: rc.Result) -> None:
@@ -60,7 +68,7 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
         task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
     )
     assert set(again.comparison.chains()) < set(digits.comparison.chains())
-    assert all(ChainStore(Root(str(folder / "store")), d).last_incarnation() == 1 for d in again.comparison.chains())
+    assert all(ChainStore(Storage(str(folder / "store")), d).last_incarnation() == 1 for d in again.comparison.chains())
     assert list(again.table()["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
 
 
@@ -89,11 +97,25 @@ def test_the_report_is_one_page_that_can_be_drawn_again(digits: rc.Result) -> No
     assert Path(rc.draw_report(digits.path).report).is_file()
 
 
-def test_the_plan_holds_every_spec_by_its_digest(digits: rc.Result) -> None:
-    plan = json.loads((Path(digits.path) / "plan.json").read_text())
-    assert plan["format"] == 1
-    for digest, spec in plan["comparison"]["chains"].items():
-        assert rc.ChainSpec.from_json(spec).digest == digest
+def test_the_digits_table_is_rebuilt_without_raychains(digits: rc.Result) -> None:
+    """Samples outlive the tool."""
+    command = [sys.executable, str(Path(__file__).with_name("without_raychains.py")), digits.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rebuilt, results = json.loads(done.stdout), digits.results()
+    assert len(rebuilt) == len(results) == 8
+    for row in results.to_dict("records"):
+        theirs = rebuilt[f"{row['arm']}/{row['group']}"]
+        for metric in ("error", "nll", "ece", "brier"):
+            assert row[metric] == pytest.approx(theirs[metric], abs=1e-6), (row["arm"], metric)
+
+
+def test_a_sample_is_a_plain_safetensors_file_of_the_models_state_dict(digits: rc.Result) -> None:
+    chain = Path(digits.path).parents[1] / "chains" / next(iter(digits.comparison.chains()))
+    with safe_open(sorted((chain / "samples").iterdir())[0], framework="pt") as f:
+        description = json.loads(f.metadata()["raychains"])
+        assert set(f.keys()) == set(rc.make_task("digits").build_model(seed=0, lanes=1).state_dict())
+    assert description["digest"] == chain.name and description["environment"]["device"] == "cpu"
 
 
 def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> None:
@@ -114,3 +136,46 @@ def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
 def test_a_density_predicts_nothing_and_says_so(table4: rc.Result) -> None:
     with refused("density"):
         table4.predict(np.zeros((1, 2)))
+
+
+# A run that dropped a chain
+
+
+class Doomed(Digits):
+    """Digits whose loss is undefined in chains that begin with a positive first weight."""
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        loss = super().backward(model, batch, generator)
+        assert loss is not None
+        self._steps += 1
+        return loss * torch.nan if self._bad and self._steps > 15 else loss
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        model = super().build_model(seed=seed, lanes=lanes)
+        self._steps, self._bad = 0, bool(next(model.parameters())[0, 0] > 0)
+        return model
+
+
+def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
+    ray_session: None, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"epochs": 4, "cycles": 1, "samples_per_cycle": 2, "exploration": 0.25, "chains": 4}
+    task, images = Digits(), Digits().splits()["test"].inputs[:50]  # type: ignore[attr-defined]
+    for policy in ("stop", "drop-chain"):  # the second run takes the first one's finished chains
+        with pytest.raises(ChainsFailed):
+            rc.run(
+                task=f"{__name__}:Doomed", store=str(tmp_path), name=policy, lr=0.01, on_divergence=policy, **settings
+            )
+    with refused("unfinished", "--resume"):
+        rc.load(str(tmp_path / "runs" / "stop")).predict(images)
+    result = rc.load(str(tmp_path / "runs" / "drop-chain"))
+    stores = {d: ChainStore(result.store.root, d) for d in result.comparison.chains()}
+    whole = [
+        codec.decode(s.read_sample(r.file))[0] for s in stores.values() if len(s.records()) == 2 for r in s.records()
+    ]
+    assert 0 < len(whole) < 8
+    model = task.build_model(seed=0, lanes=1).eval()
+    expected = np.mean([np.exp(log_probabilities(model, t, images).astype(np.float64)) for t in whole], axis=0)
+    np.testing.assert_allclose(result.predict(images), expected, atol=1e-12)
+    assert len(result.predictive()) == len(whole)
+    np.testing.assert_allclose(result.posterior()(images).probabilities, expected, atol=1e-6)

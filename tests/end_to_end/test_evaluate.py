@@ -21,7 +21,6 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def evaluated(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
-    """A small run, evaluated with everything that a network has."""
     store = tmp_path_factory.mktemp("evaluated") / "store"
     result = rc.run(
         task="digits", epochs=10, cycles=2, chains=2, samples_per_cycle=3, exploration=0.2, repeats=1, val_split=0.2, store=str(store), name="r",

@@ -11,6 +11,7 @@ import scipy.stats
 import torch
 
 import raychains as rc
+from raychains.core.config import Evaluate
 from raychains.data import sets
 from raychains.store import ChainStore, codec
 from tests.checks import refused
@@ -34,7 +35,7 @@ def test_a_run_is_evaluated_on_what_it_held_out_and_on_another_set(
     assert spec.sampler.settings["num_data"] == 500 and spec.task.settings["val_split"] == 100
     assert 0.05 < float(result.results()["error"].iloc[0]) < 0.7
 
-    options = rc.options.Evaluate(run=result.path, data_root=root)
+    options = Evaluate(run=result.path, data_root=root)
     val, letters = (rc.evaluate(result.path, split, options=options) for split in ("val", "ood:notmnist"))
     assert [r.path.rpartition("/")[2] for r in (val, letters)] == ["small-val", "small-ood-notmnist"]
     assert len(val.store.table("rows")) == 100 and len(letters.store.table("rows")) == 10_000  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,10 @@ import torch
 from torch import nn
 
 import raychains as rc
-from raychains import tasks
-from raychains.chain import Chain
 from raychains.cli import main
-from raychains.sample import Sample, tensors_sha256
-from raychains.store import ChainStore
-from raychains.tasks import given
+from raychains.tasks import task_cache
 from tests.checks import refused
+from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
 
 SETTINGS: dict[str, Any] = {
     "sampler": "csghmc", "chains": 2, "epochs": 4, "cycles": 2, "batch_size": 10, "lr": 0.01, "evaluators": 1,
@@ -52,25 +48,14 @@ def run(ray_session: None, folder: Path) -> tuple[Any, rc.Result]:
     return task, rc.run(task=task, store=str(folder / "own"), name="r", **SETTINGS)
 
 
-def stored(result: rc.Result) -> dict[tuple[str, int], str]:
-    root = result.store.root
-    return {(d, r.meta.index): r.sha256 for d in result.comparison.chains() for r in ChainStore(root, d).records()}
-
-
-def alone(result: rc.Result, task: Any) -> dict[tuple[str, int], str]:
-    """What its chains give in this process, without Ray or disks."""
-    return {
-        (d, e.meta.index): tensors_sha256(e.tensors)
-        for d, spec in result.comparison.chains().items()
-        for e in Chain(spec, task)
-        if isinstance(e, Sample)
-    }
+def stored(result: rc.Result) -> Hashes:
+    return stored_hashes(result.store.root, result.comparison)
 
 
 def test_samples_are_those_of_chains_alone(run: tuple[Any, rc.Result]) -> None:
     _task, result = run
     found = stored(result)
-    assert len(found) == 4 and found == alone(result, made())
+    assert len(found) == 4 and found == undisturbed_hashes(result.comparison, made())
     assert result.comparison.task == "own line"
     text = Path(result.path, "plan.json").read_text()
     assert "lambda" not in text and '"name": "own line"' in text
@@ -97,7 +82,7 @@ def test_the_predictive_is_the_mixture_of_the_stored_samples(run: tuple[Any, rc.
 def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch) -> None:
     _task, result = run
     table = result.table()
-    monkeypatch.setattr(given, "_GIVEN", {})  # as in another process
+    monkeypatch.setattr(task_cache, "_GIVEN", {})  # as in another process
     again = rc.load(result.path)
     assert again.table().equals(table) and list(again.table().columns).count("rmse") == 1
     Path(result.report).unlink()
@@ -117,7 +102,7 @@ def test_evaluate_needs_it_and_says_so(
     run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task, result = run
-    monkeypatch.setattr(given, "_GIVEN", {})
+    monkeypatch.setattr(task_cache, "_GIVEN", {})
     assert main(["evaluate", result.path, "--split", "train"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
@@ -144,8 +129,6 @@ def test_a_streamed_set_gives_the_same_samples_in_workers(run: tuple[Any, rc.Res
     _, result = run
 
     class Listed:
-        """Data on the person's disk, say."""
-
         def __len__(self) -> int:
             return 40
 
@@ -189,14 +172,4 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
     result = rc.run(task="besides_workers:make", task_settings=("n=50",), store="store", **SETTINGS)
     assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
     assert len(stored(result)) == 4
-    assert stored(result) == alone(result, tasks.build(result.comparison.task_spec))
-
-
-def test_the_page_on_it_runs_as_written(ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(rc.__file__).parents[1] / "docs" / "own.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(compile(code, "own.md", "exec"), names)
-    assert names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1)
-    assert names["result"].table()["error"].iloc[0] < 0.3
+    assert stored(result) == undisturbed_hashes(result.comparison)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import raychains as rc
-from raychains.chain import Chain
-from raychains.sample import Sample, tensors_sha256
-from raychains.store import ChainStore, Root
+from raychains.cli import main
+from raychains.store import ChainStore, Storage
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import SECONDS, Start, kill_session, outside, sessions
 
 SCRIPT = '''
 import sys
@@ -56,52 +55,24 @@ if __name__ == "__main__":
         sys.exit(f"refused: {error}")
     print("done:", float(result.table()["error"].iloc[0]))
 '''
-SECONDS = 240
-"""That anything may take before a test gives up."""
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the script in a folder and a session of its own; whatever is left of it at the end is killed."""
+def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undisturbed_one(tmp_path: Path) -> None:
     (tmp_path / "own_script.py").write_text(SCRIPT)
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(scale: float = 1.0) -> subprocess.Popen[str]:
-        run = [sys.executable, "own_script.py", "store", str(scale)]
-        processes.append(
-            subprocess.Popen(
-                run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=here()
-            )
-        )  # fmt: skip
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        kill_session(process.pid)
+    with sessions(cwd=tmp_path) as start:
+        kill_and_resume(partial(start, sys.executable, "own_script.py", "store"), tmp_path)
+    store = str(tmp_path / "store")
+    plan = rc.load(f"{store}/runs/r").comparison
+    assert max(ChainStore(Storage(store), d).last_incarnation() for d in plan.chains()) > 1
+    task = runpy.run_path(str(tmp_path / "own_script.py"))["make"](1.0, 0.0)  # a pause changes nothing that is hashed
+    undisturbed = undisturbed_hashes(plan, task)
+    assert len(undisturbed) == 12 and stored_hashes(store, plan) == undisturbed
 
 
-def kill_session(leader: int) -> None:
-    """Kill every process of a session: Ray's own have process groups of their own."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(entry.name)) == leader:
-                os.kill(int(entry.name), signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
-def here() -> dict[str, str]:
-    """The environment of a process that finds this checkout, from whatever folder."""
-    paths = [str(Path(rc.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    outside = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-    return {**outside, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undisturbed_one(
-    started: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    first, deadline = started(), time.monotonic() + SECONDS
-    samples = tmp_path / "store" / "chains"
+def kill_and_resume(start: Start, folder: Path) -> None:
+    """Kill the script in its middle; with other data it is refused, with the same it goes on to its end."""
+    first, deadline = start("1.0"), time.monotonic() + SECONDS
+    samples = folder / "store" / "chains"
     while len(list(samples.glob("*/samples/*"))) < 3 or not list(samples.glob("*/checkpoints/*")):
         assert first.poll() is None and time.monotonic() < deadline, first.communicate()
         time.sleep(0.02)
@@ -109,38 +80,24 @@ def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undis
     first.wait()
     assert len(list(samples.glob("*/samples/*"))) < 12, "it was through before it was killed"
 
-    changed = started(scale=2.0)
+    changed = start("2.0")
     _, error = changed.communicate(timeout=SECONDS)
     assert changed.returncode == 1
     assert error.strip() == "refused: resume: task 'slow' differs from that of run 'r': training data and test data"
 
-    again = started()
+    again = start("1.0")
     out, error = again.communicate(timeout=SECONDS)
     assert again.returncode == 0 and out.startswith("done:"), error
 
-    plan = rc.load(str(tmp_path / "store" / "runs" / "r")).comparison.chains()
-    stores = {d: ChainStore(Root(str(tmp_path / "store")), d) for d in plan}
-    assert max(s.last_incarnation() for s in stores.values()) > 1
-    task = runpy.run_path(str(tmp_path / "own_script.py"))["make"](1.0, 0.0)  # a pause changes nothing that is hashed
-    undisturbed = {
-        (d, e.meta.index): tensors_sha256(e.tensors)
-        for d, spec in plan.items()
-        for e in Chain(spec, task)
-        if isinstance(e, Sample)
-    }
-    assert len(undisturbed) == 12
-    assert {(d, r.meta.index): r.sha256 for d, s in stores.items() for r in s.records()} == undisturbed
 
-
-def test_the_template_runs_as_it_is_and_is_not_overwritten(tmp_path: Path) -> None:
-    """As a person would: two commands in an empty folder. -P: the folder is not on Python's own path."""
-    command = [sys.executable, "-P", "-m", "raychains.cli"]
+def test_the_template_runs_as_it_is_and_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a person would: in an empty folder. -P: the folder is not on Python's own path."""
+    monkeypatch.chdir(tmp_path)
 
     def said(*arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [*command, *arguments], cwd=tmp_path, env=here(), capture_output=True, text=True, timeout=SECONDS
-        )
-        return done.returncode, done.stdout + done.stderr
+        return main([*arguments]), "".join(capsys.readouterr())
 
     status, text = said("init-task", "mytask.py")
     assert status == 0 and "raychains run --task mytask:make_task" in text
@@ -156,8 +113,9 @@ def test_the_template_runs_as_it_is_and_is_not_overwritten(tmp_path: Path) -> No
         assert status == 2 and word in text and text.count("\n") == 1, text
 
     more = ("--epochs", "2", "--chains", "2", "--object-store-memory", "100000000")
-    status, text = said("run", "--task", "mytask:make_task", *more)
-    assert status == 0, text
+    command = [sys.executable, "-P", "-m", "raychains.cli", "run", "--task", "mytask:make_task", *more]
+    done = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
     (report,) = (tmp_path / "runs" / "runs").glob("mytask-make_task-*/report.html")
     result = rc.load(str(report.parent))
     assert result.comparison.task == "mytask:make_task" and len(list(tmp_path.glob("runs/chains/*/samples/*"))) == 8

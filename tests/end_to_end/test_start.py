@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import raychains as rc
-from raychains.store import ChainStore, Root
+from raychains.store import ChainStore, Storage
 from tests.checks import refused
 
 HEAD = {"layers.4.weight", "layers.4.bias"}
@@ -20,7 +20,6 @@ HEAD = {"layers.4.weight", "layers.4.bias"}
 
 @pytest.fixture(scope="module")
 def network(folder: Path) -> dict[str, Tensor]:
-    """An MLP after ten epochs of SGD."""
     task = rc.make_task("digits")
     model = task.build_model(seed=3, lanes=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -55,9 +54,9 @@ def head(ray_session: None, network: dict[str, Tensor], folder: Path) -> rc.Resu
 def files(result: rc.Result) -> list[Path]:
     root = Path(result.store.root.location())
     return [
-        root / "chains" / digest / file
+        root / "chains" / digest / record.file
         for digest in result.comparison.chains()
-        for file in ChainStore(Root(str(root)), digest).sample_files()
+        for record in ChainStore(Storage(str(root)), digest).records()
     ]
 
 
@@ -111,15 +110,6 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, folder: Pa
 
 
 def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(ray_session: None, folder: Path) -> None:
-    fixed = {
-        "task": "digits",
-        "epochs": 20,
-        "chains": 1,
-        "repeats": 1,
-        "store": str(folder / "heads"),
-        "gpus_per_chain": 0,
-    }
-    with refused("precision", "GPU"):
-        rc.run(**fixed, precision="tf32", name="tf32")
-    with refused("compile", "GPU"):
-        rc.run(**fixed, compile="cuda-graphs", name="graphs")
+    for field, value in (("precision", "tf32"), ("compile", "cuda-graphs")):
+        with refused(field, "GPU"):
+            rc.run(task="digits", epochs=20, chains=1, store=str(folder / "heads"), gpus_per_chain=0, **{field: value})

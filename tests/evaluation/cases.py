@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import scipy.special
+import torch
+from torchmetrics.functional.classification import binary_calibration_error
 
 from raychains.evaluation.base import Rows
 from raychains.evaluation.classification import reduce_classification
@@ -37,3 +39,15 @@ def top_class_rows(confidence: Any, right: Any) -> Rows:
         "prediction": np.zeros(len(right), dtype=int),
         "label": np.where(right, 0, 1),
     }
+
+
+def tied_rows(seed: int, n: int = 200) -> Rows:
+    """Confidences in few distinct values, 0.5 and 1 among them."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.choice([0.2, 0.5, 0.55, 0.9, 1.0], p=[0.05, 0.3, 0.15, 0.2, 0.3], size=n)
+    return top_class_rows(confidence, rng.random(n) < confidence)
+
+
+def torchmetrics_error(rows: Rows, bins: int, norm: str) -> float:
+    right = torch.from_numpy((rows["prediction"] == rows["label"]).astype(np.int64))
+    return float(binary_calibration_error(torch.from_numpy(rows["confidence"]), right, n_bins=bins, norm=norm))

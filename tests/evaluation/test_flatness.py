@@ -1,15 +1,14 @@
-"""Fisher against direct gradients and its analytic form, filter-wise directions, coordinates of planes against Gram-Schmidt."""
+"""Fisher against direct gradients and its analytic form, filter-wise directions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import cdist
 from torch import nn
 from torch.nn import functional as F
 
-from raychains.evaluation.flatness import Plane, diagonal_fisher, direction, move, ranks_of, spectrum
+from raychains.evaluation.flatness import diagonal_fisher, direction, move, ranks_of, spectrum
 from raychains.evaluation.vectors import projections
 from tests.checks import refused
 
@@ -17,6 +16,9 @@ from tests.checks import refused
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
+
+
+ALL = {"0.weight", "0.bias", "2.weight", "2.bias"}
 
 
 def examples(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +34,9 @@ def test_fisher_equals_squared_gradients_of_each_examples_loss_in_one_batch() ->
     losses = F.cross_entropy(model(x), y, reduction="none")
     each = [torch.autograd.grad(loss, list(model.parameters()), retain_graph=True) for loss in losses]
     expected = torch.cat([torch.stack(g).square().mean(0).reshape(-1) for g in zip(*each, strict=True)])
-    found = diagonal_fisher(model, range(40), lambda i: F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward())
+    found = diagonal_fisher(
+        model, range(40), lambda i: F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward(), ALL
+    )
     assert found == pytest.approx(expected.numpy(), rel=1e-10)
     some = diagonal_fisher(
         model, range(40), lambda i: F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward(), {"0.weight"}
@@ -41,37 +45,23 @@ def test_fisher_equals_squared_gradients_of_each_examples_loss_in_one_batch() ->
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_fisher_of_a_logistic_regression_is_the_mean_of_squared_residuals_times_squared_inputs() -> None:
-    rng = np.random.default_rng(0)
-    x, y, w = rng.normal(size=(200, 6)), rng.integers(2, size=200).astype(float), rng.normal(size=6)
-    model = nn.Linear(6, 1, bias=False).double()
-    model.weight.data = torch.from_numpy(w[None])
-    tx, ty = torch.from_numpy(x), torch.from_numpy(y)
-    found = diagonal_fisher(
-        model, range(200), lambda i: F.binary_cross_entropy_with_logits(model(tx[i]), ty[i : i + 1]).backward()
-    )
-    p = 1 / (1 + np.exp(-x @ w))
-    assert found == pytest.approx(((p - y)[:, None] ** 2 * x**2).mean(0), rel=1e-10)
-
-
 def test_a_parameter_that_the_loss_does_not_depend_on_has_no_information() -> None:
     model = nn.ModuleDict({"used": nn.Linear(2, 1), "idle": nn.Linear(3, 1)})
-    found = diagonal_fisher(model, [1.0], lambda c: (model["used"](torch.tensor([c, 2.0])) * 3).sum().backward())
+    names = dict(model.named_parameters())
+    found = diagonal_fisher(model, [1.0], lambda c: (model["used"](torch.tensor([c, 2.0])) * 3).sum().backward(), names)
     by = dict(zip([n for n, p in model.named_parameters() for _ in range(p.numel())], found.tolist(), strict=True))
     assert by["used.bias"] == 9 and by["idle.bias"] == by["idle.weight"] == 0
-    with refused("examples", "1"):
-        diagonal_fisher(model, [], lambda c: None)
 
 
 def test_a_spectrum_keeps_sorted_eigenvalues_at_ranks_spread_over_their_logarithm() -> None:
     values = np.random.default_rng(0).gamma(0.3, size=5000)
-    found = spectrum(values, ranks=30)
+    found = spectrum(values)
     ranks = ranks_of(found)
     assert found["trace"] == pytest.approx(values.sum()) and found["parameters"] == 5000
     ordered = np.sort(values)[::-1]
     assert [v for _, v in ranks] == [ordered[r - 1] for r, _ in ranks]
-    assert ranks[0][0] == 1 and ranks[-1][0] == 5000 and 20 <= len(ranks) <= 30
-    gaps = np.diff(np.log([r for r, _ in ranks if r > 50]))
+    assert ranks[0][0] == 1 and ranks[-1][0] == 5000 and 100 <= len(ranks) <= 200
+    gaps = np.diff(np.log([r for r, _ in ranks if r > 500]))
     assert gaps.max() < 1.2 * gaps.min()
     assert [r for r, _ in ranks_of(spectrum(values[:3]))] == [1, 2, 3]
     with refused("eigenvalues", "finite"):
@@ -93,8 +83,6 @@ def test_filters_of_a_direction_have_the_norms_of_the_parameters_filters() -> No
     assert cosine.numpy() == pytest.approx(1, rel=1e-12), "scaled, not turned"
     assert not direction("bias", torch.ones(9), seed=3).any(), "tensors of one axis stay"
     assert direction("bias", torch.ones(9), seed=3, normalise="none").all()
-    with refused("normalise", "filter"):
-        direction("bias", torch.ones(9), seed=3, normalise="layer")
 
 
 def test_directions_are_standard_normal_and_differ_by_seed_and_name() -> None:
@@ -111,7 +99,7 @@ def test_the_first_projection_is_along_the_unfiltered_direction_of_its_seed() ->
     """One definition of a seeded direction in the whole package."""
     theta = {"w": torch.arange(12.0).reshape(3, 4)}
     u = direction("w", theta["w"], 7, "none")
-    along = projections([theta], count=1, seed=7)["projection 1"][0]
+    along = projections(theta, ["w"], count=1, seed=7)["projection 1"]
     assert along == pytest.approx(float((u * theta["w"]).sum() / u.norm()), rel=1e-12)
 
 
@@ -132,38 +120,3 @@ def test_a_parameter_with_two_names_moves_once() -> None:
     move(model, [(1.0, 0)], {"0.weight", "1.weight"})
     step = (model[1].weight - before).detach().norm(dim=1)
     assert step.numpy() == pytest.approx(before.norm(dim=1).numpy(), rel=1e-5)
-
-
-# Planes
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_planes_coordinates_are_those_of_gram_and_schmidt(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    theta = rng.normal(size=(3, 50)) * [[1], [3], [2]]
-    plane = Plane(cdist(theta, theta))
-    u = theta[1] - theta[0]
-    width, u = np.linalg.norm(u), u / np.linalg.norm(u)
-    v = theta[2] - theta[0]
-    v = v - (v @ u) * u
-    v /= np.linalg.norm(v)
-    assert plane.corners == pytest.approx(
-        np.array([[0, 0], [width, 0], [(theta[2] - theta[0]) @ u, (theta[2] - theta[0]) @ v]]), rel=1e-9, abs=1e-9
-    )
-    xs, ys = plane.grid(5, margin=0.5)
-    for x, y in [(xs[0], ys[3]), (xs[4], ys[1]), (0.3, -0.8)]:
-        c = plane.coefficients(x, y)
-        assert sum(c) == pytest.approx(1, abs=1e-12)
-        assert np.array(c) @ theta == pytest.approx(theta[0] + x * u + y * v, abs=1e-8)
-    for corner, expected in zip(plane.corners, np.eye(3), strict=True):
-        assert plane.coefficients(*corner) == pytest.approx(tuple(expected), abs=1e-12)
-    low, high = plane.corners.min(0), plane.corners.max(0)
-    assert (xs[0], xs[-1]) == pytest.approx((low[0] - 0.5 * (high - low)[0], high[0] + 0.5 * (high - low)[0]))
-    assert (ys[0], ys[-1]) == pytest.approx((low[1] - 0.5 * (high - low)[1], high[1] + 0.5 * (high - low)[1]))
-
-
-def test_three_on_a_line_span_no_plane() -> None:
-    line = np.array([[0.0, 0], [1, 1], [3, 3]])
-    for points in (line, np.zeros((3, 2)), line[[0, 0, 1]]):
-        with refused("samples", "plane"):
-            Plane(cdist(points, points))

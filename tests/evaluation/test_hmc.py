@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
-from raychains.errors import RaychainsError
+from raychains.core.errors import RaychainsError
 from raychains.evaluation import hmc
 from raychains.evaluation.diagnostics import ess
-from tests.checks import refused
 
 MEAN = np.array([1.0, -2.0, 30.0])
 COVARIANCE = np.array([[2.0, -0.9, 0.1], [-0.9, 0.5, 0.0], [0.1, 0.0, 40.0]])
@@ -53,28 +52,6 @@ def logistic(slopes: np.ndarray, prior_variance: float) -> tuple[Any, Any]:
         return np.asarray(-expit(-(theta @ slopes.T)) @ slopes + theta / prior_variance)
 
     return potential, gradient
-
-
-def test_a_skew_logistic_posterior_in_one_dimension_has_the_law_of_numerical_integration() -> None:
-    """Separable data, so that the posterior is far from a Gaussian: mean, sd and, of thinned draws, the whole law."""
-    slopes = np.array([[0.5], [1.0], [2.0], [3.0]])
-    potential, gradient = logistic(slopes, 100.0)
-    grid = np.linspace(-30, 90, 40_001)
-    density = np.exp(-potential(grid[:, None]))
-    cumulative = integrate.cumulative_simpson(density, x=grid, initial=0)
-    total = cumulative[-1]
-    mean = float(integrate.simpson(grid * density, x=grid) / total)
-    sd = math.sqrt(float(integrate.simpson((grid - mean) ** 2 * density, x=grid) / total))
-    skew = float(integrate.simpson((grid - mean) ** 3 * density, x=grid) / total) / sd**3
-    assert skew > 0.5
-    # The metric is a third of the right one, the centre elsewhere.
-    drawn = hmc.sample(potential, gradient, centre=[1.0], covariance=[[sd**2 / 9]], draws=4_000, seed=3).values[..., 0]
-    assert abs(drawn.mean() - mean) < 5 * sd / math.sqrt(float(ess(drawn, "mean")))
-    squares = (drawn - mean) ** 2
-    assert abs(squares.mean() - sd**2) < 5 * squares.std() / math.sqrt(float(ess(squares, "mean")))
-    apart = max(1, math.ceil(2 * drawn.size / float(ess(drawn))))
-    law = stats.kstest(drawn[:, ::apart].ravel(), lambda x: np.interp(x, grid, cumulative / total))
-    assert law.pvalue > 1e-3
 
 
 def test_a_logistic_posterior_in_two_dimensions_has_the_moments_of_a_grid() -> None:
@@ -125,16 +102,3 @@ def test_a_reference_doubles_its_draws_until_it_is_good_enough_or_gives_up(monke
     monkeypatch.setattr(hmc, "MOST_DRAWS", 300)
     with pytest.raises(RaychainsError, match="did not converge: 4 chains of 200 draws"):
         hmc.reference(quadratic, slope, least_ess=900, **asked)
-
-
-@pytest.mark.parametrize("change", [{"chains": 0}, {"draws": 1.5}, {"warmup": 0}])
-def test_wrong_numbers_are_refused(change: dict[str, Any]) -> None:
-    with refused(next(iter(change))):
-        hmc.sample(quadratic, slope, **{"centre": MEAN, "covariance": COVARIANCE, **change})
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with refused("centre"):
-        hmc.sample(quadratic, slope, centre=[MEAN], covariance=COVARIANCE)
-    with refused("covariance"):
-        hmc.sample(quadratic, slope, centre=MEAN, covariance=np.eye(2))

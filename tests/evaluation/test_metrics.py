@@ -11,24 +11,12 @@ import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
 from torch import nn
-from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+from torchmetrics.functional.classification import binary_calibration_error
 
-from raychains.evaluation import calibration, classification, metrics
+from raychains.evaluation import base, metrics
 from raychains.evaluation.classification import Classification, log_probabilities, reduce_classification
-
-Array = np.ndarray[Any, Any]
-
-
-def predictions(
-    seed: int, *, examples: int = 700, classes: int = 12, samples: int = 5, sharpness: float = 2.0
-) -> tuple[list[Array], Array]:
-    """Blocks of samples that partly agree with each other and with the labels."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(classes, size=examples)
-    shared = rng.normal(size=(examples, classes)) + 1.5 * np.eye(classes)[labels]
-    logits = sharpness * (shared + 0.7 * rng.normal(size=(samples, examples, classes)))
-    blocks = torch.log_softmax(torch.from_numpy(logits).float(), dim=-1).numpy()
-    return list(blocks), labels
+from tests.checks import refused
+from tests.evaluation.cases import Array, softmax_samples
 
 
 def mean_probabilities(blocks: list[Array]) -> Array:
@@ -40,93 +28,54 @@ def proper(p: Array) -> Array:
     return p / p.sum(1, keepdims=True)
 
 
+def in_single_precision(seed: int, **case: Any) -> tuple[list[Array], Array]:
+    p, labels = softmax_samples(seed, **case)
+    return list(np.log(p).astype(np.float32)), labels
+
+
 CASES = [
-    predictions(0),
-    predictions(1, classes=6, samples=1),
-    predictions(2, classes=3, samples=4, sharpness=0.5),
-    predictions(3, classes=20, samples=3, sharpness=8.0),
+    in_single_precision(0, classes=12, samples=5),
+    in_single_precision(1, classes=6, samples=1),
+    in_single_precision(2, classes=3, sharpness=0.5),
+    in_single_precision(3, classes=20, samples=3, sharpness=8.0),
 ]
 EACH = pytest.mark.parametrize(("blocks", "labels"), CASES, ids=["12 classes", "one sample", "3 blunt", "20 sharp"])
 
 
 @EACH
-def test_error_equals_scikit_learns(blocks: list[Array], labels: Array) -> None:
-    rows = reduce_classification(blocks, labels).rows
-    expected = 1 - accuracy_score(labels, mean_probabilities(blocks).argmax(1))
-    assert 0 < expected < 1
-    assert metrics.error(rows) == pytest.approx(expected, abs=1e-12)
-
-
-@EACH
-def test_nll_equals_scikit_learns(blocks: list[Array], labels: Array) -> None:
-    p = proper(mean_probabilities(blocks))
-    expected = log_loss(labels, p, labels=np.arange(p.shape[1]))
-    assert metrics.nll(reduce_classification(blocks, labels).rows) == pytest.approx(expected, rel=1e-6)
-
-
-@EACH
-def test_brier_equals_the_direct_formula(blocks: list[Array], labels: Array) -> None:
-    p = mean_probabilities(blocks)
-    expected = np.mean([sum((p[i, c] - (c == y)) ** 2 for c in range(p.shape[1])) for i, y in enumerate(labels)])
-    assert metrics.brier(reduce_classification(blocks, labels).rows) == pytest.approx(expected, rel=1e-9)
-
-
-@EACH
-@pytest.mark.parametrize("bins", [1, 8, 15])
-def test_ece_equals_torchmetrics_on_the_full_probabilities(blocks: list[Array], labels: Array, bins: int) -> None:
-    p = proper(mean_probabilities(blocks))
-    expected = multiclass_calibration_error(
-        torch.from_numpy(p), torch.from_numpy(labels), num_classes=p.shape[1], n_bins=bins, norm="l1"
-    )
-    assert metrics.ece(reduce_classification(blocks, labels).rows, bins=bins) == pytest.approx(
-        float(expected), abs=1e-6
-    )
-
-
-@EACH
-@pytest.mark.parametrize("bins", [8, 15])
-def test_equal_mass_error_equals_numpys_split_of_the_sorted_rows(blocks: list[Array], labels: Array, bins: int) -> None:
-    """Without ties: ranks go to bins by ⌊bins·(rank + ½)/n⌋."""
-    p = mean_probabilities(blocks)
-    order = np.argsort(p.max(1))
-    confidence, right = p.max(1)[order], (p.argmax(1) == labels)[order]
-    assert len(np.unique(confidence)) == len(labels)
-    which = np.floor((np.arange(len(labels)) + 0.5) * bins / len(labels)).astype(int)
-    gaps = [abs((right - confidence)[which == b].sum()) for b in range(bins)]
-    rows = reduce_classification(blocks, labels).rows
-    assert metrics.ece_mass(rows, bins=bins) == pytest.approx(sum(gaps) / len(labels), abs=1e-12)
-
-
-@EACH
-def test_entropy_equals_scipys(blocks: list[Array], labels: Array) -> None:
-    rows = reduce_classification(blocks, labels).rows
-    np.testing.assert_allclose(
-        rows["entropy"], scipy.stats.entropy(mean_probabilities(blocks), axis=1), rtol=1e-5, atol=1e-6
-    )
-
-
-@EACH
-def test_expected_entropy_equals_the_mean_of_scipys_and_never_exceeds_the_entropy(
-    blocks: list[Array], labels: Array
-) -> None:
-    rows = reduce_classification(blocks, labels).rows
-    each = [scipy.stats.entropy(np.exp(b.astype(np.float64)), axis=1) for b in blocks]
-    np.testing.assert_allclose(rows["expected_entropy"], np.mean(each, axis=0), rtol=1e-5, atol=1e-6)
-    assert (rows["expected_entropy"] <= rows["entropy"] + 1e-6).all()
-
-
-@EACH
-def test_top5_equals_scikit_learns(blocks: list[Array], labels: Array) -> None:
-    p = mean_probabilities(blocks)
-    rows = reduce_classification(blocks, labels).rows
-    if p.shape[1] <= 5:
-        assert rows["top5"].all()
-        assert metrics.of_points("top5_error", rows) == 0
-    else:
-        expected = top_k_accuracy_score(labels, p, k=5, labels=np.arange(p.shape[1]))
-        assert 0 < expected < 1
-        assert rows["top5"].mean() == pytest.approx(expected, abs=1e-12)
-        assert metrics.of_points("top5_error", rows) == pytest.approx(1 - expected, abs=1e-12)
+@pytest.mark.parametrize("bins", [15, 8])
+def test_rows_and_metrics_equal_those_of_libraries(blocks: list[Array], labels: Array, bins: int) -> None:
+    p, each = mean_probabilities(blocks), np.exp(np.stack(blocks).astype(np.float64))
+    n, classes = p.shape
+    split = Classification(model=nn.Linear(1, 1), inputs=torch.zeros(n, 1), labels=labels, classes=classes)
+    split.bins = bins
+    part = split.reduce(blocks, 0)
+    np.testing.assert_array_equal(part.rows["label"], labels)
+    np.testing.assert_array_equal(part.rows["prediction"], p.argmax(1))
+    np.testing.assert_allclose(part.rows["confidence"], p.max(1), rtol=1e-12)
+    np.testing.assert_allclose(part.rows["log_p_label"], np.log(p[np.arange(n), labels]), rtol=1e-9, atol=1e-12)
+    entropy, expected_entropy = scipy.stats.entropy(p, axis=1), scipy.stats.entropy(each, axis=2).mean(0)
+    np.testing.assert_allclose(part.rows["entropy"], entropy, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(part.rows["expected_entropy"], expected_entropy, rtol=1e-5, atol=1e-6)
+    one_hot = np.eye(classes)[labels]
+    top, *each_class = [
+        float(binary_calibration_error(torch.from_numpy(c), torch.from_numpy(h), n_bins=bins, norm="l1"))
+        for c, h in [(p.max(1), (p.argmax(1) == labels) * 1), *zip(p.T.copy(), one_hot.T.astype(int), strict=True)]
+    ]
+    expected = {
+        "error": 1 - accuracy_score(labels, p.argmax(1)),
+        "nll": log_loss(labels, proper(p), labels=np.arange(classes)),
+        "ece": top,
+        "brier": float(((p - one_hot) ** 2).sum(1).mean()),
+        "top5_error": 1 - top_k_accuracy_score(labels, p, k=5, labels=np.arange(classes)) if classes > 5 else 0,
+        "ece_mass": metrics.ece_mass(part.rows, bins),
+        "classwise_ece": float(np.mean(each_class)),
+        "entropy": entropy.mean(),
+        "mutual_information": (entropy - expected_entropy).mean(),
+    }
+    (found,) = split.summarise([part])
+    assert 0 < found["error"] < 1 and list(found) == [name for name in expected if name != "top5_error" or classes > 5]
+    assert found == pytest.approx({name: expected[name] for name in found}, abs=1e-6)
 
 
 def test_of_equally_probable_classes_five_are_in_the_top_five() -> None:
@@ -137,23 +86,41 @@ def test_of_equally_probable_classes_five_are_in_the_top_five() -> None:
 
 
 @EACH
-def test_other_columns_are_what_they_are_called(blocks: list[Array], labels: Array) -> None:
-    p = mean_probabilities(blocks)
-    rows = reduce_classification(blocks, labels).rows
-    np.testing.assert_array_equal(rows["label"], labels)
-    np.testing.assert_array_equal(rows["prediction"], p.argmax(1))
-    np.testing.assert_allclose(rows["confidence"], p.max(1), rtol=1e-12)
-    np.testing.assert_allclose(rows["log_p_label"], np.log(p[np.arange(len(labels)), labels]), rtol=1e-9, atol=1e-12)
-
-
-@EACH
 def test_prefix_curves_equal_recomputation_from_scratch(blocks: list[Array], labels: Array) -> None:
     curves = reduce_classification(blocks, labels).curves
     for s in range(1, len(blocks) + 1):
         rows = reduce_classification(blocks[:s], labels).rows
-        assert curves["error"][s - 1] == pytest.approx(metrics.error(rows) * len(labels), abs=1e-9)
-        assert curves["nll"][s - 1] == pytest.approx(metrics.nll(rows) * len(labels), rel=1e-12)
+        assert curves["error"][s - 1] == pytest.approx(metrics.of_points("error", rows) * len(labels), abs=1e-9)
+        assert curves["nll"][s - 1] == pytest.approx(metrics.of_points("nll", rows) * len(labels), rel=1e-12)
     assert len(curves["error"]) == len(curves["nll"]) == len(blocks)
+
+
+@EACH
+def test_mutual_information_is_the_mean_divergence_from_the_mean(blocks: list[Array], labels: Array) -> None:
+    p = np.exp(np.stack(blocks).astype(np.float64))
+    p /= p.sum(-1, keepdims=True)
+    rows = reduce_classification(list(np.log(p)), labels).rows
+    found = metrics.mutual_information_of(rows)
+    divergences = [scipy.stats.entropy(sample, p.mean(0), axis=1) for sample in p]
+    np.testing.assert_allclose(found, np.mean(divergences, axis=0), atol=1e-11)
+    assert (found == 0).all() if len(p) == 1 else (found > 0).all(), "of equal samples exactly nothing"
+
+
+def test_tied_classes_come_in_their_order_so_that_top_1_is_the_error() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.choice([1.0, 2.0, 3.0], size=(300, 6))
+    p /= p.sum(1, keepdims=True)
+    labels = rng.integers(6, size=300)
+    for k in range(1, 7):
+        ranked = np.argsort(-p, axis=1, kind="stable")[:, :k]
+        assert metrics.in_top(p, labels, k).tolist() == [y in r for y, r in zip(labels, ranked, strict=True)]
+    assert (metrics.in_top(p, labels, 1) == (p.argmax(1) == labels)).all()
+
+
+def test_rows_without_entropies_are_one_line() -> None:
+    rows = dict(reduce_classification(*CASES[0]).rows)
+    with refused("expected_entropy", "finite"):
+        metrics.mutual_information_of({**rows, "expected_entropy": np.full(500, np.nan)})
 
 
 def test_impossible_classes_give_finite_rows() -> None:
@@ -166,15 +133,6 @@ def test_impossible_classes_give_finite_rows() -> None:
     np.testing.assert_allclose(reduced.rows["brier"], [0, 1.5], atol=1e-7)
     assert reduced.rows["log_p_label"][0] == 0 and reduced.rows["log_p_label"][1] < -700
     assert np.isfinite(reduced.curves["nll"]).all()
-
-
-def test_perfect_and_hopeless_predictions_have_the_extreme_metrics() -> None:
-    labels = np.array([0, 1, 2, 0])
-    with np.errstate(divide="ignore"):
-        right, wrong = np.log(np.eye(3)[labels]), np.log(np.eye(3)[(labels + 1) % 3])
-    best, worst = reduce_classification([right], labels).rows, reduce_classification([wrong], labels).rows
-    assert (metrics.error(best), metrics.nll(best), metrics.brier(best), metrics.ece(best)) == (0, 0, 0, 0)
-    assert (metrics.error(worst), metrics.brier(worst), metrics.ece(worst)) == (1, 2, 1)
 
 
 # ── the split: shards, models, samples ──
@@ -211,7 +169,7 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     assert small.shards == 2
     parts = [small.reduce([small.predict(w, shard) for w in samples], shard) for shard in range(2)]
     metrics_small, curve_small = small.summarise(parts), small.curve(parts)
-    monkeypatch.setattr(classification, "SHARD", 1500)
+    monkeypatch.setattr(base, "SHARD", 1500)
     whole = split(1500)
     assert whole.shards == 1
     part = whole.reduce([whole.predict(w, 0) for w in samples], 0)
@@ -222,41 +180,17 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     assert list(metrics_small[0]) == [m.name for m in Classification.metrics if m.name != "top5_error"]
 
 
-@pytest.mark.parametrize("bins", [15, 8])
-def test_the_metrics_of_a_split_in_shards_equal_those_of_libraries(bins: int) -> None:
-    """Everything that `summarise` gives, from the averaged probabilities of all shards."""
-    samples, classes = weights(3, 7), 7
-    evaluation = split(1300, classes=classes)
-    evaluation.bins = bins
-    blocks = [[evaluation.predict(w, shard) for w in samples] for shard in range(evaluation.shards)]
-    (found,) = evaluation.summarise([evaluation.reduce(of, shard) for shard, of in enumerate(blocks)])
-    p = np.concatenate([mean_probabilities(of) for of in blocks])
-    labels, each = evaluation._labels, np.exp(np.concatenate(blocks, axis=1).astype(np.float64))
-    one_hot = np.eye(classes)[labels]
-    widths = [
-        float(binary_calibration_error(torch.from_numpy(c), torch.from_numpy(h), n_bins=bins, norm="l1"))
-        for c, h in [(p.max(1), (p.argmax(1) == labels) * 1), *zip(p.T.copy(), one_hot.T.astype(int), strict=True)]
-    ]
-    expected = {
-        "error": 1 - accuracy_score(labels, p.argmax(1)),
-        "nll": log_loss(labels, proper(p)),
-        "ece": widths[0],
-        "brier": float(((p - one_hot) ** 2).sum(1).mean()),
-        "top5_error": 1 - top_k_accuracy_score(labels, p, k=5, labels=np.arange(classes)),
-        "ece_mass": calibration.equal_mass_ece({"confidence": p.max(1), "prediction": p.argmax(1), "label": labels}, bins),
-        "classwise_ece": float(np.mean(widths[1:])),
-        "entropy": scipy.stats.entropy(p, axis=1).mean(),
-        "mutual_information": (scipy.stats.entropy(p, axis=1) - scipy.stats.entropy(each, axis=2).mean(0)).mean(),
-    }  # fmt: skip
-    assert list(found) == [m.name for m in Classification.metrics]
-    assert found == pytest.approx(expected, abs=1e-6)
-
-
 def test_an_overflowing_network_has_nan_metrics_and_no_error() -> None:
     evaluation = split(30)
     block = np.full((30, 4), np.nan, dtype=np.float32)
     (found,) = evaluation.summarise([evaluation.reduce([block], 0)])
     assert all(np.isnan(value) for name, value in found.items() if name != "error")
+
+
+def test_labels_of_no_class_are_one_line() -> None:
+    evaluation = Classification(model=network(0), inputs=torch.zeros(3, 6), labels=np.array([0, 4, -1]), classes=4)
+    with refused("labels", "[0, 4)", "got 4"):
+        evaluation.reduce([evaluation.predict(weights(1)[0], 0)], 0)
 
 
 def test_predict_is_the_log_softmax_of_the_sample_without_dropout() -> None:

@@ -11,9 +11,8 @@ import scipy.stats
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import gather
-from raychains.evaluation.classification import IMAGES_AT_ONCE, SHARD, Classification
-from raychains.evaluation.out_of_distribution import OutOfDistribution
+from raychains.evaluation.base import SHARD, gather
+from raychains.evaluation.classification import IMAGES_AT_ONCE, Classification, OutOfDistribution
 
 Array = np.ndarray[Any, Any]
 STEP = {"kind": "normalise", "mean": [0.5], "std": [0.25]}

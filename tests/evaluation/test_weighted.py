@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
 
 from raychains.evaluation.base import Evaluation, Reduced, normalised
-from raychains.evaluation.classification import Classification, reduce_classification
-from raychains.evaluation.mode_share import ModeShare
-from raychains.evaluation.modes import ModeCoverage
+from raychains.evaluation.classification import Classification, OutOfDistribution, reduce_classification
+from raychains.evaluation.exact import ModeCoverage, ModeShare
 from raychains.evaluation.moments import GaussianMoments
-from raychains.evaluation.out_of_distribution import OutOfDistribution
-from raychains.evaluation.pointwise import Pointwise
-from raychains.evaluation.regression import Regression, reduce_regression
+from raychains.evaluation.regression import Pointwise, Regression, reduce_regression
 from tests.checks import refused
 
 N, CLASSES = 40, 6
@@ -25,7 +21,6 @@ WEIGHTS = [0.3, 0.0, 0.5, 0.2]
 
 
 def log_p(samples: int = 4) -> list[np.ndarray[Any, Any]]:
-    """Log-probabilities of some samples on N inputs."""
     rng = np.random.default_rng(0)
     return list(torch.log_softmax(torch.from_numpy(2 * rng.normal(size=(samples, N, CLASSES))), -1).float().numpy())
 
@@ -106,36 +101,6 @@ def test_a_prefix_without_weight_predicts_nothing_and_changes_no_row(reduce: Red
         np.testing.assert_allclose(found.rows[name], values, rtol=1e-12, err_msg=name)
     for name, values in found.curves.items():
         assert np.isnan(values[:2]).all() and np.isfinite(values[2:]).all(), name
-
-
-def test_a_classifiers_rows_equal_direct_formulas() -> None:
-    found, labels = classification(log_p(), WEIGHTS).rows, np.arange(N) % CLASSES
-    p = np.exp(np.stack(log_p()).astype(np.float64))
-    mean = np.average(p, axis=0, weights=WEIGHTS)
-    expected = {
-        "prediction": mean.argmax(1),
-        "log_p_label": np.log(mean[np.arange(N), labels]),
-        "confidence": mean.max(1),
-        "entropy": -(mean * np.log(mean)).sum(1),
-        "expected_entropy": np.average(-(p * np.log(p)).sum(2), axis=0, weights=WEIGHTS),
-        "brier": ((mean - np.eye(CLASSES)[labels]) ** 2).sum(1),
-    }
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
-
-
-def test_a_mixtures_rows_equal_direct_formulas() -> None:
-    found = regression(gaussians(), WEIGHTS).rows
-    targets, stacked, w = np.random.default_rng(2).normal(size=(N, 2)), np.stack(gaussians()), np.array(WEIGHTS)
-    means, sigmas = stacked[..., :-1], stacked[..., -1:]
-    density = np.einsum("s,sn->n", w, norm.pdf(targets, means, sigmas).prod(-1))
-    second = np.einsum("s,snk->nk", w, means**2 + sigmas**2)
-    mean = np.einsum("s,snk->nk", w, means)
-    np.testing.assert_allclose(found["log_p"], np.log(density), rtol=1e-12)
-    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
-    np.testing.assert_allclose(found["std"], np.sqrt(second - mean**2), rtol=1e-9)
-    np.testing.assert_allclose(found["pit"], np.einsum("s,snk->nk", w, norm.cdf(targets, means, sigmas)), rtol=1e-12)
-    np.testing.assert_allclose(found["squared_error"], ((targets - mean) ** 2).mean(1), rtol=1e-12)
 
 
 DENSITIES: list[Evaluation] = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from raychains.chain import Chain
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample
 from raychains.planning import Comparison
-from raychains.sample import Sample
-from raychains.store import ChainStore, Root
+from raychains.store import ChainStore, Storage
 from tests.report import runs
 
 
@@ -25,7 +25,7 @@ def make(folder: Path) -> Path:
     second = plan.arms[0].chains[0][1]
     for name in ("samples.parquet", "progress.parquet"):
         (folder / "chains" / second.digest / name).unlink()
-    chain, kept = Chain(second), ChainStore(Root(folder), second.digest)
+    chain, kept = Chain(second), ChainStore(Storage(folder), second.digest)
     for event in chain:
         if not isinstance(event, Sample) and event.step >= second.steps // 2:
             break

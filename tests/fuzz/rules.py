@@ -115,7 +115,7 @@ def say(argv: list[str]) -> Said:
 
 def comes_to_one_line(call: Callable[[], Any]) -> Any:
     """What ``call`` returns; None when it raises what people see as one line with exit status 2 or 3."""
-    from raychains.errors import RaychainsError
+    from raychains.core.errors import RaychainsError
 
     with bounded():
         try:

@@ -1,4 +1,4 @@
-"""Ten of the wrong inputs as a person's shell gives them: a process, its exit status, its one line."""
+"""Wrong inputs and the one line that each is; one of them as a person's shell gives it, a process and its exit status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import made
-from tests.fuzz.rules import tree
+from tests.fuzz.rules import say, tree
 
 CASES: list[tuple[list[str], str]] = [
     (["run", "--lr", "nan"], "lr must be a finite number above 0, got nan"),
@@ -36,25 +36,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_ten_processes(store: Path, tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+@pytest.mark.parametrize(("argv", "line"), CASES, ids=[line for _, line in CASES])
+def test_a_wrong_input_is_its_line(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     before = tree(store)
-    waiting = list(CASES)
-    while waiting:  # two at a time: most of a process is its imports
-        some, waiting = waiting[:2], waiting[2:]
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-m", "raychains.cli", *(a.replace("STORE", str(store)) for a in argv)],
-                cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for argv, _ in some
-        ]  # fmt: skip
-        for process, (argv, line) in zip(started, some, strict=True):
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
-                process.kill()
-            assert process.returncode == 2, (argv, out, err)
-            assert err.startswith("raychains: ") and err.count("\n") == 1 and err[:-1].isprintable(), err
-            assert line in err and "Traceback" not in out + err
+    said = say([a.replace("STORE", str(store)) for a in argv])
+    assert said.status == 2 and line in said.err
     assert tree(store) == before and not list(tmp_path.rglob("*"))
+
+
+def test_a_process_ends_with_the_same_line_and_status(store: Path, tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    argv, line = [*CASES[7][0]], CASES[7][1]
+    command = [sys.executable, "-m", "raychains.cli", *(a.replace("STORE", str(store)) for a in argv)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and not done.stdout, done
+    assert done.stderr.startswith("raychains: ") and done.stderr.count("\n") == 1 and line in done.stderr

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from raychains.core.spec import ChainSpec
 from raychains.planning import Comparison
-from raychains.spec import ChainSpec
 from tests.fuzz import made
 from tests.fuzz.rules import comes_to_one_line, examples
 from tests.fuzz.test_damaged_stores import REPLACEMENTS, changed, paths

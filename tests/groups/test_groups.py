@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains.chain import Chain
-from raychains.errors import Interrupted
-from raychains.orchestration import shortage
-from raychains.planning.listener import ChainBegan, ChainFailed, SlotGone, Tick
-from raychains.sample import Sample, tensors_sha256
-from raychains.store import ChainStore, Root
+from raychains.core.errors import Interrupted
+from raychains.orchestration import resource_wait
+from raychains.planning.events import ChainBegan, ChainFailed, Tick, WorkerLost
+from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.groups.tasks import Mistaken
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import RAYCHAINS, ROOT, outside
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 SETTINGS: dict[str, Any] = {
@@ -32,39 +31,30 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def found(store: str, result: Any) -> dict[int, str]:
-    (digest,) = result.comparison.chains()
-    return {r.meta.index: r.sha256 for r in ChainStore(Root(store), digest).records()}
-
-
 class Killing:
-    """Kills the process of rank 1 once the chain has come so far; notes what the run said."""
+    """Kills a process, that of rank 1 by default, once the chain has come so far; notes what the run said."""
 
-    def __init__(self, store: str, at: int) -> None:
-        self.store, self.at, self.gone, self.killed = store, at, [], 0
+    def __init__(self, at: int, found: Callable[[], int] | None = None) -> None:
+        self.at, self.found, self.gone, self.killed = at, found or rank_1, list[str](), 0
 
-    def on(self, happening: Any) -> None:
-        if isinstance(happening, SlotGone):
-            self.gone.append(happening.reason)
-        if (
-            isinstance(happening, Tick)
-            and happening.running
-            and happening.running[0].step >= self.at
-            and not self.killed
-        ):
-            self.killed = _follower()
+    def on(self, event: Any) -> None:
+        if isinstance(event, WorkerLost):
+            self.gone.append(event.reason)
+        if isinstance(event, Tick) and event.running and event.running[0].step >= self.at and not self.killed:
+            self.killed = self.found()
             os.kill(self.killed, signal.SIGKILL)
 
 
-def _follower() -> int:
-    """The process of the actor that is rank 1."""
-    import ray
+def process_of(part: str) -> int:
+    """The process of the living actor whose name has this part."""
     from ray._private.state import actors
 
-    for told in actors().values():
-        if ".1-" in (told.get("Name") or "") and told["State"] == "ALIVE":
-            return int(told["Pid"])
-    raise AssertionError([(t.get("Name"), t["State"]) for t in ray._private.state.actors().values()])
+    (pid,) = (t["Pid"] for t in actors().values() if part in (t.get("Name") or "") and t["State"] == "ALIVE")
+    return int(pid)
+
+
+def rank_1() -> int:
+    return process_of(".1-")
 
 
 class Watching:
@@ -73,10 +63,10 @@ class Watching:
     def __init__(self) -> None:
         self.failed: list[str] = []
 
-    def on(self, happening: Any) -> None:
-        if isinstance(happening, ChainFailed):
-            self.failed.append(happening.reason)
-        elif isinstance(happening, ChainBegan) and self.failed:
+    def on(self, event: Any) -> None:
+        if isinstance(event, ChainFailed):
+            self.failed.append(event.reason)
+        elif isinstance(event, ChainBegan) and self.failed:
             os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -89,21 +79,17 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     }  # fmt: skip
     watching = Watching()
     with pytest.raises(Interrupted):
-        rc.run(**given, workers_per_chain=2, listener=watching)
+        rc.run(**given, workers_per_chain=2, callback=watching)
     (reason,) = watching.failed
     assert reason.startswith("rank 1: Traceback") and reason.endswith("ZeroDivisionError: rank 1's own mistake")
     assert 'tests/groups/tasks.py", line' in reason
     kill_a_driver(given)
     result = rc.run(**given, workers_per_chain=1, resume=True)
 
-    specs = result.comparison.chains()
-    alone, told = Mistaken(**{**settings, "pause": 0.0}), []
-    for digest, spec in specs.items():
-        stored = ChainStore(Root(store), digest)
-        expected = {e.meta.index: tensors_sha256(e.tensors) for e in Chain(spec, alone) if isinstance(e, Sample)}
-        assert {r.meta.index: r.sha256 for r in stored.records()} == expected and len(expected) == 6
-        told.append([stored.incarnation(n) for n in range(1, stored.last_incarnation() + 1)])
-    failed, other = told
+    alone = undisturbed_hashes(result.comparison, Mistaken(**{**settings, "pause": 0.0}))
+    assert stored_hashes(store, result.comparison) == alone and len(alone) == 2 * 6
+    chains = (ChainStore(Storage(store), digest) for digest in result.comparison.chains())
+    failed, other = ([c.incarnation(n) for n in range(1, c.last_incarnation() + 1)] for c in chains)
     assert failed[0]["pid"] == other[0]["pid"], "the group does not go on with the next chain"
     assert [t["workers"] for t in failed] == [2, 2, 1] and [t["workers"] for t in other] == [2, 1]
     steps = [t["from_step"] for t in failed]
@@ -121,12 +107,11 @@ def kill_a_driver(given: dict[str, Any]) -> None:
         words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else [str(value)])]
     words += ["--workers-per-chain", "2", "--resume", "--address", ray.get_runtime_context().gcs_address]
     # This session has the loopback address, for which Ray would put another one of this machine.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    environment = {**outside(), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     checkpoints = partial(Path(given["store"]).glob, "chains/*/checkpoints/*.safetensors")
     before = {*checkpoints()}
-    command = [sys.executable, "-m", "raychains.cli", "run", *words]
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*RAYCHAINS, "run", *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as driver:
         try:
             while not {*checkpoints()} - before:
@@ -139,7 +124,7 @@ def kill_a_driver(given: dict[str, Any]) -> None:
 def test_a_group_waits_whole_while_others_hold_part_of_the_cluster(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    monkeypatch.setattr(shortage, "HELD_AFTER", 0.5)
+    monkeypatch.setattr(resource_wait, "HELD_AFTER", 0.5)
 
     @ray.remote(num_cpus=1)
     class Other:
@@ -152,21 +137,19 @@ def test_a_group_waits_whole_while_others_hold_part_of_the_cluster(store: str, m
         while ray.available_resources().get("CPU") != 1:  # it is told of late
             time.sleep(0.05)
         with refused("nothing could be placed", "others hold the room", "2 workers of 1 CPU", "--resume"):
-            rc.run(**SETTINGS, workers_per_chain=2, slot_timeout=2.0, store=store, listener=Free())
+            rc.run(**SETTINGS, workers_per_chain=2, slot_timeout=2.0, store=store, callback=Free())
         assert Free.least == 1, "half a group was reserved"
     finally:
         ray.kill(other)
 
 
 class Free:
-    """Notes how few CPUs are free while a run waits."""
-
     least = 2.0
 
-    def on(self, happening: Any) -> None:
+    def on(self, event: Any) -> None:
         import ray
 
-        if isinstance(happening, Tick):
+        if isinstance(event, Tick):
             Free.least = min(Free.least, ray.available_resources().get("CPU", 0.0))
 
 

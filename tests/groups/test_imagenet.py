@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains import methods
-from raychains.api.preparing import prepare
-from raychains.chain import Chain
-from raychains.options import Prepare, Run
-from raychains.sample import Sample, tensors_sha256
-from tests.groups.test_groups import Killing, found
+from raychains.api.commands import prepare
+from raychains.chain.chain import Chain
+from raychains.core.config import Prepare, Run
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.planning import methods
+from tests.groups.test_groups import Killing
+from tests.orchestration.worlds import stored_hashes
 
 TINY = "tiny-imagenet-50"
 
@@ -48,15 +49,16 @@ def test_a_prepared_set_is_sampled_by_a_group_and_evaluated(
         "sampler": "csghmc", "epochs": 6, "cycles": 2, "samples_per_cycle": 1, "batch_size": 50, "micro_batch": 25,
         "checkpoint_every": 0.5, "evaluators": 1, "lr": 0.02, "data_root": str(tmp_path / "data"),
     }  # fmt: skip
-    listener = Killing(store, at=25)
-    result = rc.run(**settings, workers_per_chain=2, store=store, name="tiny", listener=listener)
+    listener = Killing(at=25)
+    result = rc.run(**settings, workers_per_chain=2, store=store, name="tiny", callback=listener)
     assert listener.killed and listener.gone
 
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path / "data"))
     given = Run(**settings)
     method = methods.resolve(given, task=methods.make_task(given, given.task), name=given.task, sampler="csghmc")
     alone = [e for e in Chain(method.spec, method.task) if isinstance(e, Sample)]
-    assert found(store, result) == {s.meta.index: tensors_sha256(s.tensors) for s in alone} and len(alone) == 2
+    assert [*stored_hashes(store, result.comparison).values()] == [tensors_sha256(s.tensors) for s in alone]
+    assert len(alone) == 2
 
     (row,) = result.results().to_dict("records")
     test = method.task.splits()["test"]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.head import Head, until
+from tests.jobs.head import Head
+from tests.processes import until
 
 
 @pytest.fixture(scope="package")

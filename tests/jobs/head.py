@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.processes import SECONDS, free_ports, until
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORTS = (
@@ -21,15 +20,13 @@ PORTS = (
     "metrics-export-port", "ray-client-server-port", "node-manager-port", "object-manager-port",
 )  # fmt: skip
 """Options of `ray start`, each of which has a default that another Ray of this machine may use."""
-SECONDS = 240.0
-"""That anything may take before a test gives up."""
 
 
 class Head:
     """Started in ``folder``, a short path, which is its HOME and holds its files."""
 
     def __init__(self, folder: Path) -> None:
-        ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self._token = secrets.token_hex(32)
         (folder / ".ray").mkdir()
         (folder / ".ray" / "auth_token").write_text(self._token)
@@ -71,7 +68,6 @@ class Head:
             return json.load(answer)
 
     def job(self, name: str) -> dict[str, Any]:
-        """What the head knows of a job."""
         found: dict[str, Any] = self.api(f"jobs/{name}")
         return found
 
@@ -81,32 +77,11 @@ class Head:
         return self.job(name)
 
     def log(self, name: str) -> str:
-        """All that a job said."""
         return str(self.api(f"jobs/{name}/logs")["logs"])
 
     def up(self) -> bool:
-        """Whether it takes jobs."""
         assert self._keeper.poll() is None, "the head's keeper is gone"
         try:
             return bool(self.api("cluster_status")["result"]) and self.api("jobs/") == []
         except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
             return False
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nothing of this machine uses now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

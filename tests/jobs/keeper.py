@@ -57,7 +57,6 @@ def end(processes: list[int], how: int) -> None:
 
 
 def descendants(of: int | None = None) -> list[int]:
-    """Of a process, this one by default, by /proc."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

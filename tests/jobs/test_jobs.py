@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import urllib.error
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains.chain import Chain
-from raychains.sample import Sample, tensors_sha256
-from raychains.store import ChainStore, Root
-from raychains.tasks import Task
 from tests.jobs import slowtask
-from tests.jobs.head import Head, until
+from tests.jobs.head import Head
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import until
 
 REPOSITORY = Path(rc.__file__).parents[1]
 UNPACKED = "runtime_resources/working_dir_files"
@@ -84,11 +82,10 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "pause").write_text("0.1")  # seconds of each forward pass: 120 steps in each of two chains
-    command = [
-        "python", "jobs/run.py", "--task", "slowtask:make", "--task-settings", f"note={notes}", "--chains", "2", "--name", "r",
-        "--epochs", "30", "--cycles", "6", "--samples-per-cycle", "1", "--batch-size", "10", "--checkpoint-every", "0.2",
-        "--evaluators", "1", "--store", store,
-    ]  # fmt: skip
+    command = shlex.split(
+        f"python jobs/run.py --task slowtask:make --task-settings note={notes} --chains 2 --name r --epochs 30 --cycles 6 "
+        f"--samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1 --store {store}"
+    )
 
     def submit(name: str, *more: str) -> None:
         """With the package that is there already."""
@@ -119,8 +116,8 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
     plan = rc.load(f"{store}/runs/r").comparison.chains()
     firsts = [json.loads(p.read_text())["from_step"] for p in chains.glob("*/incarnations/2.json")]
     assert len(firsts) == len(plan) == 2 and min(firsts) > 0
-    found = undisturbed(plan, slowtask.make())
-    assert len(found) == 12 and stored(store, plan) == found
+    found = undisturbed_hashes(plan, slowtask.make())
+    assert len(found) == 12 and stored_hashes(store, plan) == found
     imported = [note.read_text().splitlines() for note in notes.glob("[0-9]*")]
     assert len({process for process, *_ in imported}) > 2, "only drivers made networks"
     assert all(UNPACKED in file for _, *files in imported for file in files), imported
@@ -139,19 +136,4 @@ def test_a_job_from_the_checkout_runs_what_the_command_runs(
     assert "\x1b" not in log, "colours or a cursor, which the head's environment asks for"
     chains = rc.load(f"{store}/runs/c").comparison.chains()
     assert len(chains) > 2
-    assert stored(store, chains) == undisturbed(chains)
-
-
-def stored(store: str, chains: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """Hashes of a store's samples, by chain and index."""
-    return {(d, r.meta.index): r.sha256 for d in chains for r in ChainStore(Root(store), d).records()}
-
-
-def undisturbed(chains: Mapping[str, Any], task: Task | None = None) -> dict[tuple[str, int], str]:
-    """The same of chains that run in this process."""
-    return {
-        (d, e.meta.index): tensors_sha256(e.tensors)
-        for d, spec in chains.items()
-        for e in Chain(spec, task)
-        if isinstance(e, Sample)
-    }
+    assert stored_hashes(store, chains) == undisturbed_hashes(chains)

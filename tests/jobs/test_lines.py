@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from raychains.errors import UserError
-from raychains.planning import listener as told
-from raychains.report.lines import SELDOM, SOONEST, Occasion, progress
-from raychains.report.terminal import Terminal
-from raychains.store import Root
-from raychains.store.address import RAY_JOB
+from raychains.core.errors import UserError
+from raychains.planning import events as told
+from raychains.report.console import SELDOM, SOONEST, LogInterval
+from raychains.report.terminal import Terminal, progress
+from raychains.store import Storage
+from raychains.store.filesystem import RAY_JOB
 
 
 def tick(*steps: int, loss: float | None = 0.25) -> told.Tick:
@@ -36,10 +36,10 @@ def test_a_line_says_where_the_running_chains_are() -> None:
 
 def test_lines_come_every_ten_seconds_at_first_and_every_five_minutes_after_hours() -> None:
     now = 0.0
-    occasion, said = Occasion(lambda: now), []
+    interval, said = LogInterval(lambda: now), []
     while now < 24 * 3600:
         now += 1.0
-        if occasion.due():
+        if interval.due():
             said.append(now)
     gaps = [b - a for a, b in zip([0.0, *said], said, strict=False)]
     assert gaps[0] == SOONEST and gaps[-1] == SELDOM and gaps == sorted(gaps)
@@ -54,7 +54,7 @@ def test_output_that_is_no_terminal_has_neither_cursor_nor_colour_whatever_the_e
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr(sys, "stdout", log)
     with Terminal() as terminal:
-        terminal._occasion = Occasion(clock=iter(range(0, 10_000, 100)).__next__)
+        terminal._interval = LogInterval(clock=iter(range(0, 10_000, 100)).__next__)
         terminal.on(told.Ready(slots=2, slot="1 CPU"))
         terminal._estimated = True
         terminal.on(tick(50))
@@ -73,12 +73,12 @@ def test_in_a_job_with_an_uploaded_folder_a_store_has_an_absolute_path(
     monkeypatch.setenv(RAY_JOB, json.dumps(uploaded))
     for relative in ("runs", "./runs", "../runs"):
         with pytest.raises(UserError, match="store must be an absolute path or a URI") as refusal:
-            Root(relative)
+            Storage(relative)
         assert repr(relative) in str(refusal.value) and "\n" not in str(refusal.value)
     for fine in (str(tmp_path / "runs"), f"file://{tmp_path}/runs", "~/runs"):
-        assert Root(fine).exclusive
+        assert Storage(fine).exclusive
     for other in ({"runtime_env": {}, "metadata": {}}, {"runtime_env": None}, [], "no object"):
         monkeypatch.setenv(RAY_JOB, json.dumps(other))
-        assert Root("runs").location("a") == f"{tmp_path}/runs/a"
+        assert Storage("runs").location("a") == f"{tmp_path}/runs/a"
     monkeypatch.setenv(RAY_JOB, "no JSON")
-    assert Root("runs").location("a") == f"{tmp_path}/runs/a"
+    assert Storage("runs").location("a") == f"{tmp_path}/runs/a"

@@ -19,7 +19,6 @@ MIB = 2**20
 
 
 def packed(folder: Path, to: Path) -> tuple[int, set[str]]:
-    """Bytes and files of a working directory's package."""
     packaging.create_package(str(folder), to, include_gitignore=True, logger=logging.getLogger("quiet"))
     with zipfile.ZipFile(to) as package:
         return to.stat().st_size, {name for name in package.namelist() if not name.endswith("/")}

@@ -21,7 +21,6 @@ STORE = re.compile(r"\bRAYCHAINS_STORE=(s3://|gs://|/)\S+")
 
 
 def read(name: str) -> dict[str, Any]:
-    """The file as people wrote it."""
     return yaml.safe_load((ROOT / name).read_text())
 
 

@@ -14,15 +14,8 @@ from tests.launcher.constraints import RAY, ROOT
 FILES = ("raycluster.yaml", "rayjob.yaml")
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTP]|[KMGTP]i)?")
-POD = {
-    "containers",
-    "initContainers",
-    "volumes",
-    "restartPolicy",
-    "securityContext",
-    "terminationGracePeriodSeconds",
-    "tolerations",
-}
+POD = {"containers", "initContainers", "volumes", "restartPolicy", "securityContext", "terminationGracePeriodSeconds"}
+POD |= {"tolerations"}
 GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 FIELDS = {
     "RayCluster": {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec"}
@@ -33,12 +26,10 @@ FIELDS = {
 
 
 def read(name: str) -> dict[str, Any]:
-    """The manifest as people wrote it."""
     return yaml.safe_load((ROOT / "deploy/kuberay" / name).read_text())
 
 
 def cluster(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Its RayClusterSpec."""
     spec = manifest["spec"]
     return spec["rayClusterSpec"] if manifest["kind"] == "RayJob" else spec
 

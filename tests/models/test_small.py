@@ -7,11 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.models.cnn import LeNet
-from raychains.models.linear import Linear
-from raychains.models.mlp import MLP, three_layer
-from raychains.models.small_cnn import SmallCNN
-from tests.checks import refused
+from raychains.models.cnn import LeNet, SmallCNN
+from raychains.models.mlp import MLP, Linear, three_layer
 
 
 def count(model: nn.Module) -> int:
@@ -78,20 +75,3 @@ def test_small_cnn_is_two_normalised_convolutions_and_a_linear_layer(norm: str) 
     expected = h.reshape(7, -1) @ p[-2].T + p[-1]
     torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
     assert h.shape[1:] == (16, 3, 3) and bool(list(model.buffers())) == (norm == "batch")
-
-
-def test_bad_settings_are_refused() -> None:
-    with refused("norm", "layer"):
-        SmallCNN(norm="layer")
-    with refused("outputs", "0"):
-        Linear(3, 0)
-    with refused("size", "15", "16"):
-        LeNet(1, 10, 15)
-    with refused("in_channels", "0"):
-        LeNet(0, 10, 28)
-    with refused("hidden", "0"):
-        MLP(3, [0], 2)
-    with refused("hidden", "5"):
-        MLP(3, 5, 2)  # type: ignore[arg-type]
-    with refused("inputs"):
-        MLP(0, [3], 2)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from raychains.models.weight_norm import Conv2d, Linear, WeightNormalized
-from tests.checks import refused
+from raychains.models.resnet_plus import Conv2d, Linear, WeightNormalized
 
 CASES = [
     ("linear", lambda: Linear(6, 4), lambda: nn.Linear(6, 4), (5, 6)),
@@ -74,24 +73,3 @@ def test_variance_is_kept_at_scale_1_and_multiplied_by_the_scale_squared() -> No
         layer = seeded(lambda s=scale: Linear(50, 3, scale=s))
         var = layer(normal(n, 50)).var(dim=0) / scale**2
         assert (var - 1).abs().max() < 5 * math.sqrt(2 / n), var
-
-
-def test_the_length_of_a_direction_changes_no_output() -> None:
-    layer = seeded(lambda: Conv2d(3, 4, 3))
-    assert isinstance(layer, WeightNormalized)
-    x = normal(2, 3, 6, 6)
-    before = layer(x)
-    with torch.no_grad():
-        layer.direction *= torch.tensor([0.1, 2.0, 30.0, 1.0], dtype=torch.float64).view(-1, 1, 1, 1)
-    torch.testing.assert_close(layer(x), before, rtol=1e-12, atol=1e-12)
-
-
-def test_bad_settings_are_refused() -> None:
-    with refused("inputs", "0"):
-        Linear(0, 3)
-    with refused("kernel", "2", "odd"):
-        Conv2d(1, 1, 2)
-    with refused("stride"):
-        Conv2d(1, 1, 3, stride=0)
-    with refused("scale", "0"):
-        Linear(2, 2, scale=0)

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.data.order import EpochOrder
+from raychains.data.source import EpochOrder
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.regression import Regression
 from raychains.tasks.base import Task, seeded
-
-N, DIM = 60, 4
+from tests.measures.made import DIM, N, data
 
 
 class Deadly(Task):
@@ -30,7 +29,7 @@ class Deadly(Task):
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
-        self._x, self._y = _data(0)
+        self._x, self._y = data(0)
 
     def settings(self) -> dict[str, Any]:
         return {"marker": self.marker}
@@ -49,7 +48,7 @@ class Deadly(Task):
         self._x, self._y = self._x.to(device), self._y.to(device)
 
     def splits(self) -> Mapping[str, Evaluation]:
-        return {"test": _Split(self, *_data(1), "test"), "train": _Split(self, *_data(0), "train")}
+        return {"test": _Split(self, *data(1), "test"), "train": _Split(self, *data(0), "train")}
 
 
 class _Split(Regression):
@@ -63,9 +62,3 @@ class _Split(Regression):
             self._marker.touch()
             os.kill(os.getpid(), 9)
         return super().predict(tensors, shard)
-
-
-def _data(seed: int) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(N, DIM, generator=g)
-    return x, x.sum(1) + torch.randn(N, generator=g)

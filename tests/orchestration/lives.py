@@ -1,62 +1,53 @@
-"""Incarnations of one chain without Ray: in this process, or in processes that die."""
+"""Attempts at one chain without Ray: in this process, or in processes that die."""
 
 from __future__ import annotations
 
 import multiprocessing
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from raychains.orchestration.incarnation import Incarnation, Orders
-from raychains.spec import ChainSpec
-from raychains.store import ChainStore, Root
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.attempt import Attempt, AttemptConfig
+from raychains.orchestration.messages import ChainAssignment
+from raychains.planning.coordinator import AttemptEvent, Ended
+from raychains.store import Storage
 
 PATIENCE = 60.0
 """Seconds after which a test that waits for something gives up."""
-_PRELOAD = ["torch", "torch._dynamo", "raychains.chain", "raychains.samplers", "raychains.orchestration.incarnation",
+_PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers", "raychains.orchestration.attempt",
             "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
 
 
-def incarnate(root: Root, spec: ChainSpec, number: int = 1, **orders: Any) -> Incarnation:
-    """Begin an incarnation in this process."""
-    store = ChainStore(root, spec.digest)
-    made = Incarnation(spec, store, Orders(number=number, about={}, **{"every": 1e9, **orders}), {})
+def begin(root: Storage, spec: ChainSpec, number: int = 1, restart: int = 0, **config: Any) -> Attempt:
+    assignment = ChainAssignment(spec=spec.to_json(), attempt=number, restart=restart)
+    made = Attempt(assignment, root, AttemptConfig(**{"checkpoint_every": 1e9, **config}), {})
     made.begin()
     return made
 
 
-def rest_of(life: Incarnation) -> list[dict[str, Any]]:
-    """All further events of an incarnation, as the driver would take them."""
-    events = []
-    while not events or events[-1]["kind"] != "ended":
+def rest_of(life: Attempt) -> list[AttemptEvent]:
+    """All further events of an attempt, as the driver would take them."""
+    events: list[AttemptEvent] = []
+    while not events or not isinstance(events[-1], Ended):
         events.append(life.take()[0])
     return events
 
 
-def run(root: Root, spec: ChainSpec, number: int = 1, **orders: Any) -> list[dict[str, Any]]:
-    """A whole incarnation's events."""
-    return rest_of(incarnate(root, spec, number, **orders))
+def run(root: Storage, spec: ChainSpec, number: int = 1, **config: Any) -> list[AttemptEvent]:
+    return rest_of(begin(root, spec, number, **config))
 
 
-def until(holds: Callable[[], object], what: str) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.005)
-
-
-def live_elsewhere(uri: str, spec: Mapping[str, Any], number: int, orders: Mapping[str, Any]) -> int:
-    """Run an incarnation in a process of its own, which may die of it; its exit code."""
+def live_elsewhere(uri: str, spec: Mapping[str, Any], number: int, config: Mapping[str, Any]) -> int:
+    """Run an attempt in a process of its own, which may die of it; its exit code."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
-    process = context.Process(target=_live, args=(uri, dict(spec), number, dict(orders)))
+    process = context.Process(target=_live, args=(uri, dict(spec), number, dict(config)))
     process.start()
     process.join(PATIENCE)
     assert process.exitcode is not None, "the process did not end"
     return process.exitcode
 
 
-def _live(uri: str, spec: dict[str, Any], number: int, orders: dict[str, Any]) -> None:
-    events = run(Root(uri), ChainSpec.from_json(spec), number, **orders)
-    assert events[-1]["outcome"] == "finished", events[-1]
+def _live(uri: str, spec: dict[str, Any], number: int, config: dict[str, Any]) -> None:
+    events = run(Storage(uri), ChainSpec.from_json(spec), number, **config)
+    assert isinstance(events[-1], Ended) and events[-1].outcome == "finished", events[-1]

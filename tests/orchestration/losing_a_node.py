@@ -5,19 +5,25 @@ Prints as JSON what the run was told and what came out.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 
-from raychains.orchestration.driver import Driver, Placement
-from raychains.planning import listener as told
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
+from raychains.orchestration.workers import ActorOptions
+from raychains.planning import events as told
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 
@@ -28,6 +34,17 @@ HEALTH = {
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
 
 
+class Placed(RayWorkers):
+    """Actors without a CPU, evaluators, go to the nodes by turns: Ray alone may put all of them on one."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__()
+        self._turns = itertools.cycle(nodes)
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        return super().start(kind, run, options if options.cpus else replace(options, node=next(self._turns)), *args)
+
+
 class Watch(Diary):
     """Sets flags for who takes the node away."""
 
@@ -36,13 +53,13 @@ class Watch(Diary):
         self.far_enough, self.waits = threading.Event(), threading.Event()
         self._predictions, self._node = predictions, node
 
-    def on(self, happening: told.Happening) -> None:
-        super().on(happening)
-        if isinstance(happening, told.Tick) and len(happening.running) == 2 and self._predictions.exists():
-            done = happening.evaluated == len(self._predictions.read_text().splitlines()) == 6
+    def on(self, event: told.RunEvent) -> None:
+        super().on(event)
+        if isinstance(event, told.Tick) and len(event.running) == 2 and self._predictions.exists():
+            done = event.evaluated == len(self._predictions.read_text().splitlines()) == 6
             if done and self._node in self._predictions.read_text():
                 self.far_enough.set()
-        if isinstance(happening, told.Waiting):
+        if isinstance(event, told.Waiting):
             self.waits.set()
 
 
@@ -57,11 +74,12 @@ def main(folder: Path, temporary: str) -> None:
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     task = Bulky(str(folder), at=700)  # half of their samples are drawn there
     plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
-    [alive] = [n["NodeID"] for n in ray.nodes() if n["Resources"].get("CPU")]
-    diary = Watch(folder / "predictions", alive)
+    doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
+    diary, workers = Watch(folder / "predictions", doomed), Placed([doomed, head])
+    resources = ResourceConfig(checkpoint_every=0.1, evaluators=3)
 
     with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
-        running = pool.submit(Driver(plan, root(folder), Placement(checkpoint_every=0.1, evaluators=3), diary).run)
+        running = pool.submit(run_chains, plan, root(folder), resources, diary, workers=workers)
         waited = False
         if diary.far_enough.wait(60):
             cluster.remove_node(node, allow_graceful=False)
@@ -82,9 +100,9 @@ def main(folder: Path, temporary: str) -> None:
         "counts": int(view.rows["counts"].sum()),
         "predictions": len((folder / "predictions").read_text().splitlines()),
     }
-    print(json.dumps(result))
     ray.shutdown()
     cluster.shutdown()
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,34 +14,36 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation.base import Array, Evaluation, Reduced
-from raychains.evaluation.modes import ModeCoverage
-from raychains.tasks.mixture import Mixture25, Position
+from raychains.evaluation.exact import ModeCoverage
+from raychains.tasks.base import Position
+from raychains.tasks.mixture import Mixture25
 
 
-class Paced(Mixture25):
+class Mixture(Mixture25):
+    """The mixture; what it is made with is its settings."""
+
+    def settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+
+class Paced(Mixture):
     """The mixture with a pause in every step, so that a chain lasts as long as a test needs."""
 
     def __init__(self, pause: float = 0.0) -> None:
         super().__init__()
         self.pause = pause
 
-    def settings(self) -> dict[str, Any]:
-        return {"pause": self.pause}
-
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
         time.sleep(self.pause)
         return super().backward(model, batch, generator)
 
 
-class Broken(Mixture25):
+class Broken(Mixture):
     """Raises in the chain whose first lane starts on the given side of the origin: a bug in a user's model."""
 
     def __init__(self, negative: bool = True) -> None:
         super().__init__()
         self.negative, self._steps = negative, 0
-
-    def settings(self) -> dict[str, Any]:
-        return {"negative": self.negative}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         model = super().build_model(seed=seed, lanes=lanes)
@@ -54,33 +57,12 @@ class Broken(Mixture25):
         return super().backward(model, batch, generator)
 
 
-class Dying(Mixture25):
-    """Ends its process once, in the middle of a step, as a preempted machine would; a file remembers that it did."""
-
-    def __init__(self, marker: str, at: int = 500) -> None:
-        super().__init__()
-        self.marker, self.at, self._steps = marker, at, 0
-
-    def settings(self) -> dict[str, Any]:
-        return {"marker": self.marker, "at": self.at}
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        self._steps += 1
-        if self._steps == self.at and not Path(self.marker).exists():
-            Path(self.marker).touch()
-            os.kill(os.getpid(), 9)
-        return super().backward(model, batch, generator)
-
-
-class Cliff(Mixture25):
+class Cliff(Mixture):
     """A standard normal density that ends where a coordinate passes ``limit``: which chains get there, noise decides."""
 
     def __init__(self, limit: float, pause: float = 0.0) -> None:
         super().__init__()
         self.limit, self.pause = limit, pause
-
-    def settings(self) -> dict[str, Any]:
-        return {"limit": self.limit, "pause": self.pause}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         return Position(torch.zeros(lanes, 2, dtype=torch.float64))
@@ -90,7 +72,7 @@ class Cliff(Mixture25):
         return torch.where(theta.abs() > self.limit, torch.nan, theta)
 
 
-class Mortal(Mixture25):
+class Mortal(Mixture):
     """Ends its process after every ``every`` gradients, ``lives`` times; files remember how often it did.
 
     With ``checkpointed`` not before some checkpoint is in the store beside those files.
@@ -100,10 +82,6 @@ class Mortal(Mixture25):
         super().__init__()
         self.folder, self.every, self.lives, self.checkpointed, self.pause = folder, every, lives, checkpointed, pause
         self._made = 0
-
-    def settings(self) -> dict[str, Any]:
-        names = ("folder", "every", "lives", "checkpointed", "pause")
-        return {name: getattr(self, name) for name in names}
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
         self._made += 1
@@ -119,15 +97,12 @@ class Mortal(Mixture25):
         return super().backward(model, batch, generator)
 
 
-class Starved(Mixture25):
+class Starved(Mixture):
     """Its device has no memory left: always in chains that start on one side of the origin, once in the others."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
         self.folder, self._steps = folder, 0
-
-    def settings(self) -> dict[str, Any]:
-        return {"folder": self.folder}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         model = super().build_model(seed=seed, lanes=lanes)
@@ -143,15 +118,12 @@ class Starved(Mixture25):
         return super().backward(model, batch, generator)
 
 
-class Troubled(Mixture25):
+class Troubled(Mixture):
     """While a file exists that holds an errno, this process's disk answers with it. A pause in every step."""
 
     def __init__(self, trouble: str, pause: float = 0.0) -> None:
         super().__init__()
         self.trouble, self.pause = trouble, pause
-
-    def settings(self) -> dict[str, Any]:
-        return {"trouble": self.trouble, "pause": self.pause}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         os.fsync = self._fsync  # type: ignore[assignment]
@@ -169,15 +141,12 @@ class Troubled(Mixture25):
         return super().backward(model, batch, generator)
 
 
-class Bulky(Mixture25):
+class Bulky(Mixture):
     """Blocks too large to travel in messages, which lie in the store of the node that made them. Waits for a file, ``go``."""
 
     def __init__(self, folder: str, at: int) -> None:
         super().__init__()
         self.folder, self.at, self._steps = folder, at, 0
-
-    def settings(self) -> dict[str, Any]:
-        return {"folder": self.folder, "at": self.at}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         self._steps = 0

@@ -1,53 +1,78 @@
-"""The driver with real actors: queueing, sharing, fencing, evaluation meanwhile, and workers that fail or die."""
+"""The driver: queueing, sharing, evaluation meanwhile, workers that fail, chains that diverge, storage that is away or full."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raychains.errors import RaychainsError
-from raychains.orchestration.driver import Driver, Outcome, Placement
+from raychains.chain.chain import Chain
+from raychains.core.errors import RaychainsError, StorageFull
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.outcome import DriverOutcome
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import driver_of, run_chains
 from raychains.planning import Comparison
-from raychains.planning import listener as told
+from raychains.planning import events as told
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
-from tests.orchestration.tasks import Broken, Dying, Paced
+from tests.orchestration.tasks import Broken, Cliff, Paced, Starved, Troubled
+from tests.orchestration.threads import ThreadWorkers
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+
+def drive(
+    plan: Comparison, folder: Path, diary: Diary | None = None, workers: ThreadWorkers | None = None, **resources: Any
+) -> DriverOutcome:
+    """A run on threads, or on Ray without them."""
+    return run_chains(plan, root(folder), ResourceConfig(**resources), diary or Diary(), workers=workers)
 
 
-def drive(plan: Comparison, folder: Path, diary: Diary | None = None, **placement: object) -> Outcome:
-    return Driver(plan, root(folder), Placement(**placement), diary or Diary()).run()  # type: ignore[arg-type]
-
-
-def test_more_chains_than_slots_queue_and_give_the_samples_of_undisturbed_chains(tmp_path: Path) -> None:
+def test_more_chains_than_slots_queue_and_give_the_samples_of_undisturbed_chains(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
     plan = comparison(Mixture25(), chains=5, steps=600)
     diary = Diary()
-    outcome = drive(plan, tmp_path, diary)
+    outcome = drive(plan, tmp_path, diary, threads)
     assert not outcome.failed and not outcome.stopped
     assert diary.most_running <= 2
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     assert outcome.samples == 5 * 3  # 300 kept draws of each chain, 100 to a block
 
 
-def test_workers_are_used_again(tmp_path: Path) -> None:
+def test_answers_that_come_out_of_order_lose_no_sample(
+    tmp_path: Path, threads: ThreadWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several are ready whenever the driver looks, and it is given any one of them."""
+    prompt = threads.wait
+    monkeypatch.setattr(threads, "wait", lambda calls, timeout: time.sleep(0.02) or prompt(calls, timeout))
+    plan = comparison(Mixture25(), chains=1, steps=600, block=20)
+    outcome = drive(plan, tmp_path, None, threads)
+    assert outcome.samples == outcome.views[(0, 0)].samples == 15
+    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
+
+
+def test_workers_are_used_again(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Mixture25(), chains=6, steps=200)
-    drive(plan, tmp_path, evaluate=False)
-    stores = [ChainStore(root(tmp_path), digest) for digest in plan.chains()]
-    assert len({s.incarnation(1)["pid"] for s in stores}) <= 2
+    drive(plan, tmp_path, None, threads, evaluate=False)
+    assert threads.started(ChainWorker) <= 2
 
 
-def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(tmp_path: Path) -> None:
+def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
     plan = comparison(Mixture25(), chains=3, steps=800, arms=(1, 3))
     diary = Diary()
-    outcome = drive(plan, tmp_path, diary)
+    outcome = drive(plan, tmp_path, diary, threads)
     assert len(list((tmp_path / "store" / "chains").iterdir())) == 3
     evaluation = Mixture25().splits()["target"]
     from raychains.store import codec
@@ -56,7 +81,7 @@ def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(tmp_pa
         blocks = []
         for spec in plan.arms[arm].chains[0]:
             chain = ChainStore(root(tmp_path), spec.digest)
-            blocks += [evaluation.predict(codec.decode(chain.read_sample(f))[0], 0) for f in chain.sample_files()]
+            blocks += [evaluation.predict(codec.decode(chain.read_sample(r.file))[0], 0) for r in chain.records()]
         view = outcome.views[(arm, 0)]
         assert view.samples == len(blocks) == n * 4  # 400 kept draws of each chain, 100 to a block
         assert (view.rows["counts"] == sum(blocks)).all() and view.rows["counts"].sum() > 0
@@ -65,22 +90,24 @@ def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(tmp_pa
     assert 0 < told_of["first-1"] < told_of["first-3"]
 
 
-def test_a_second_run_reuses_finished_chains(tmp_path: Path) -> None:
-    drive(comparison(Mixture25(), chains=2, steps=300), tmp_path, evaluate=False)
-    outcome = drive(comparison(Mixture25(), chains=3, steps=300), tmp_path, evaluate=False)
+def test_a_second_run_reuses_finished_chains(tmp_path: Path, threads: ThreadWorkers) -> None:
+    drive(comparison(Mixture25(), chains=2, steps=300), tmp_path, None, threads, evaluate=False)
+    outcome = drive(comparison(Mixture25(), chains=3, steps=300), tmp_path, None, threads, evaluate=False)
     plan = comparison(Mixture25(), chains=3, steps=300)
     begun = [ChainStore(root(tmp_path), d).last_incarnation() for d in plan.chains()]
     assert begun == [1, 1, 1] and outcome.samples == 3 * 2  # ceil(150 kept draws / 100)
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
 
 
-def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(tmp_path: Path) -> None:
+def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
     task = Broken()
     plan = comparison(task, chains=6, steps=200)
     bad = {d for d, s in plan.chains().items() if _starts_negative(task, s)}
     assert 0 < len(bad) < 6
     diary = Diary()
-    outcome = drive(plan, tmp_path, diary)
+    outcome = drive(plan, tmp_path, diary, threads)
     assert set(outcome.failed) == bad
     assert all("ZeroDivisionError: the user's own mistake" in r and "backward" in r for r in outcome.failed.values())
     assert {h.digest for h in diary.of(told.ChainFailed)} == bad
@@ -90,49 +117,23 @@ def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(tmp_
 
 
 def _starts_negative(task: Broken, spec: object) -> bool:
-    from raychains.chain import Chain
+    from raychains.chain.chain import Chain
 
     return bool(Chain(spec, task).model.theta[0, 0] < 0)  # type: ignore[arg-type]
 
 
-def test_a_killed_workers_chain_goes_on_elsewhere_with_the_same_bytes(tmp_path: Path) -> None:
-    task = Dying(str(tmp_path / "died"), at=500)
-    plan = comparison(task, chains=2, steps=1000, block=50)
-    diary = Diary()
-    outcome = drive(plan, tmp_path, diary, checkpoint_every=0.02, evaluate=False)
-    assert (tmp_path / "died").exists() and len(diary.of(told.SlotGone)) == 1
-    assert not outcome.failed
-    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, task)
-    begun = sorted(ChainStore(root(tmp_path), d).last_incarnation() for d in plan.chains())
-    assert begun == [1, 2]
-
-
-@pytest.mark.parametrize(("sampler", "settings"), [("emcmc", {"eta": 0.5}), ("bsam", {"prediction_samples": 2})])
-def test_several_samples_a_keep_come_once_each_although_a_worker_dies(
-    sampler: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    task = Dying(str(tmp_path / "died"), at=300)
-    plan = comparison(task, chains=2, steps=600, block=30, sampler=sampler, **settings)
-    outcome = drive(plan, tmp_path, checkpoint_every=0.02)
-    expected = undisturbed_hashes(plan, task)
-    assert (tmp_path / "died").exists() and not outcome.failed
-    assert stored_hashes(root(tmp_path), plan) == expected
-    assert outcome.samples == len(expected) == 2 * 10 * (2 if sampler == "emcmc" else 1)
-    assert outcome.views[(0, 0)].samples == 2 * 10  # of θ alone: the target is θ's
-
-
-def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path: Path) -> None:
+def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path: Path, threads: ThreadWorkers) -> None:
     task = Paced(pause=0.002)
     plan = comparison(task, chains=3, steps=1500, block=50)
     stopper = threading.Thread(target=_interrupt_when, args=(tmp_path / "store" / "chains",))
     stopper.start()
-    outcome = drive(plan, tmp_path)
+    outcome = drive(plan, tmp_path, None, threads)
     stopper.join()
     assert outcome.stopped and not outcome.views
     stores = {d: ChainStore(root(tmp_path), d) for d in plan.chains()}
     stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}  # type: ignore[index]
     assert stopped and all(0 < step < 1500 for step in stopped.values())
-    again = drive(plan, tmp_path)
+    again = drive(plan, tmp_path, None, threads)
     assert not again.stopped and len(again.views) == 1
     for digest, step in stopped.items():
         assert stores[digest].incarnation(2)["from_step"] == step
@@ -155,15 +156,203 @@ def _interrupt_when(chains: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_evaluation_works_while_chains_still_run(tmp_path: Path) -> None:
+def test_evaluation_works_while_chains_still_run(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Paced(pause=0.002), chains=2, steps=2500, block=50)
-    outcome = drive(plan, tmp_path)
+    outcome = drive(plan, tmp_path, None, threads)
     assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.5
 
 
-def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path) -> None:
+def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Mixture25(), chains=1, steps=100)
-    driver = Driver(plan, root(tmp_path), Placement(max_failures=1, evaluate=False), Diary())
-    driver._workers.store = "carrier-pigeon://nowhere"  # every worker fails as it starts
+    resources = ResourceConfig(max_failures=1, evaluate=False)
+    driver = driver_of(plan, root(tmp_path), resources, Diary(), workers=threads)
+    workers = driver.sampling.workers
+    workers.config = replace(workers.config, store="carrier-pigeon://nowhere")  # every worker fails as it starts
     with pytest.raises(RaychainsError, match=r"2 workers in a row died before they were up.*"):
         driver.run()
+
+
+# Divergence, devices and storage
+
+
+LIMIT = 3.05
+"""Of four chains the fourth passes it, in its second cycle."""
+
+
+def cliffs(limit: float = LIMIT, chains: int = 4, arms: tuple[int, ...] = (2, 4)) -> tuple[Comparison, str]:
+    """Arms of two and of four chains, and the chain that passes the limit."""
+    plan = comparison(Cliff(limit), chains=chains, steps=1200, block=50, arms=arms)
+    return plan, list(plan.chains())[min(3, chains - 1)]
+
+
+def test_a_diverged_chain_costs_its_arm_and_no_other(tmp_path: Path, threads: ThreadWorkers) -> None:
+    plan, bad = cliffs()
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary, threads, checkpoint_every=0.1)
+    assert list(outcome.failed) == [bad] and list(outcome.views) == [(0, 0)]
+    [failed] = diary.of(told.ChainFailed)
+    [diagnosis] = ChainStore(root(tmp_path), bad).diagnoses()
+    assert outcome.failed[bad] == failed.reason and "\n" not in failed.reason
+    assert f"at step {diagnosis['step']} of 1200" in failed.reason and "gradient of theta" in failed.reason
+    good = undisturbed_hashes(comparison_without(plan, bad), Cliff(LIMIT))
+    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] != bad} == good
+
+
+def comparison_without(plan: Comparison, digest: str) -> Comparison:
+    arm = plan.arms[-1]
+    return replace(plan, arms=(replace(arm, chains=(tuple(s for s in arm.chains[0] if s.digest != digest),)),))
+
+
+def test_a_dropped_chains_arm_is_evaluated_from_the_others(tmp_path: Path, threads: ThreadWorkers) -> None:
+    plan, bad = cliffs()
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary, threads, on_divergence="drop-chain")
+    assert list(outcome.failed) == [bad] and set(outcome.views) == {(0, 0), (1, 0)}
+    assert [h.digest for h in diary.of(told.ChainDropped)] == [bad] and not diary.of(told.ChainFailed)
+    assert (outcome.views[(0, 0)].chains, outcome.views[(1, 0)].chains) == (2, 3)
+    assert outcome.views[(1, 0)].samples == 3 * 12
+    assert (outcome.views[(1, 0)].rows["counts"] == counts(blocks(plan, without=bad))).all()
+
+
+def blocks(plan: Comparison, without: str) -> list[Mapping[str, Any]]:
+    """All samples' tensors of a plan's chains but one."""
+    chains = (Chain(spec) for digest, spec in plan.chains().items() if digest != without)
+    return [event.tensors for chain in chains for event in chain if isinstance(event, Sample)]
+
+
+def counts(blocks: list[Mapping[str, Any]]) -> Any:
+    evaluation = Mixture25().splits()["target"]
+    return sum(evaluation.predict(block, 0) for block in blocks)
+
+
+def test_fresh_noise_cures_a_divergence_and_the_result_is_of_the_new_path(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
+    plan, bad = cliffs()
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle")
+    assert not outcome.failed and set(outcome.views) == {(0, 0), (1, 0)}
+    assert [(h.digest, h.attempt) for h in diary.of(told.ChainRestarted)] == [(bad, 1)]
+    expected = undisturbed_hashes(comparison_without(plan, bad), Cliff(LIMIT))
+    chain = Chain(plan.chains()[bad])
+    new = []
+    while not chain.done:
+        for event in chain.advance(lambda: chain.step == 600 and chain.noise_attempt == 0):
+            if isinstance(event, Sample):
+                expected[(bad, "theta", event.meta.index)] = tensors_sha256(event.tensors)
+                new.append(event.tensors)
+        if chain.step == 600:
+            chain.restart_noise(1)
+    assert stored_hashes(root(tmp_path), plan) == expected and len(new) == 12
+    assert (outcome.views[(1, 0)].rows["counts"] == counts(new + blocks(plan, without=bad))).all()
+
+
+def test_a_divergence_that_no_noise_cures_ends_after_as_many_restarts_as_allowed(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
+    plan, bad = cliffs(0.5, chains=1, arms=(1,))
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle", max_failures=2)
+    assert [h.attempt for h in diary.of(told.ChainRestarted)] == [1, 2] and not outcome.views
+    assert outcome.failed[bad].endswith("(restarted 2 times with fresh noise)")
+    diagnoses = ChainStore(root(tmp_path), bad).diagnoses()
+    assert len(diagnoses) == 3 and len({d["parameter_scale"] for d in diagnoses}) == 3, "each under other noise"
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_device_without_memory_ends_the_worker_and_the_chain_is_tried_in_another(tmp_path: Path) -> None:
+    task = Starved(str(tmp_path))
+    plan = comparison(task, chains=4, steps=300)
+    hopeless = {d for d, s in plan.chains().items() if float(Chain(s, task).model.theta.detach()[0, 0]) < 0}  # type: ignore[union-attr,index,arg-type]
+    assert 0 < len(hopeless) < 4
+    diary = Diary()
+    outcome = drive(plan, tmp_path, diary, max_failures=1)
+    assert set(outcome.failed) == hopeless
+    for reason in outcome.failed.values():
+        assert "torch.OutOfMemoryError: CUDA out of memory" in reason and "Traceback" in reason
+        assert reason.endswith("(2 losses in a row without progress)")
+    assert len(diary.of(told.WorkerLost)) == 2 * len(hopeless) + 4 - len(hopeless)
+    lost = [(d, n) for d in plan.chains() for n in (1, 2) if n == 1 or d in hopeless]
+    pids = [ChainStore(root(tmp_path), d).incarnation(n)["pid"] for d, n in lost]
+    assert len(set(pids)) == len(pids), "a broken process ran a chain again"
+    cured = {k: v for k, v in undisturbed_hashes(plan, Mixture25()).items() if k[0] not in hopeless}
+    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] not in hopeless} == cured
+
+
+# Storage
+
+
+def when(holds: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Do something in another thread once a condition holds."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 200
+        while not holds() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_same_bytes(tmp_path: Path) -> None:
+    trouble = tmp_path / "trouble"
+    plan = comparison(Troubled(str(trouble), pause=0.002), chains=3, steps=1000, block=50)
+    samples = tmp_path / "store" / "chains"
+    filling = when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 5, lambda: write(trouble, errno.ENOSPC))
+    diary = Diary()
+    with pytest.raises(StorageFull) as full:
+        drive(plan, tmp_path, diary, checkpoint_every=0.2)
+    filling.join()
+    assert "\n" not in str(full.value) and "--resume" in str(full.value)
+    [stopping] = diary.of(told.Stopping)
+    assert "no room" in stopping.reason
+    expected = undisturbed_hashes(plan, Mixture25())
+    kept = stored_hashes(root(tmp_path), plan)
+    assert 5 < len(kept) < len(expected) and kept.items() <= expected.items()
+    trouble.unlink()
+    outcome = drive(plan, tmp_path)
+    assert stored_hashes(root(tmp_path), plan) == expected and outcome.views[(0, 0)].samples == len(expected)
+    assert max(ChainStore(root(tmp_path), d).incarnation(2)["from_step"] for d in list(plan.chains())[:2]) > 0
+
+
+def write(trouble: Path, number: int) -> None:
+    """Let disks answer with an error, at once and not with half of its number."""
+    draft = trouble.with_suffix(".draft")
+    draft.write_text(str(number))
+    draft.rename(trouble)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(tmp_path: Path) -> None:
+    trouble, diary = tmp_path / "trouble", Diary()
+    plan = comparison(Troubled(str(trouble), pause=0.001), chains=2, steps=1000, block=50)
+    [first, _] = plan.chains().items()
+    torn = torn_checkpoint(tmp_path, *first)
+    samples = tmp_path / "store" / "chains"
+    when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 8, lambda: write(trouble, errno.EIO))
+    back = when(lambda: diary.of(told.Waiting), trouble.unlink)
+    outcome = drive(plan, tmp_path, diary, checkpoint_every=0.2)
+    back.join()
+    [waiting], [_] = diary.of(told.Waiting), diary.of(told.Resumed)
+    assert "Input/output error" in waiting.reason and "\n" not in waiting.reason
+    assert [(h.digest, h.file) for h in diary.of(told.TornCheckpoint)] == [(first[0], str(torn))]
+    assert not outcome.failed and not diary.of(told.WorkerLost)
+    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
+
+
+def torn_checkpoint(folder: Path, digest: str, spec: object) -> Path:
+    """Two checkpoints of a chain in the store, the newer one cut short."""
+    store, chain = ChainStore(root(folder), digest), Chain(spec, Mixture25())  # type: ignore[arg-type]
+    store.begin(chain.spec, 1, {"from_step": 0})
+    for step in (100, 200):
+        while chain.step < step:
+            for event in chain.advance(lambda step=step: chain.step >= step):  # type: ignore[misc]
+                if isinstance(event, Sample):
+                    store.publish_sample(event, 1, {})
+        store.publish_checkpoint({"chain": chain.state_dict(), "seconds": 1.0}, step, 1)
+    newest = max((folder / "store" / "chains" / digest / "checkpoints").glob("*"))
+    newest.write_bytes(newest.read_bytes()[:-50])
+    return newest

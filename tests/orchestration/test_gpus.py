@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from raychains.api import placement
-from raychains.options import Run
-from raychains.orchestration import evaluators, session
-from raychains.orchestration.driver import Placement
+from raychains.api.drivers import placement
+from raychains.core.config import Run
+from raychains.orchestration.evaluator_pool import Evaluators
+from raychains.orchestration.messages import EvaluationConfig
+from raychains.orchestration.resource_config import ResourceConfig, Slots
+from raychains.planning.capacity import Node
 from tests.checks import refused
+from tests.orchestration.recorded import Recorded
+from tests.processes import told
 
 
-def cluster(monkeypatch: pytest.MonkeyPatch, cpus: float, gpus: float) -> None:
-    node = {"NodeID": "one", "Alive": True, "Resources": {"CPU": cpus, "GPU": gpus}}
-    monkeypatch.setattr(ray, "nodes", lambda: [node])
+def slots_of(cluster: Recorded, gpus_per_chain: float | None, evaluator: float) -> Slots:
+    return ResourceConfig(gpus_per_chain=gpus_per_chain, gpus_per_evaluator=evaluator).slots(cluster)
 
 
 @pytest.mark.parametrize(
@@ -35,29 +33,24 @@ def cluster(monkeypatch: pytest.MonkeyPatch, cpus: float, gpus: float) -> None:
         (1, 1 / 3, 1 / 3, 2),
     ],
 )
-def test_chains_have_what_evaluators_leave(
-    monkeypatch: pytest.MonkeyPatch, gpus: float, per_chain: float | None, held: float, count: int
-) -> None:
-    cluster(monkeypatch, 8, gpus)
-    slots = session.slots(1, per_chain, held)
+def test_chains_have_what_evaluators_leave(gpus: float, per_chain: float | None, held: float, count: int) -> None:
+    cluster = Recorded(Node(8, gpus))
+    slots = slots_of(cluster, per_chain, held)
     assert slots.count == slots.room() == count
-    cluster(monkeypatch, 0, 0)  # every node went
+    cluster.found.clear()  # every node went
     assert slots.room() == 0
 
 
 @pytest.mark.parametrize(("gpus", "per_chain", "held"), [(1, None, 0.5), (0, None, 0.5), (1, 0.5, 1.0), (2, 0.0, 3.0)])
-def test_evaluators_that_leave_no_chain_a_gpu_are_refused(
-    monkeypatch: pytest.MonkeyPatch, gpus: float, per_chain: float | None, held: float
-) -> None:
-    cluster(monkeypatch, 8, gpus)
+def test_evaluators_that_leave_no_chain_a_gpu_are_refused(gpus: float, per_chain: float | None, held: float) -> None:
     with refused("gpus_per_evaluator", f"{gpus:g}", f"{held:g}"):
-        session.slots(1, per_chain, held)
+        slots_of(Recorded(Node(8, gpus)), per_chain, held)
 
 
 @pytest.mark.parametrize("share", [0.3, -1.0, 1.5, float("nan")])
 def test_a_share_that_ray_cannot_give_is_one_line(share: float) -> None:
     with refused("gpus_per_evaluator", "1/k"):
-        Placement(gpus_per_evaluator=share)
+        ResourceConfig(gpus_per_evaluator=share)
 
 
 def test_the_option_reaches_the_placement() -> None:
@@ -66,41 +59,26 @@ def test_the_option_reaches_the_placement() -> None:
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.25])
-def test_an_evaluator_is_started_with_its_share(monkeypatch: pytest.MonkeyPatch, gpus: float) -> None:
-    asked: list[dict[str, Any]] = []
-    told: list[tuple[Any, ...]] = []
-
-    class Actor:
-        @staticmethod
-        def options(**options: Any) -> Any:
-            asked.append(options)
-            return Actor
-
-        @staticmethod
-        def remote(*arguments: Any, **settings: Any) -> object:
-            told.append(arguments)
-            return object()
-
-    monkeypatch.setattr(evaluators.ray, "remote", lambda kind: Actor)
-    evaluators.Evaluators("store", {}, "test", 1, Placement(gpus_per_evaluator=gpus), None).start()
-    assert asked[0]["num_gpus"] == gpus and asked[0]["num_cpus"] == 0 and told[0][-1] == gpus
+def test_an_evaluator_is_started_with_its_share(gpus: float) -> None:
+    cluster: Any = Recorded()
+    work = EvaluationConfig(task={}, split="test")
+    Evaluators(cluster, "store", work, 1, ResourceConfig(gpus_per_evaluator=gpus)).start()
+    [actor] = cluster.actors
+    assert (actor.options.gpus, actor.options.cpus, actor.args[0].gpus) == (gpus, 0, gpus)
 
 
 SEES = """
 import json, os, sys
-from raychains import tasks
-from raychains.orchestration.evaluator import EvaluationWorker
+from raychains.orchestration.evaluation_worker import EvaluationWorker
+from raychains.orchestration.messages import EvaluatorConfig
 found = {}
 for gpus in (0.5, 0.0):
     os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # as Ray sets it for one that holds a share
-    EvaluationWorker(sys.argv[1], tasks.make("digits").spec().to_json(), "test", None, None, gpus)
+    EvaluationWorker(EvaluatorConfig(store=sys.argv[1], gpus=gpus))
     found[str(gpus)] = os.environ["CUDA_VISIBLE_DEVICES"]
 print(json.dumps(found))
 """
 
 
 def test_an_evaluator_without_a_share_sees_no_gpu_and_one_with_a_share_its_own(tmp_path: Path) -> None:
-    run = [sys.executable, "-c", SEES, str(tmp_path)]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=200, env={**os.environ})
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"0.5": "3", "0.0": ""}
+    assert told("-c", SEES, str(tmp_path)) == {"0.5": "3", "0.0": ""}

@@ -11,22 +11,10 @@ import pytest
 import ray
 from ray._private import ray_constants as constants
 
+from tests.jobs.keeper import descendants
+
 LISTENING = "0A"
 """The state in /proc/net/tcp."""
-
-
-def descendants(pid: int) -> set[int]:
-    """A process and all that it started, directly or not."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue  # it ended meanwhile
-    found = {pid}
-    while more := {p for p, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
 
 
 def sockets(pids: set[int]) -> set[str]:
@@ -63,7 +51,7 @@ def test_a_local_ray_listens_to_this_machine_only(ray_session: None) -> None:
     assert constants.PROCESS_TYPE_RAYLET in node.all_processes and not node.all_processes.keys() & set(unasked)
     assert type(node).start_monitor.__name__ == "start_monitor", "another Ray of this process would lack it"
     started = {info.process.pid for infos in node.all_processes.values() for info in infos} | {os.getpid()}
-    mine = sockets({p for pid in started for p in descendants(pid)})
+    mine = sockets({p for pid in started for p in (pid, *descendants(pid))})
     listening = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:

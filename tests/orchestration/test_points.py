@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from raychains.errors import RaychainsError, StorageAway
-from raychains.orchestration.evaluators import Evaluators
-from raychains.orchestration.placement import Placement
-from raychains.orchestration.points import ATTEMPTS, _check, measure
+from raychains.core.errors import RaychainsError, StorageAway
+from raychains.orchestration.evaluator_pool import ATTEMPTS, Evaluators
+from raychains.orchestration.points import measure
+from raychains.orchestration.ray_workers import failure
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.planning.capacity import Node
 from raychains.planning.points import Point, combination
 from raychains.store.codec import Corrupt
-from tests.analyses.made import Made, linear
 from tests.checks import refused
+from tests.measures.made import Made, linear
 from tests.orchestration.deadly import Deadly
+from tests.orchestration.recorded import Recorded
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -40,7 +45,7 @@ def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_compu
     points = line(made, 7)
     points += points[:2]
     told: list[tuple[int, int]] = []
-    placement = Placement(evaluators=1)
+    placement = ResourceConfig(evaluators=1)
     found = measure(
         made.comparison, made.root, placement, "test", points, lambda done, total: told.append((done, total))
     )
@@ -62,7 +67,7 @@ def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_compu
         assert len(mine.running) == 1, "somebody else's evaluators go on"
         assert measure(made.comparison, made.root, placement, "train", points[:1], evaluators=mine) != found[:1]
     with pytest.raises(AssertionError, match="computed"):
-        measure(made.comparison, made.root, Placement(bins=7), "test", points, evaluators=nobody)
+        measure(made.comparison, made.root, ResourceConfig(bins=7), "test", points, evaluators=nobody)
 
 
 def _damage(files: list[Path]) -> None:
@@ -74,22 +79,45 @@ def _damage(files: list[Path]) -> None:
     os.replace(files[2], files[3])
 
 
-def test_what_is_given_up_and_what_is_tried_again() -> None:
+class Lost(Recorded):
+    """Evaluators that lose every point as a test wants, so many times, and then answer."""
+
+    def __init__(self, error: RayError, times: int) -> None:
+        super().__init__(Node(2))
+        self.error, self.times = failure(error), times
+
+    def result(self, call: Any) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        return {"nll": 1.0}
+
+
+def given_up(made: Made, error: RayError, times: int) -> Lost:
+    """Measure one point with such evaluators."""
+    workers = Lost(error, times)
+    evaluators = Evaluators.of(made.comparison, made.root, ResourceConfig(), workers=workers)
+    assert measure(made.comparison, made.root, ResourceConfig(), "test", line(made, 2)[:1], evaluators=evaluators)
+    return workers
+
+
+def test_what_is_given_up_and_what_is_tried_again(tmp_path: Path) -> None:
     """Deaths are counted, an absent storage is not, and an error of the point's own is told as it is."""
-    dead, away = RayActorError(), RayTaskError("measure", "trace", StorageAway("the store is away"))
-    for attempts in range(1, ATTEMPTS + 1):
-        _check(dead, attempts)
-    with pytest.raises(RaychainsError, match=f"{ATTEMPTS + 1} evaluators in a row"):
-        _check(dead, ATTEMPTS + 1)
-    _check(away, 10**6)
+    made = made_run(tmp_path)
+    with pytest.raises(RaychainsError, match=f"lost {ATTEMPTS + 1} evaluators or objects in a row"):
+        given_up(made, RayActorError(), ATTEMPTS + 1)
     with pytest.raises(Corrupt, match=r"^torn$"):
-        _check(RayTaskError("measure", "trace", Corrupt("torn")), 1)
+        given_up(made, RayTaskError("measure", "trace", Corrupt("torn")), 1)
     with pytest.raises(RaychainsError, match="a point failed"):
-        _check(RayTaskError("measure", "trace", ZeroDivisionError("a bug")), 1)
+        given_up(made, RayTaskError("measure", "trace", ZeroDivisionError("a bug")), 1)
+    assert len(given_up(made, RayActorError(), ATTEMPTS).actors) == ATTEMPTS + 1
+    away = RayTaskError("measure", "trace", StorageAway("the store is away"))
+    shutil.rmtree(tmp_path / "store" / "points")
+    assert len(given_up(made, away, 5 * ATTEMPTS).actors) == 1
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     made = made_run(tmp_path)
     with refused("split", "tset", "test"):
-        measure(made.comparison, made.root, Placement(), "tset", line(made, 2))
-    assert measure(made.comparison, made.root, Placement(), "test", []) == []
+        measure(made.comparison, made.root, ResourceConfig(), "tset", line(made, 2))
+    assert measure(made.comparison, made.root, ResourceConfig(), "test", []) == []

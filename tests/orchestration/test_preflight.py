@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raychains.errors import UserError
 from raychains.orchestration import preflight
+from tests.checks import refused
 
 GB = 10**9
 Usage = namedtuple("Usage", "total used free")
@@ -29,13 +29,6 @@ def healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
-    """The message, which must be a single line."""
-    message = str(error.value)
-    assert "\n" not in message
-    return message
-
-
 def test_a_healthy_machine_gives_no_warnings_and_leaves_nothing_behind(healthy: Path) -> None:
     assert preflight.check(object_store_memory=GB) == []
     assert list(healthy.iterdir()) == []
@@ -45,9 +38,6 @@ def test_importing_preflight_imports_neither_ray_nor_torch() -> None:
     code = "import sys, raychains.orchestration.preflight; print(sorted({'ray', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-# ── object store ──────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -71,11 +61,8 @@ def test_an_impossible_object_store_is_refused_naming_field_value_and_range(
     monkeypatch: pytest.MonkeyPatch, requested: int
 ) -> None:
     monkeypatch.setattr(preflight, "physical_memory", lambda: 8 * GB)
-    with pytest.raises(UserError) as error:
+    with refused("object_store_memory", f"got {requested}", "80000000", str(8 * GB)):
         preflight.object_store_bytes(requested)
-    message = one_line(error)
-    parts = ("object_store_memory", f"got {requested}", "80000000", str(8 * GB))
-    assert all(part in message for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -96,28 +83,19 @@ def test_physical_memory_is_the_containers_limit_when_that_is_less(
     assert preflight.physical_memory(tmp_path) == (machine if bound is None else bound)
 
 
-# ── HOME ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("home", ["file", "file/below"])
 def test_a_home_that_cannot_be_written_is_fatal_and_says_how_to_fix_it(
     healthy: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     (healthy / "file").write_text("")
     monkeypatch.setenv("HOME", str(healthy / home))
-    with pytest.raises(UserError) as error:
+    with refused(str(healthy / home), "set HOME to"):
         preflight.check(object_store_memory=GB)
-    message = one_line(error)
-    assert str(healthy / home) in message and "set HOME to" in message
 
 
 def test_an_absent_home_is_fine_where_ray_can_create_it(tmp_path: Path) -> None:
     assert preflight.home_problem(tmp_path / "absent" / "home") is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_ray_folder_that_cannot_be_written_is_fatal_though_home_is_writable(tmp_path: Path) -> None:
-    assert preflight.home_problem(tmp_path) is None
     (tmp_path / ".ray").write_text("a file where Ray wants a folder")
     assert preflight.home_problem(tmp_path) is not None
 
@@ -134,8 +112,7 @@ def test_a_home_that_refuses_a_new_file_is_fatal(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "environ",
-    [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "secret"}, {"RAY_AUTH_TOKEN_PATH": "/secrets/token"}],
+    "environ", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "secret"}, {"RAY_AUTH_TOKEN_PATH": "/secrets/token"}]
 )
 def test_home_does_not_matter_when_ray_needs_no_token_from_it(
     healthy: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
@@ -154,9 +131,6 @@ def test_a_token_written_earlier_is_enough(tmp_path: Path) -> None:
     assert preflight.has_token({"RAY_AUTH_MODE": "token"}, tmp_path)
 
 
-# ── sockets ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_temporary_folder_is_rays_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     assert preflight.ray_temp_dir({}) == Path("/tmp/ray")
@@ -173,17 +147,12 @@ def test_the_socket_rule_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None
     assert preflight.socket_problem(Path("/" + "a" * (allowed - 1))) is None
     problem = preflight.socket_problem(Path("/" + "a" * allowed))
     assert problem is not None and f"at most {allowed} bytes" in problem and f"got {allowed + 1}" in problem
+    assert preflight.socket_problem(Path("/" + "ä" * (allowed // 2 + 1))) is not None, "bytes count, not characters"
     with socket.socket(socket.AF_UNIX) as unix:  # the real verdict: 107 bytes are looked up, 108 are too long
         with pytest.raises(FileNotFoundError):
             unix.connect("/" + "a" * 106)
         with pytest.raises(OSError, match="too long"):
             unix.connect("/" + "a" * 107)
-
-
-def test_the_socket_rule_counts_bytes_not_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert preflight.socket_problem(Path("/" + "a" * 25)) is None
-    assert preflight.socket_problem(Path("/" + "ä" * 25)) is not None
 
 
 @pytest.mark.parametrize("by_option", [True, False])
@@ -193,33 +162,23 @@ def test_a_long_temporary_folder_is_fatal_and_names_ray_tmpdir(
     long = Path("/tmp") / ("a" * 60)
     if not by_option:
         monkeypatch.setenv("RAY_TMPDIR", str(long))
-    with pytest.raises(UserError) as error:
+    with refused("set RAY_TMPDIR"):
         preflight.check(object_store_memory=GB, temp_dir=long if by_option else None)
-    assert "set RAY_TMPDIR" in one_line(error)
-
-
-# ── disk ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_disk_over_95_percent_full_is_fatal_and_says_how_much_to_free(
     healthy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100 * GB, 96 * GB, 4 * GB))
-    with pytest.raises(UserError) as error:
+    with refused("got 96.0%", "free 1.0 GB", "RAY_TMPDIR"):
         preflight.check(object_store_memory=GB)
-    message = one_line(error)
-    assert "got 96.0%" in message and "free 1.0 GB" in message and "RAY_TMPDIR" in message
+    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "0.99")  # Ray's own is honoured
+    assert preflight.check(object_store_memory=GB) == []
 
 
 def test_blocks_reserved_for_root_count_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100 * GB, 92 * GB, 3 * GB))
     assert preflight.disk_problem(Path("/tmp")) is not None
-
-
-def test_rays_own_disk_threshold_is_honoured(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100 * GB, 96 * GB, 4 * GB))
-    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "0.99")
-    assert preflight.check(object_store_memory=GB) == []
 
 
 def test_the_disk_of_a_folder_that_does_not_exist_yet_is_its_parents(
@@ -229,9 +188,6 @@ def test_the_disk_of_a_folder_that_does_not_exist_yet_is_its_parents(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or Usage(2, 1, 1))
     assert preflight.disk_problem(tmp_path / "not" / "yet") is None
     assert asked == [tmp_path]
-
-
-# ── shared memory ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_little_shared_memory_is_a_warning_that_advises_shm_size(
@@ -250,9 +206,8 @@ def test_shared_memory_does_not_matter_outside_linux(healthy: Path, monkeypatch:
 
 
 def test_an_object_store_that_ray_would_not_move_to_files_is_fatal() -> None:
-    with pytest.raises(UserError) as error:
+    with refused("object_store_memory"):
         preflight.shared_memory_warning(11 * GB, GB, {})
-    assert "object_store_memory" in one_line(error)
     allowed = {"RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1"}
     assert preflight.shared_memory_warning(11 * GB, GB, allowed) is not None
 

@@ -1,4 +1,4 @@
-"""Presets under real evaluators: arms of another network and arms of one variable are what their samples give directly."""
+"""Presets under evaluators: arms of another network and arms of one variable are what their samples give directly."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains.options import Compare
-from raychains.orchestration.placement import Placement
-from raychains.orchestration.views import evaluate_views
-from raychains.planning.listener import Silent
-from raychains.predictive import Predictive, select
-from raychains.store import Root
-from tests.deploy.runs import finished
+from raychains.core.config import Compare
+from raychains.inference.predictive import Predictive, select
+from raychains.orchestration.evaluator_pool import Evaluators
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import evaluate_views
+from raychains.planning.events import NullCallback
+from raychains.store import Storage
+from tests.inference.runs import finished
+from tests.orchestration.threads import ThreadWorkers
 
-pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL: dict[str, Any] = {"epochs": 4, "cycles": 2, "chains": 1, "repeats": 1, "lr": 0.05}
 
 
 @pytest.mark.parametrize("preset", ["emcmc-batchnorm", "emcmc-variables"])
-def test_every_arm_is_what_its_own_samples_give(tmp_path: Path, preset: str) -> None:
+def test_every_arm_is_what_its_own_samples_give(tmp_path: Path, preset: str, threads: ThreadWorkers) -> None:
     """FRN's samples need FRN's network although the run's task is BatchNorm's; θₐ's arm averages θₐ's draws alone."""
     result = finished(tmp_path, Compare(preset=preset, **SMALL))
-    placement = Placement(evaluators=1, keep_predictions="all")
-    outcome = evaluate_views(result.comparison, Root(tmp_path), placement, Silent(), "test", ("all", "samples"))
+    placement = ResourceConfig(evaluators=1, keep_predictions="all")
+    root, kinds = Storage(tmp_path), ("all", "samples")
+    with Evaluators.of(result.comparison, root, placement, workers=threads) as evaluators:
+        outcome = evaluate_views(
+            result.comparison, root, placement, NullCallback(), "test", kinds, evaluators=evaluators
+        )
     views = {(v.key.arm, v.request.view.name): v for v in outcome.requested}
     for a, arm in enumerate(result.comparison.arms):
-        selection = select(Root(tmp_path), result.comparison, arm.name)
+        selection = select(Storage(tmp_path), result.comparison, arm.name)
         test: Any = selection.task.splits()["test"]
         p = Predictive(selection)(test.inputs)
         wanted = -np.log(p[np.arange(len(p)), test._labels]).mean()

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raychains.chain import Chain
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample, SampleMeta, tensors_sha256
+from raychains.core.spec import ChainSpec, Part
 from raychains.planning import Arm, Comparison
-from raychains.planning import listener as told
-from raychains.sample import Sample, tensors_sha256
+from raychains.planning import events as told
 from raychains.samplers import KINDS
-from raychains.schedules import Cyclical
-from raychains.spec import ChainSpec, Part
-from raychains.store import ChainStore, Root
+from raychains.schedules import Cyclical, Schedule
+from raychains.store import ChainStore, Storage
 from raychains.tasks import Task
+
+
+def chain_spec(task: Task, sampler: str, schedule: Schedule, settings: Mapping[str, Any], **fields: Any) -> ChainSpec:
+    """A chain of its schedule's length, one step an epoch."""
+    part = Part(kind=sampler, revision=KINDS[sampler].revision, settings={"num_data": task.num_data, **settings})
+    fixed = {"steps_per_epoch": 1, "batch_size": 1, "seed": 3, "repeat": 0, "chain": 0}
+    return ChainSpec(
+        task=task.spec(), sampler=part, schedule=schedule.part(), steps=schedule.steps, **{**fixed, **fields}
+    )
+
+
+def arm_of(name: str, *chains: ChainSpec) -> Arm:
+    first = chains[0]
+    return Arm(
+        name=name, label=name, sampler=first.sampler.kind, schedule=first.schedule.kind, chains=(chains,),
+        length=first.steps, published={},
+    )  # fmt: skip
 
 
 def comparison(
@@ -30,48 +48,40 @@ def comparison(
     **settings: Any,
 ) -> Comparison:
     """Arms of the first n chains each (one arm of all without ``arms``) on ``task`` under a cyclical step size."""
-    part = Part(kind=sampler, revision=KINDS[sampler].revision, settings={"num_data": 1, **settings})
     schedule = Cyclical(lr=0.09, steps=steps, cycles=cycles, exploration=0.5, temperature=temperature)
-    specs = tuple(
-        ChainSpec(
-            task=task.spec(), sampler=part, schedule=schedule.part(),
-            steps=steps, steps_per_epoch=1, batch_size=1, seed=3, repeat=0, chain=c, lanes=lanes, block_draws=block,
-        )
+    specs = [
+        chain_spec(task, sampler, schedule, {"num_data": 1, **settings}, chain=c, lanes=lanes, block_draws=block)
         for c in range(chains)
-    )  # fmt: skip
-    return Comparison(
-        task="test",
-        unit="steps",
-        split="target",
-        arms=tuple(
-            Arm(
-                name=f"first-{n}",
-                label=f"first {n}",
-                sampler=sampler,
-                schedule="cyclical",
-                chains=(specs[:n],),
-                length=steps,
-                published={},
-            )
-            for n in arms or (chains,)
-        ),
-    )
+    ]
+    made = tuple(arm_of(f"first-{n}", *specs[:n]) for n in arms or (chains,))
+    return Comparison(task="test", unit="steps", split="target", arms=made)
 
 
-def stored_hashes(root: Root, plan: Comparison) -> dict[tuple[str, str, int], str]:
-    """sha256 of every stored sample by (digest, variable, index)."""
-    return {
-        (digest, r.meta.variable, r.meta.index): r.sha256
-        for digest in plan.chains()
-        for r in ChainStore(root, digest).records()
-    }
+def meta(digest: str, index: int, **change: Any) -> SampleMeta:
+    """Of a sample of θ, the chain's n-th at its n-th step."""
+    fixed = {"variable": "theta", "cycle": 0, "epoch": index, "step": index + 1, "lr": 0.1, "temperature": 1.0}
+    fixed |= {"stage": "sampling", "train_nll": None}
+    return SampleMeta(digest=digest, index=index, **{**fixed, **change})
 
 
-def undisturbed_hashes(plan: Comparison, task: Task) -> dict[tuple[str, str, int], str]:
+Hashes = dict[tuple[str, str, int], str]
+"""sha256 of samples by (digest, variable, index)."""
+
+
+def chains_of(plan: Comparison | Mapping[str, ChainSpec]) -> Mapping[str, ChainSpec]:
+    return plan.chains() if isinstance(plan, Comparison) else plan
+
+
+def stored_hashes(root: Storage | str | Path, plan: Comparison | Mapping[str, ChainSpec]) -> Hashes:
+    stores = (ChainStore(root if isinstance(root, Storage) else Storage(root), digest) for digest in chains_of(plan))
+    return {(s.digest, r.meta.variable, r.meta.index): r.sha256 for s in stores for r in s.records()}
+
+
+def undisturbed_hashes(plan: Comparison | Mapping[str, ChainSpec], task: Task | None = None) -> Hashes:
     """The same from chains run in this process, without Ray or disks."""
     return {
         (digest, e.meta.variable, e.meta.index): tensors_sha256(e.tensors)
-        for digest, spec in plan.chains().items()
+        for digest, spec in chains_of(plan).items()
         for e in Chain(spec, task)
         if isinstance(e, Sample)
     }
@@ -81,22 +91,20 @@ class Diary:
     """A listener that remembers everything but ticks, and the most chains that ran at once."""
 
     def __init__(self) -> None:
-        self.happenings: list[told.Happening] = []
+        self.happenings: list[told.RunEvent] = []
         self.most_running = 0
         self.slots_seen: set[int] = set()
 
-    def on(self, happening: told.Happening) -> None:
-        if isinstance(happening, told.Tick):
-            self.most_running = max(self.most_running, len(happening.running))
-            self.slots_seen |= {c.slot for c in happening.running}
+    def on(self, event: told.RunEvent) -> None:
+        if isinstance(event, told.Tick):
+            self.most_running = max(self.most_running, len(event.running))
+            self.slots_seen |= {c.slot for c in event.running}
         else:
-            self.happenings.append(happening)
+            self.happenings.append(event)
 
     def of(self, kind: type[Any]) -> list[Any]:
-        """The happenings of one kind."""
         return [h for h in self.happenings if isinstance(h, kind)]
 
 
-def root(folder: Path) -> Root:
-    """A store in a test's folder."""
-    return Root(folder / "store")
+def root(folder: Path) -> Storage:
+    return Storage(folder / "store")

@@ -1,7 +1,7 @@
 """Simulated clusters that several runs share, each with chains of so many workers, driven by one seed.
 
 Every run has a real `Coordinator`. A run asks for groups as `Driver` and `Workers` do, and the cluster gives them as
-Ray's placement groups are given: all of a group's workers at once, or nothing. ``piecewise`` is the wrong way, worker by worker.
+Ray's placement groups are given: all of a group's workers at once, or nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from raychains.planning import coordinator as c
+from raychains.planning.capacity import Node, fit
 from raychains.planning.coordinator import Coordinator
-from raychains.planning.room import Node, fit
+from tests.planning.worlds import Claiming
 
 
 @dataclass
@@ -30,8 +31,6 @@ class Asked:
 
 @dataclass
 class Run:
-    """A driver with its coordinator."""
-
     name: str
     ranks: int
     gpus: float
@@ -49,7 +48,7 @@ class Run:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.coordinator = Coordinator(dict.fromkeys(self.lengths, 0))
+        self.coordinator = Claiming(dict.fromkeys(self.lengths, 0))
 
 
 class Stuck(Exception):
@@ -57,10 +56,8 @@ class Stuck(Exception):
 
 
 class Crowd:
-    """A cluster and its runs."""
-
-    def __init__(self, seed: int, nodes: list[Node], runs: list[Run], *, piecewise: bool = False) -> None:
-        self.rng, self.nodes, self.runs, self.piecewise = random.Random(seed), nodes, runs, piecewise
+    def __init__(self, seed: int, nodes: list[Node], runs: list[Run]) -> None:
+        self.rng, self.nodes, self.runs = random.Random(seed), nodes, runs
         self.away: dict[int, int] = {}
         """Nodes that died, and the event at which they come back."""
         self.death_rate = self.rng.choice((0.0, 0.02, 0.1))
@@ -91,18 +88,15 @@ class Crowd:
             rooms = [fit([node], 1, run.gpus).chains for node in free]
             fits = fit(free, 1, run.gpus).chains
             assert fits == sum(rooms)
-            missing = run.ranks - len(group.on)
-            if self.piecewise:
-                missing = min(1, missing, fits)
-            elif fits < missing:
+            missing = run.ranks
+            if fits < missing:
                 continue
             for i in sorted(range(len(rooms)), key=lambda i: -rooms[i]):  # packed
                 here = min(rooms[i], missing)
                 group.on += [i] * here
                 missing -= here
-            if group.up:
-                came = True
-                self.tell(run, c.SlotReady(group.slot))
+            came = True
+            self.tell(run, c.SlotReady(group.slot))
         return came
 
     # The drivers
@@ -180,10 +174,10 @@ class Crowd:
 
     def progress(self, run: Run, slot: int) -> None:
         job = run.jobs[slot]
-        at = (slot, job.digest, job.incarnation)
+        at = (job.digest, job.attempt)
         drawn = run.drawn[job.digest]
-        if (job.digest, job.incarnation) not in run.began:
-            run.began.add((job.digest, job.incarnation))
+        if (job.digest, job.attempt) not in run.began:
+            run.began.add((job.digest, job.attempt))
             self.tell(run, c.Began(*at, drawn, 10 * drawn))
         elif drawn == run.lengths[job.digest]:
             del run.jobs[slot]
@@ -198,7 +192,7 @@ class Crowd:
         return all(run.coordinator.over for run in self.runs)
 
 
-def crowd(seed: int, *, piecewise: bool = False) -> Crowd:
+def crowd(seed: int) -> Crowd:
     """A random one: 2–6 nodes, 2–4 runs of chains of 1–8 workers, some with GPUs."""
     rng = random.Random(seed)
     nodes = [Node(rng.randint(2, 8), float(rng.choice((0, 2, 4)))) for _ in range(rng.randint(2, 6))]
@@ -208,4 +202,4 @@ def crowd(seed: int, *, piecewise: bool = False) -> Crowd:
         most = fit(nodes, 1, gpus).chains  # more are refused before anything is asked for
         ranks = min(rng.choice((1, 1, 2, 3, 4, 8)), most)
         runs.append(Run(f"run-{n}", ranks, gpus, {f"{n}-{i}": rng.randint(1, 4) for i in range(rng.randint(1, 5))}))
-    return Crowd(seed, nodes, runs, piecewise=piecewise)
+    return Crowd(seed, nodes, runs)

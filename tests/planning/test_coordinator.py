@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from raychains.planning import coordinator as c
-from tests.planning.worlds import SAMPLES, World
+from tests.planning.worlds import SAMPLES, Claiming, World
 
 WORLDS = 3000
 
@@ -62,3 +62,70 @@ def test_the_simulated_worlds_see_every_kind_of_action_and_end() -> None:
     assert set(actions) == kinds
     assert set(ends) == {"finished", "failed", "dropped", "stopped", "waiting"} and retold > 100
     assert full > 5
+
+
+# Many chains
+
+
+CHAINS, SLOTS = 1000, 64
+SEED = 12
+"""Of a world in which a chain survives three losses."""
+
+MOST_ACTIONS = 3
+"""That one event may ask for: something about its chain, and the slot's next one."""
+
+
+def test_a_thousand_chains_on_dying_slots_all_end_and_events_cost_a_constant() -> None:
+    world = World(SEED, number=CHAINS, slots=SLOTS, late=0.0)
+    world.loss_rate, world.divergence_rate, world.full_rate = 0.05, 0.0, 0.0
+    while not world.coordinator.over:
+        world.step()
+    world.check()
+    ends = Counter(chain.status for chain in world.coordinator.chains.values())
+    assert not world.jobs and not world.coordinator.slots and set(ends) == {"finished", "failed"}
+    finished = world.coordinator.with_status("finished")
+    assert all(world.pool[d] == list(range(SAMPLES)) for d in finished) and len(finished) > 0.9 * CHAINS
+    assert world.losses > CHAINS // 10, "hardly anything was lost"
+    # One start, one beginning and one end of each incarnation, its samples, and a slot's coming and going.
+    assert sum(len(attempts) - 1 for attempts in world.attempts.values()) <= CHAINS + world.losses
+    assert world.most <= MOST_ACTIONS and world.actions <= 2 * world.events
+    assert world.events <= (SAMPLES + 2) * CHAINS + (SAMPLES + 3) * world.losses + SLOTS
+
+
+def test_no_event_looks_at_all_chains() -> None:
+    """What an event costs must not grow with the chains: the coordinator's dicts are counted, not its seconds."""
+    looked = [_looks(chains) for chains in (100, 1000)]
+    assert looked[0] == looked[1] > 0
+
+
+class Counted(dict[str, c.ChainState]):
+    looks = 0
+
+    def __getitem__(self, digest: str) -> c.ChainState:
+        self.looks += 1
+        return super().__getitem__(digest)
+
+    def get(self, digest: str, default: object = None) -> c.ChainState | None:  # type: ignore[override]
+        self.looks += 1
+        return super().get(digest)
+
+    def values(self):  # type: ignore[no-untyped-def, override]
+        self.looks += len(self)
+        return super().values()
+
+    def items(self):  # type: ignore[no-untyped-def, override]
+        self.looks += len(self)
+        return super().items()
+
+
+def _looks(chains: int) -> int:
+    """How many chains are looked at while the first one runs to its end, one is lost, and a third begins."""
+    machine = Claiming({f"chain-{n}": 0 for n in range(chains)})
+    machine.chains = counted = Counted(machine.chains)
+    for event in (
+        c.SlotReady(0), c.Began("chain-0", 1, 0), c.Sampled("chain-0", 1, 0), c.SlotReady(1), c.SlotLost(1, "gone"),
+        c.Ended("chain-0", 1, "finished"), c.Began("chain-1", 2, 0), c.SlotReady(2),
+    ):  # fmt: skip
+        machine.handle(event)
+        assert not machine.over
+    return counted.looks

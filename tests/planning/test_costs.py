@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from raychains import methods, tasks
-from raychains.api.planning import plan, rate
-from raychains.chain import Chain
+from raychains import tasks
+from raychains.api.commands import plan, rate
+from raychains.chain.chain import Chain
 from raychains.cli import main
+from raychains.core.config import Plan, Run
+from raychains.core.sample import Sample
 from raychains.data.prepared.manifest import Manifest, Shard, Split
-from raychains.experiments import comparisons
-from raychains.options import Plan, Run
+from raychains.planning import methods
 from raychains.planning.costs import draws, sizes
-from raychains.report.costs import lines
-from raychains.sample import Sample
-from raychains.store import ChainStore, Root, RunStore, codec
+from raychains.planning.presets import default_arms
+from raychains.report.terminal import cost_lines
+from raychains.store import ChainStore, RunStore, Storage, codec
 from tests.checks import refused
 
 N, TEST, PER_GROUP = 1_281_167, 50_000, 64
@@ -62,7 +63,7 @@ def test_table_3_costs_what_a_sum_by_hand_says(imagenet: Path) -> None:
     assert costs.prediction_bytes == samples * TEST * 1000 * 2
     hours = gradients / 2500 / 3600
     assert costs.device_hours(2500) == pytest.approx(hours) and round(hours, 1) == 68.3
-    told = lines(options, budget, costs, rate(options))
+    told = cost_lines(options, budget, costs, rate(options))
     assert told[1] == "device hours: 68.3 at 2,500 images/s each, 0.36 days on 8 devices, evaluation not counted"
     assert told[2] == "price: 204.99 at 3 an hour"
 
@@ -109,8 +110,8 @@ def test_the_command_prints_it_and_refuses_what_is_wrong(tmp_path: Path, capsys:
 
 def test_a_finished_chain_tells_the_rate(tmp_path: Path) -> None:
     options = Run(task="digits", sampler="csghmc", epochs=4, cycles=1, chains=2, repeats=1)
-    planned = comparisons.run(options).comparison
-    root = Root(str(tmp_path))
+    planned = default_arms.run(options).comparison
+    root = Storage(str(tmp_path))
     RunStore(root, "some").write_plan({"comparison": planned.to_json()})
     given = Plan(task="digits", measured_on=str(tmp_path / "runs" / "some"))
     with refused("measured_on", "some"):

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from raychains.planning.room import Node
-from tests.planning.crowds import Crowd, Run, Stuck, crowd
+from raychains.planning.capacity import Node
+from tests.planning.crowds import Crowd, Run, crowd
 
-CASES = 1000
+CASES = 500
 MOST_EVENTS = 5000
 
 
@@ -20,7 +20,7 @@ def through(world: Crowd) -> Crowd:
     return world
 
 
-def test_every_chain_of_a_thousand_crowded_clusters_ends_and_nothing_is_held_twice() -> None:
+def test_every_chain_of_crowded_clusters_ends_and_nothing_is_held_twice() -> None:
     seen: Counter[str] = Counter()
     for seed in range(CASES):
         world = through(crowd(seed))
@@ -32,21 +32,10 @@ def test_every_chain_of_a_thousand_crowded_clusters_ends_and_nothing_is_held_twi
             assert all(run.drawn[d] == n for d, n in run.lengths.items() if d not in failed)
             seen["groups"] += run.ranks > 1
             seen["failed"] += len(failed)
-            seen["losses"] += max(s.incarnation for s in run.coordinator.chains.values()) > 1
+            seen["losses"] += max(s.attempt for s in run.coordinator.chains.values()) > 1
         whole = sum(node.cpus for node in world.nodes)
         seen["crowded"] += sum(run.ranks * len(run.lengths) for run in world.runs) > whole
     assert seen["groups"] > CASES and seen["losses"] > CASES // 2 and seen["crowded"] > CASES // 4, seen
-
-
-def test_groups_that_were_given_worker_by_worker_would_wait_for_one_another_for_ever() -> None:
-    """The check above can fail: two halves of groups hold what the other needs."""
-    stuck = 0
-    for seed in range(CASES // 10):
-        try:
-            through(crowd(seed, piecewise=True))
-        except Stuck:
-            stuck += 1
-    assert stuck > CASES // 100
 
 
 # Who waits
@@ -56,7 +45,7 @@ def shared(slots: int, concurrent: int) -> list[str]:
     """The order in which chains started: 20 of one worker and 2 of eight on nodes of four; the small ones came first."""
     small = Run("small", 1, 0.0, {f"small-{i}": 3 for i in range(20)}, concurrent)
     big = Run("big", 8, 0.0, {f"big-{i}": 3 for i in range(2)})
-    world = Crowd(0, [Node(4.0)] * (slots // 4), [small], piecewise=False)
+    world = Crowd(0, [Node(4.0)] * (slots // 4), [small])
     world.death_rate = 0.0
     world.step()
     world.runs.append(big)

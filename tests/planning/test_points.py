@@ -1,9 +1,8 @@
-"""Points are plain data: they survive JSON, and their keys say what the network is made of and nothing else."""
+"""Points are plain data: their keys say what the network is made of and nothing else."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from raychains.planning.points import Point, Term
 from tests.checks import refused
@@ -13,13 +12,6 @@ OTHER = dataclasses.replace(TERM, coefficient=0.75, sha256="b" * 64, start="c" *
 FULL = Point(
     samples=(TERM, OTHER), directions=((0.5, 3), (-1.0, 4)), normalise="none", reestimate=True, fisher=100
 )  # fmt: skip
-
-
-def test_a_point_survives_json() -> None:
-    for point in (FULL, Point(samples=(TERM,)), Point(samples=(TERM,), directions=((1e-17, 0),))):
-        again = Point.from_json(json.loads(json.dumps(point.to_json())))
-        assert again == point and again.key == point.key
-    assert set(Point(samples=(TERM,)).to_json()) == {"samples"}, "what is as usual is left out"
 
 
 def test_keys_differ_where_networks_do_and_not_by_where_a_sample_lies() -> None:

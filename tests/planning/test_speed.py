@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.planning.speed import Speed
+from raychains.planning.eta import Speed
 from tests.planning.plans import chain
 
 SPECS = {f"c{i}": chain(i) for i in range(4)}  # 100 steps each

@@ -10,23 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raychains.planning.views import ALL, KINDS, Key, Member, Request, View, expand, key_of
-from raychains.sample import SampleMeta
 from tests.checks import refused
+from tests.orchestration.worlds import meta
 
 STAGES = ("exploration", "sampling")
-
-
-def meta(chain: int, index: int, *, variable: str = "theta", cycle: int = 0, stage: str = "sampling") -> SampleMeta:
-    return SampleMeta(
-        digest=f"digest{chain}", index=index, variable=variable, cycle=cycle, epoch=index, step=index + 1,
-        lr=0.1, temperature=1.0, stage=stage, train_nll=None,
-    )  # fmt: skip
 
 
 def arm(chains: int, draws: int, variables: tuple[str, ...] = ("theta",)) -> list[Member]:
     """Two draws a cycle, the first of them exploring; in the order of views."""
     return [
-        (c, meta(c, i, variable=v, cycle=i // 2, stage=STAGES[i % 2]))
+        (c, meta(f"digest{c}", i, variable=v, cycle=i // 2, stage=STAGES[i % 2]))
         for i in range(draws)
         for c in range(chains)
         for v in variables
@@ -41,7 +34,7 @@ def arms(draw: st.DrawFn) -> list[Member]:
         for index in range(draw(st.integers(1, 5))):
             cycle, stage = draw(st.integers(0, 3)), draw(st.sampled_from(STAGES))
             for variable in draw(st.sampled_from([("theta",), ("theta", "anchor")])):
-                found.append((position, meta(position, index, variable=variable, cycle=cycle, stage=stage)))
+                found.append((position, meta(f"digest{position}", index, variable=variable, cycle=cycle, stage=stage)))
     return sorted(found, key=lambda m: (m[1].index, m[0]))
 
 

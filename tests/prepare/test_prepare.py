@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from raychains.data.prepared import sources
-from raychains.data.prepared.manifest import NAME
+from raychains.data.prepared.manifest import NAME, Rows, manifest_at
 from raychains.data.prepared.plan import Plan
-from raychains.data.prepared.rows import Rows, manifest_at
-from raychains.orchestration.preparing import PLAN, REPORTS, prepare
-from raychains.store import Root
+from raychains.orchestration.prepare import PLAN, REPORTS, prepare
+from raychains.store import Storage
 from tests.checks import refused
 from tests.data.prepared.made import folder_of_classes, picture
 from tests.data.prepared.made import prepared as by_hand
@@ -26,28 +25,28 @@ def plan(folder: Path, **more: int) -> Plan:
 def test_it_is_what_is_made_by_hand(tmp_path: Path) -> None:
     folder = folder_of_classes(tmp_path / "in")
     told: list[tuple[str, int, int]] = []
-    manifest = prepare(plan(folder), Root(tmp_path / "out"), progress=lambda *a: told.append(a))
+    manifest = prepare(plan(folder), Storage(tmp_path / "out"), progress=lambda *a: told.append(a))
     assert manifest == by_hand(folder, tmp_path / "hand") == manifest_at(str(tmp_path / "out"))
     for split in manifest.splits.values():
         for shard in split.shards:
             assert (tmp_path / "out" / shard.file).read_bytes() == (tmp_path / "hand" / shard.file).read_bytes()
     assert len(told) == 6 and told[-1] == ("preparing small", 72, 72) and sorted(told) == told
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
-    assert prepare(plan(folder), Root(tmp_path / "out")) == manifest
+    assert prepare(plan(folder), Storage(tmp_path / "out")) == manifest
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
 
 
 def test_an_interrupted_one_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = folder_of_classes(tmp_path / "in")
     out = tmp_path / "out"
-    manifest = prepare(plan(folder), Root(out))
+    manifest = prepare(plan(folder), Storage(out))
     (out / NAME).unlink()
     (out / REPORTS / "train-00001-of-00003.parquet.json").unlink()  # killed before the report
     (out / "val-00000-of-00003.parquet").write_bytes(b"torn")
     (out / REPORTS / "val-00001-of-00003.parquet.json").write_bytes(b"{")
     kept = (out / "train-00000-of-00003.parquet").stat().st_mtime_ns
     done: list[int] = []
-    assert prepare(plan(folder), Root(out), progress=lambda _, n, __: done.append(n)) == manifest
+    assert prepare(plan(folder), Storage(out), progress=lambda _, n, __: done.append(n)) == manifest
     assert len(done) == 3 and done[-1] == 72
     assert (out / "train-00000-of-00003.parquet").stat().st_mtime_ns == kept
     assert len(Rows(str(out), manifest, "val").labels) == 12
@@ -58,11 +57,11 @@ def test_damaged_pictures_are_refused_by_name_or_left_out(tmp_path: Path) -> Non
     (folder / "train" / "n01" / "n01_3.JPEG").write_bytes(picture(3)[:200])
     (folder / "val" / "n02" / "n02_1.JPEG").write_bytes(b"nothing")
     with refused("from", "2", "n01/n01_3.JPEG", "n02/n02_1.JPEG", "--skip-damaged"):
-        prepare(plan(folder), Root(tmp_path / "out"))
+        prepare(plan(folder), Storage(tmp_path / "out"))
     assert not (tmp_path / "out" / NAME).exists()
     again: list[int] = []
     manifest = prepare(
-        plan(folder), Root(tmp_path / "out"), skip_damaged=True, progress=lambda _, n, __: again.append(n)
+        plan(folder), Storage(tmp_path / "out"), skip_damaged=True, progress=lambda _, n, __: again.append(n)
     )
     assert not again and [s.partition(":")[0] for s in manifest.skipped] == ["n01/n01_3.JPEG", "n02/n02_1.JPEG"]
     assert {s: p.images for s, p in manifest.splits.items()} == {"train": 59, "val": 11}
@@ -73,8 +72,8 @@ def test_another_sets_place_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
     with refused("to", "empty", "thesis.tex"):
-        prepare(plan(folder), Root(tmp_path / "full"))
-    prepare(plan(folder), Root(tmp_path / "out"))
+        prepare(plan(folder), Storage(tmp_path / "full"))
+    prepare(plan(folder), Storage(tmp_path / "out"))
     with refused("to", "seed"):
-        prepare(plan(folder, seed=1), Root(tmp_path / "out"))
+        prepare(plan(folder, seed=1), Storage(tmp_path / "out"))
     assert not (tmp_path / "full" / PLAN).exists()

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from raychains import tasks
-from raychains.chain import Chain
+from raychains.chain.chain import Chain
+from raychains.core.config import Compare, Run
+from raychains.core.sample import Sample
 from raychains.evaluation.base import gather
-from raychains.experiments import comparisons
-from raychains.options import Compare, Run
+from raychains.inference import results
+from raychains.inference.run_data import planned_metrics
 from raychains.planning import Comparison
-from raychains.report import results
-from raychains.sample import Sample
-from raychains.store import ChainStore, Root, RunStore, codec
+from raychains.planning.presets import default_arms
+from raychains.store import ChainStore, RunStore, Storage, codec
 
-DIGITS: dict[str, Any] = {
-    "task": "digits", "epochs": 6, "chains": 2, "cycles": 2, "exploration": 0.5,
-    "samples_per_cycle": 2, "repeats": 2,
-}  # fmt: skip
+DIGITS: dict[str, Any] = {"task": "digits", "epochs": 6, "chains": 2, "cycles": 2, "exploration": 0.5}
+DIGITS |= {"samples_per_cycle": 2, "repeats": 2}
 MIXTURE: dict[str, Any] = {"task": "mixture25", "steps": 2400, "chains": 2, "cycles": 3, "repeats": 3}
 
 
@@ -38,17 +37,17 @@ class View:
 
 def digits(**change: Any) -> Comparison:
     """Table 2's arms under SGLD and SGHMC."""
-    return comparisons.compare(Compare(**{**DIGITS, **change})).comparison
+    return default_arms.compare(Compare(**{**DIGITS, **change})).comparison
 
 
 def mixture(**change: Any) -> Comparison:
     """Table 4's arms."""
-    return comparisons.compare(Compare(**{**MIXTURE, **change})).comparison
+    return default_arms.compare(Compare(**{**MIXTURE, **change})).comparison
 
 
 def single(**change: Any) -> Comparison:
     """The one arm of `raychains run`, once."""
-    return comparisons.run(Run(**{**DIGITS, "repeats": 1, **change})).comparison
+    return default_arms.run(Run(**{**DIGITS, "repeats": 1, **change})).comparison
 
 
 def altered(comparison: Comparison, **by_arm: dict[str, Any]) -> Comparison:
@@ -69,9 +68,10 @@ def store_run(
     progress: bool = True,
 ) -> RunStore:
     """Run the chains of all arms but those named in ``without``, evaluate them, store it all."""
-    root = Root(folder)
+    root = Storage(folder)
     store = RunStore(root, name)
-    store.write_plan({"command": "compare", "comparison": comparison.to_json(), "notes": list(notes)})
+    plan = {"command": "compare", "comparison": comparison.to_json(), "notes": list(notes)}
+    store.write_plan({**plan, "metrics": planned_metrics(comparison)})
     arms = [arm for arm in comparison.arms if arm.name not in without]
     specs = {spec.digest: spec for arm in arms for group in arm.chains for spec in group}
     for spec in specs.values():
@@ -94,7 +94,7 @@ def store_run(
     return store
 
 
-def view(root: Root, comparison: Comparison, group: Collection[Any]) -> View:
+def view(root: Storage, comparison: Comparison, group: Collection[Any]) -> View:
     """The evaluation of one group's chains, their samples taken in turn."""
     evaluation = tasks.build(comparison.task_spec).splits()[comparison.split]
     records = [

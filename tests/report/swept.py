@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raychains.report.sweeps.material import Sweep
+from raychains.report.sweep.sweep_data import Sweep
 from tests.report.test_page import EVIL
 
 BETAS, MS, SAMPLERS = (0.0, 0.25, 0.5), (2, 4, 8), ("csghmc", "snapshot-sgdm")
@@ -26,10 +26,8 @@ def value(beta: float, m: int, sampler: str = "csghmc", repeat: int = 0) -> floa
 
 def row(about: dict[str, Any], nll: float, cycle: int) -> dict[str, Any]:
     done = (cycle + 1) / about["cycles"]
-    return {
-        **about, "cycle": cycle, "epoch": EPOCHS * done, "gradients": int(GRADIENTS * done), "samples": 3 * (cycle + 1),
-        "nll": nll, "error": nll / 5,
-    }  # fmt: skip
+    spent = {"cycle": cycle, "epoch": EPOCHS * done, "gradients": int(GRADIENTS * done), "samples": 3 * (cycle + 1)}
+    return {**about, **spent, "nll": nll, "error": nll / 5}
 
 
 def tables(samplers: tuple[str, ...] = ("csghmc",), **also: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -39,10 +37,8 @@ def tables(samplers: tuple[str, ...] = ("csghmc",), **also: Any) -> tuple[list[d
     for point, (sampler, beta, m) in enumerate(itertools.product(samplers, BETAS, MS)):
         first = sampler == samplers[0]
         for repeat in range(2):
-            about = {
-                "point": point, "exploration": beta, "cycles": m, **also, "sampler": sampler, "repeat": repeat,
-                "digest": f"{point:02d}{repeat}",
-            }  # fmt: skip
+            about = {"point": point, "exploration": beta, "cycles": m, **also, "sampler": sampler}
+            about |= {"repeat": repeat, "digest": f"{point:02d}{repeat}"}
             status, stop, reason = "finished", m, ""
             if first and (beta, m) == STOPPED:
                 status, stop, reason = "stopped", 2, "not among the best third at 10 epochs"
@@ -60,12 +56,11 @@ def tables(samplers: tuple[str, ...] = ("csghmc",), **also: Any) -> tuple[list[d
     return results, reports
 
 
-PLAN: dict[str, Any] = {
-    "command": "sweep", "task": EVIL, "unit": "epochs", "split": "val", "metric": "nll", "better": "lower",
-    "options": {"epochs": EPOCHS, "val_split": 0.2, "sampler_settings": [EVIL]}, "search": "grid", "count": 9, "repeats": 2,
-    "seed": 0, "gradients": GRADIENTS, "length": EPOCHS, "asha": {"grace": 0.25, "reduction": 3.0},
-    "swept": {"exploration": list(BETAS), "cycles": list(MS)}, "notes": [f"warning: {EVIL}", f"a note {EVIL}"],
-}  # fmt: skip
+PLAN: dict[str, Any] = {"command": "sweep", "task": EVIL, "unit": "epochs", "split": "val", "metric": "nll"}
+PLAN |= {"better": "lower", "options": {"epochs": EPOCHS, "val_split": 0.2, "sampler_settings": [EVIL]}}
+PLAN |= {"search": "grid", "count": 9, "repeats": 2, "seed": 0, "gradients": GRADIENTS, "length": EPOCHS}
+PLAN |= {"asha": {"grace": 0.25, "reduction": 3.0}, "swept": {"exploration": list(BETAS), "cycles": list(MS)}}
+PLAN |= {"notes": [f"warning: {EVIL}", f"a note {EVIL}"]}
 BEST = {"task": "digits", "exploration": 0.25, "cycles": 4, "epochs": EPOCHS}
 
 
@@ -92,4 +87,4 @@ def drawn(points: int = 24) -> Sweep:
         status = "stopped" if point == points - 1 else "finished"
         rows.append(row({**about, "repeat": 0, "digest": str(point), "cycles": 4}, nll, 3) | {"status": status})
     swept = {"lr": "log:1e-3:1", "temperature": "uniform:0:1", "schedule": ["constant", "cyclical"]}
-    return Sweep(pd.DataFrame(rows), None, {**PLAN, "swept": swept, "search": "random", "count": points})
+    return Sweep(pd.DataFrame(rows), pd.DataFrame(), {**PLAN, "swept": swept, "search": "random", "count": points})

@@ -12,31 +12,29 @@ import pyarrow.compute as pc
 import pytest
 
 from raychains import cli
-from raychains.errors import UserError
+from raychains.core.errors import UserError
+from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
-from raychains.report import comparing, differences, results
+from raychains.report import comparing
 from raychains.report import page as report_page
-from raychains.report.figures import beside
-from raychains.report.material import Material
-from raychains.report.style import DARK, LIGHT, Images, laid_out
-from raychains.store import Root, RunStore
+from raychains.report.figures import overlay
+from raychains.store import RunStore, Storage
 from tests.report import runs
-from tests.report.test_page import Page
+from tests.report.figures import nothing_covered
+from tests.report.test_page import EVIL, Page
 
-EVIL = '<script>alert("x")</script>'
 SMALL = {"epochs": 2, "cycles": 1, "samples_per_cycle": 1, "repeats": 2}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in its store, as the API's results are."""
-
     store: RunStore
     comparison: Comparison
 
     @property
-    def material(self) -> Material:
-        return Material(self.store, self.comparison)
+    def material(self) -> RunData:
+        return RunData(self.store, self.comparison)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +46,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
         comparison = runs.altered(runs.single(**SMALL, lr=lr), _0={"label": f"{name} {EVIL}"})
         store = runs.store_run(folder, comparison, name=name, progress=False)
         arm = comparison.arms[0].name
-        cdf = [{"arm": arm, "group": g, "companion": EVIL, "entropy": x, "cdf": (1 + g) * x / 4}
-               for g in range(2) for x in (0.0, 1.0, 2.0)]  # fmt: skip
+        about = [{"arm": arm, "group": g} for g in range(2)]
+        cdf = [
+            {"companion": EVIL, "entropy": x, "cdf": (1 + a["group"]) * x / 4} | a
+            for a in about
+            for x in (0.0, 1.0, 2.0)
+        ]
         results.write_rows(store, "entropy_cdf", cdf)
-        at = [{"arm": arm, "group": g, "map": m, "x": x, "y": -x - m}
-              for g in range(2) for m in range(2) for x in (-3.0, 1.0, 2.0)]  # fmt: skip
+        at = [{"map": m, "x": x, "y": -x - m} | a for a in about for m in range(2) for x in (-3.0, 1.0, 2.0)]
         results.write_rows(store, "embedding", at)
         made.append(Run(store, comparison))
     return made
@@ -61,7 +62,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are not rendered, which takes most of the time and is no part of the test."""
-    monkeypatch.setattr(report_page, "render", lambda drawing: Images(b"<svg/>", b"<svg/>", b"png"))
+    monkeypatch.setattr(report_page, "render", lambda drawing: (b"<svg/>", b"png"))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,8 @@ def test_every_arm_of_every_run_has_a_row_with_its_numbers_and_the_best_of_all_i
 ) -> None:
     head = [text for text, _ in page.rows[0]]
     rows = [row for row in page.rows[1:5] if len(row) == len(head)]
-    assert [row[0][0] for row in rows] == [run.comparison.arms[0].label for run in pair]
+    assert [row[0][0] for row in rows] == ["first", "second"]
+    assert [row[1][0] for row in rows] == [run.comparison.arms[0].label for run in pair]
     means = []
     for run, row in zip(pair, rows, strict=True):
         nll = run.material.results["nll"]
@@ -89,15 +91,15 @@ def test_every_arm_of_every_run_has_a_row_with_its_numbers_and_the_best_of_all_i
 
 
 def test_settings_that_differ_are_named_and_no_others(pair: list[Run]) -> None:
-    assert differences.settings([run.material for run in pair]) == [("schedule: lr", ["0.05", "0.2"])]
+    assert comparing.settings([run.material for run in pair]) == [("schedule: lr", ["0.05", "0.2"])]
     other = Run(pair[1].store, runs.single(**{**SMALL, "repeats": 1}, lr=0.05, temperature=0.5, seed=3, sampler="sgld"))
-    found = dict(differences.settings([pair[0].material, other.material]))
+    found = dict(comparing.settings([pair[0].material, other.material]))
     assert found["seed"] == ["0", "3"] and found["repeats"] == ["2", "1"] and found["sampler"] == ["sghmc", "sgld"]
     assert found["schedule: temperature"] == ["1", "0.5"] and "batch size" not in found and "task" not in found
 
 
 def test_paired_differences_are_of_the_same_examples(pair: list[Run], page: Page) -> None:
-    found, problems = differences.paired([run.material for run in pair])
+    found, problems = comparing.paired([run.material for run in pair])
     assert not problems and {p.metric.name for p in found} >= {"error", "nll", "brier"}
     first, second = (run.material for run in pair)
     for p in found:
@@ -121,7 +123,7 @@ def test_a_run_against_itself_under_another_name_differs_by_nothing(
     pair: list[Run], quick: None, tmp_path: Path
 ) -> None:
     again = Run(runs.store_run(tmp_path, pair[0].comparison, name="first", progress=False), pair[0].comparison)
-    found, _ = differences.paired([pair[0].material, again.material])
+    found, _ = comparing.paired([pair[0].material, again.material])
     assert found and all(p.interval.low == p.interval.high == 0 and not p.distinct for p in found)
     html = Path(comparing.write([again, pair[0]])).read_text(encoding="utf-8")
     assert again.store.location() in html and pair[0].store.location() in html  # one name: told apart by their places
@@ -129,7 +131,7 @@ def test_a_run_against_itself_under_another_name_differs_by_nothing(
 
 
 def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
-    store = RunStore(Root(tmp_path), "moved")
+    store = RunStore(Storage(tmp_path), "moved")
     for name in ("results", "rows"):
         table = pair[1].store.table(name)
         assert table is not None
@@ -138,15 +140,15 @@ def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: P
             table = table.set_column(table.column_names.index("label"), "label", [labels])
         store.write_arrow(name, table)
     store.write_plan({"command": "run", "comparison": pair[1].comparison.to_json()})
-    found, problems = differences.paired([pair[0].material, Material(store, pair[1].comparison)])
+    found, problems = comparing.paired([pair[0].material, RunData(store, pair[1].comparison)])
     assert not found and problems == ["Run moved is not paired with first: its examples have other labels."]
 
 
 def test_densities_have_no_examples_to_pair(quick: None, tmp_path: Path) -> None:
     made = []
     for name, lr in (("a", 0.03), ("b", 0.05)):
-        comparison = runs.single(task="mixture25", sampler="csgld", epochs=None, exploration=None, samples_per_cycle=None,
-                                 steps=600, chains=1, cycles=2, lr=lr)  # fmt: skip
+        options = {"task": "mixture25", "sampler": "csgld", "steps": 600, "chains": 1, "cycles": 2, "lr": lr}
+        comparison = runs.single(**dict.fromkeys(("epochs", "exploration", "samples_per_cycle")), **options)
         made.append(Run(runs.store_run(tmp_path, comparison, name=name, progress=False), comparison))
     html = Path(comparing.write(made)).read_text(encoding="utf-8")
     assert "Run b is not paired with a: its rows are not of examples with labels." in html
@@ -154,9 +156,9 @@ def test_densities_have_no_examples_to_pair(quick: None, tmp_path: Path) -> None
 
 
 def test_figures_of_both_runs_are_there_as_files_with_their_numbers(pair: list[Run], page: Page) -> None:
-    assert page.figures() == {"spread", "entropies", "embeddings"} == set(beside.MAKERS)
+    assert page.figures() == {"spread", "entropies", "embeddings"} == set(overlay.FIGURES)
     first = pair[0].store
-    for name in beside.MAKERS:
+    for name in overlay.FIGURES:
         assert Path(first.location(f"figures/compare-second-{name}.svg")).read_bytes().startswith(b"<?xml")
         assert Path(first.location(f"figures/compare-second-{name}.png")).read_bytes().startswith(b"\x89PNG")
         table = first.table(f"figures/compare-second-{name}")
@@ -167,43 +169,35 @@ def test_figures_of_both_runs_are_there_as_files_with_their_numbers(pair: list[R
     assert values == pair[1].material.results["nll"].tolist()
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
-def test_legends_cover_no_axes(pair: list[Run], theme: object) -> None:
-    materials = [run.material for run in pair]
-    for name, make in beside.MAKERS.items():
-        drawing = make(materials, ["first", "second"])
+def test_legends_cover_no_axes(pair: list[Run]) -> None:
+    for name, make in overlay.FIGURES.items():
+        drawing = make([run.material for run in pair], ["first", "second"])
         assert drawing is not None
-        with laid_out(drawing, theme) as figure:  # type: ignore[arg-type]
-            legends = [legend.get_window_extent() for legend in figure.legends]
-            for axis in (a for a in figure.axes if a.axison):
-                box = axis.get_tightbbox()
-                assert box is not None and not any(box.overlaps(legend) for legend in legends), name
-                assert axis.has_data() and (axis.get_xlabel() or name == "embeddings")
-            assert any(axis.get_xlabel() for axis in figure.axes)
+        assert nothing_covered(drawing, legends=name != "embeddings")
 
 
 def test_every_map_of_the_first_repeats_has_a_panel_on_one_scale(pair: list[Run]) -> None:
-    drawing = beside.embeddings([run.material for run in pair], ["first", "second"])
+    drawing = overlay.embeddings([run.material for run in pair], ["first", "second"])
     assert drawing is not None
-    axes = [axis for axis in drawing.draw(LIGHT).axes if axis.axison]
+    axes = [axis for axis in drawing.draw().axes if axis.axison]
     assert [axis.get_title() for axis in axes] == ["first", "first", "second", "second"]
     assert [axis.lines[0].get_ydata().tolist() for axis in axes] == [[3, -1, -2], [2, -2, -3]] * 2
     assert len({(axis.get_xlim(), axis.get_ylim()) for axis in axes}) == 1
 
 
 def test_entropies_are_means_over_the_repeats(pair: list[Run]) -> None:
-    drawing = beside.entropies([run.material for run in pair], ["first", "second"])
+    drawing = overlay.entropies([run.material for run in pair], ["first", "second"])
     assert drawing is not None
-    lines = drawing.draw(LIGHT).axes[0].lines
+    lines = drawing.draw().axes[0].lines
     assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in lines] == [
         ([0, 1, 2], [0, 0.375, 0.75])
     ] * 2
 
 
 def test_a_table_that_only_one_run_has_is_no_figure(pair: list[Run], tmp_path: Path) -> None:
-    bare = Run(RunStore(Root(tmp_path), "bare"), pair[1].comparison)
+    bare = Run(RunStore(Storage(tmp_path), "bare"), pair[1].comparison)
     materials = [pair[0].material, bare.material]
-    assert beside.entropies(materials, ["a", "b"]) is None and beside.embeddings(materials, ["a", "b"]) is None
+    assert overlay.entropies(materials, ["a", "b"]) is None and overlay.embeddings(materials, ["a", "b"]) is None
 
 
 def test_what_people_wrote_is_escaped(page: Page) -> None:
@@ -223,9 +217,9 @@ def test_long_names_end_in_a_digest(pair: list[Run]) -> None:
 
 def test_what_cannot_be_laid_side_by_side_is_refused_in_one_line(pair: list[Run], tmp_path: Path) -> None:
     first, second = pair
-    other = Run(RunStore(Root(tmp_path), "other"), runs.mixture())
+    other = Run(RunStore(Storage(tmp_path), "other"), runs.mixture())
     train = Run(second.store, dataclasses.replace(second.comparison, split="train"))
-    empty = Run(RunStore(Root(tmp_path), "empty"), second.comparison)
+    empty = Run(RunStore(Storage(tmp_path), "empty"), second.comparison)
     for given, words in (
         ([first], "compare must name other runs than the first, got 0 of them"),
         ([first, second, first], "compare must name every run once, got .*first twice"),

@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 
 from raychains import tasks
-from raychains.errors import UserError
+from raychains.core.errors import UserError
+from raychains.core.spec import TaskSpec
 from raychains.evaluation.base import Evaluation
-from raychains.evaluation.classification import Classification
-from raychains.evaluation.intervals import intervals
+from raychains.evaluation.bootstrap import intervals
+from raychains.evaluation.classification import Classification, OutOfDistribution
 from raychains.evaluation.moments import GaussianMoments
-from raychains.evaluation.out_of_distribution import OutOfDistribution
 from raychains.evaluation.regression import Regression
+from raychains.inference import results
+from raychains.inference.run_data import metrics_of, planned_metrics, read_metrics
 from raychains.planning import Comparison
 from raychains.planning.views import Request, View
-from raychains.report import results
-from raychains.report.material import metrics_of
-from raychains.spec import TaskSpec
-from raychains.store import Root, RunStore
-from tests.analyses import predicted
-from tests.analyses.predicted import Predicted
+from raychains.store import RunStore, Storage
+from tests.measures import predicted
+from tests.measures.predicted import Predicted
 
 
 def test_the_equally_weighted_view_of_all_samples_has_intervals_and_no_other(tmp_path: Path) -> None:
@@ -52,5 +51,35 @@ def test_without_the_data_metrics_are_those_of_the_kind_that_has_the_columns(
     comparison = Comparison(task="mnist-mlp", unit="epochs", split="test", arms=whole.arms)
     monkeypatch.setattr(tasks, "build", gone)
     columns = {"arm", "repeat", *(m.name for m in kind.metrics)}
-    assert metrics_of(comparison, columns) == kind.metrics
-    assert RunStore(Root(tmp_path), "none").table("views") is None
+    store = RunStore(Storage(tmp_path), "older")
+    store.write_plan({"comparison": comparison.to_json()})
+    assert metrics_of(store, comparison, columns) == kind.metrics and planned_metrics(comparison) is None
+
+
+def test_a_plan_has_the_metrics_of_its_split_and_no_task_is_built_to_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison = predicted.runs.digits(sampler=("sghmc",))
+    store = RunStore(Storage(tmp_path), "new")
+    store.write_plan({"comparison": comparison.to_json(), "metrics": planned_metrics(comparison)})
+    monkeypatch.setattr(tasks, "build", None)
+    assert metrics_of(store, comparison) == Classification.metrics
+    stored = store.plan()["metrics"]
+    assert stored[0] == {
+        "name": "error",
+        "label": "Error (%)",
+        "better": "lower",
+        "scale": 100.0,
+        "digits": 2,
+        "minor": False,
+    }
+    for damaged in (
+        None,
+        3,
+        [1],
+        [{"name": "error"}],
+        [{**stored[0], "scale": "x"}],
+        [{**stored[0], "digits": -1}],
+        [],
+    ):
+        assert read_metrics({"metrics": damaged}) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -11,25 +12,29 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from raychains.evaluation.base import Metric
-from raychains.report.style import DARK, LIGHT, laid_out
-from raychains.report.sweeps import curves, cycles, heat, margins, shades
-from raychains.report.sweeps.material import Sweep
+from raychains.plotting.style import DARK, MUTED, PAPER, laid_out
+from raychains.report.sweep import curves, heat
+from raychains.report.sweep.sweep_data import Sweep
 from tests.report.swept import BEST, BETAS, FAILED, GRADIENTS, MS, SAMPLERS, STOPPED, WAITING, drawn, sweep, value
+
+NLL = Metric(name="nll", label="NLL", better="lower")
+ACCURACY = Metric(name="accuracy", label="Accuracy", better="higher")
 
 # The map
 
 
 @pytest.fixture(scope="module")
 def main() -> Iterator[tuple[Sweep, dict[str, Any]]]:
-    """The map of β × M in the light theme: its texts, patches and marginal lines."""
+    """The map of β × M: its texts, patches and marginal lines."""
     made = sweep()
     drawing = heat.drawing(made)
     assert drawing is not None
-    with laid_out(drawing, LIGHT) as figure:
+    with laid_out(drawing) as figure:
         axes = {axis.get_label(): axis for axis in figure.axes}
         yield made, {"figure": figure, "drawing": drawing, **axes}
 
@@ -62,21 +67,18 @@ def test_cells_hold_the_mean_of_their_repeats(main: tuple[Sweep, dict[str, Any]]
 
 
 def test_only_what_did_not_finish_is_hatched_and_the_legend_says_so(main: tuple[Sweep, dict[str, Any]]) -> None:
-    hatched = {p.get_gid(): p.get_hatch() for p in boxes(main[1]["main"]) if p.get_hatch()}
-    expected = {
-        f"{s}-{MS.index(m)}-{BETAS.index(b)}": s
-        for s, (b, m) in (("stopped", STOPPED), ("failed", FAILED), ("waiting", WAITING))
-    }
-    assert hatched == {gid: shades.HATCHES[s] for gid, s in expected.items()}
+    hatched = {tuple(p.get_center()): p.get_hatch() for p in boxes(main[1]["main"]) if p.get_hatch()}
+    cut = {"stopped": STOPPED, "failed": FAILED, "waiting": WAITING}
+    assert hatched == {(MS.index(m), BETAS.index(b)): heat.HATCHES[status] for status, (b, m) in cut.items()}
     assert len(set(hatched.values())) == 3
     (legend,) = main[1]["figure"].legends
     shown = {h.get_hatch(): h.get_label() for h in legend.legend_handles if getattr(h, "get_hatch", lambda: None)()}
     assert shown == {
         "////": "stopped by the scheduler (its last value)", "xxxx": "failed", "....": "not finished (value: of its other repeats)",
     }  # fmt: skip
-    plain = sweep()
-    plain.results = plain.results[plain.results["status"] == "finished"]
-    figure = heat.drawing(plain).draw(LIGHT)  # type: ignore[union-attr]
+    made = main[0]
+    plain = dataclasses.replace(made, results=made.results[made.results["status"] == "finished"])
+    figure = heat.drawing(plain).draw()  # type: ignore[union-attr]
     assert not any(getattr(h, "get_hatch", lambda: None)() for h in figure.legends[0].legend_handles)
 
 
@@ -84,10 +86,11 @@ def test_the_frame_is_at_the_best_point(main: tuple[Sweep, dict[str, Any]]) -> N
     frames = [p.get_xy() for p in boxes(main[1]["main"]) if p.get_gid() == "best"]
     assert frames and set(frames) == {(MS.index(4) - 0.5, BETAS.index(0.25) - 0.5)}
     other = sweep(best={**BEST, "exploration": 0.5, "cycles": 4})  # what the sweep chose counts, not what is lowest
-    found = heat.drawing(other).draw(LIGHT)  # type: ignore[union-attr]
+    found = heat.drawing(other).draw()  # type: ignore[union-attr]
     axis = next(a for a in found.axes if a.get_label() == "main")
     assert {p.get_xy() for p in boxes(axis) if p.get_gid() == "best"} == {(0.5, 1.5)}
-    assert sweep(best=None).best.values == {"exploration": 0.25, "cycles": 4}  # type: ignore[union-attr]
+    plain = sweep(best=None)
+    assert plain.points.loc[plain.best, ["exploration", "cycles"]].tolist() == [0.25, 4]
 
 
 def test_marginals_are_the_best_and_the_mean_of_whole_chains(main: tuple[Sweep, dict[str, Any]]) -> None:
@@ -98,33 +101,62 @@ def test_marginals_are_the_best_and_the_mean_of_whole_chains(main: tuple[Sweep, 
 
     by_m = [[v for b in BETAS for v in worth(b, m)] for m in MS]
     by_beta = [[v for m in MS for v in worth(b, m)] for b in BETAS]
-    best, mean = main[1]["top"].lines
+
+    def drawn_lines(axis: Axes) -> list[Any]:
+        return [
+            next(line for line in axis.lines if line.get_color() == heat.MARGINALS[n]["color"])
+            for n in ("best", "mean")
+        ]
+
+    best, mean = drawn_lines(main[1]["top"])
     assert best.get_ydata() == pytest.approx([min(v) for v in by_m])
     assert mean.get_ydata() == pytest.approx([np.mean(v) for v in by_m])
-    best, mean = main[1]["side"].lines
+    best, mean = drawn_lines(main[1]["side"])
     assert best.get_xdata() == pytest.approx([min(v) for v in by_beta])
     assert mean.get_xdata() == pytest.approx([np.mean(v) for v in by_beta])
+    dots = next(line for line in main[1]["side"].lines if line.get_color() == MUTED and line.get_marker() == "o")
+    assert sorted(dots.get_xdata()) == pytest.approx(sorted(itertools.chain(*by_beta)))
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_numbers_are_readable_and_shades_tell_better_from_worse(theme: Any) -> None:
-    metric = Metric(name="nll", label="NLL", better="lower")
-    colours, paper = shades.colours(metric, theme), theme.paper
+def contrast(one: Any, other: Any) -> float:
+    """WCAG's contrast ratio of two colours, from 1 to 21."""
+    a, b = sorted(luminance(colour) for colour in (one, other))
+    return (b + 0.05) / (a + 0.05)
+
+
+def luminance(colour: Any) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("paper", [PAPER, DARK[PAPER]], ids=["light", "dark"])
+def test_numbers_are_readable_and_shades_tell_better_from_worse(paper: str) -> None:
+    colours = heat.colours(NLL)
     steps = [colours(v) for v in np.linspace(0, 1, 64)]
-    assert min(shades.contrast(shades.readable(s), s) for s in steps) >= 4.5
-    light = [shades._luminance(s) for s in steps]
+    assert min(contrast(heat.readable(s), s) for s in steps) >= 4.5
+    light = [luminance(s) for s in steps]
     assert all(b > a for a, b in itertools.pairwise(light)) or all(b < a for a, b in itertools.pairwise(light))
-    assert shades.contrast(steps[0], paper) > 10 and min(shades.contrast(s, paper) for s in steps) > 1.3
-    higher = shades.colours(Metric(name="accuracy", label="Accuracy", better="higher"), theme)
-    assert higher(1.0) == colours(0.0)
+    assert min(contrast(s, paper) for s in steps) > 1.5
+    assert heat.colours(ACCURACY)(1.0) == colours(0.0)
+
+
+def points(whole: list[float], stopped: list[float], metric: Metric) -> pd.DataFrame:
+    return pd.DataFrame({metric.name: [*whole, *stopped], "whole": [True] * len(whole) + [False] * len(stopped)})
 
 
 def test_one_value_far_out_leaves_the_others_their_colours() -> None:
-    metric = Metric(name="nll", label="NLL", better="lower")
-    norm = shades.span([0.1, 0.2, 0.3, 50.0], metric)
+    norm = heat.span(points([0.1, 0.2, 0.3, 50.0], [], NLL), NLL)
     assert norm(0.3) - norm(0.1) > 0.4 and norm(50.0) == 1.0
-    assert shades.span([0.1, 0.2, 0.3], metric).vmax == 0.3
-    assert shades.span([0.5], metric)(0.5) == 0.0
+    assert heat.span(points([0.1, 0.2, 0.3], [], NLL), NLL).vmax == 0.3
+    assert heat.span(points([0.5], [], NLL), NLL)(0.5) == 0.0
+
+
+def test_points_that_were_stopped_leave_whole_chains_their_colours() -> None:
+    norm = heat.span(points([0.20, 0.21, 0.24], [0.5, 0.6, 0.7, 1.5, 2.0, 9.0], NLL), NLL)
+    assert (norm.vmin, norm.vmax) == pytest.approx((0.20, 0.23))
+    norm = heat.span(points([0.90, 0.89, 0.88], [0.1, 0.2, 0.3, 0.4, 0.5], ACCURACY), ACCURACY)
+    assert (norm.vmin, norm.vmax) == pytest.approx((0.87, 0.90))
+    assert heat.span(points([0.2], [0.5, 0.8], NLL), NLL).vmax == 0.8  # one whole chain says nothing of a range
 
 
 # The other figures
@@ -132,21 +164,20 @@ def test_one_value_far_out_leaves_the_others_their_colours() -> None:
 
 def test_the_error_against_m_has_a_line_per_sampler_at_its_own_best_beta() -> None:
     made = sweep(SAMPLERS)
-    found = [line for line in cycles.lines(made) if line.best]
-    assert [line.sampler for line in found] == list(SAMPLERS)
-    for line in found:
-        m, mean, error = line.of(made.named("error"))
-        beta = line.points[0].values["exploration"]
-        assert beta == 0.25
-        there = [x for x in MS if not (line.sampler == "csghmc" and (beta, x) in (STOPPED, FAILED))]
-        assert m.tolist() == there
-        values = [np.array([value(beta, x, line.sampler, r) for r in range(2)]) / 5 for x in there]
-        whole = [v for v, x in zip(values, there, strict=True) if (beta, x) != WAITING or line.sampler != "csghmc"]
-        assert mean[: len(whole)] == pytest.approx([v.mean() for v in whole])
-        assert error[: len(whole)] == pytest.approx([v.std(ddof=1) / math.sqrt(2) for v in whole])
-    drawing = cycles.drawing(made)
+    drawing = curves.cycles(made)
     assert drawing is not None
-    figure = drawing.draw(LIGHT)
+    table = pd.DataFrame(drawing.data)
+    found = table[table["best"]]
+    assert found["sampler"].unique().tolist() == list(SAMPLERS)
+    assert set(found["setting"].str[-10:]) == {"(β = 0.25)"}
+    for sampler, line in found.groupby("sampler"):
+        there = [x for x in MS if not (sampler == "csghmc" and (0.25, x) in (STOPPED, FAILED))]
+        assert line["cycles"].tolist() == there
+        values = [np.array([value(0.25, x, str(sampler), r) for r in range(2)]) / 5 for x in there]
+        whole = [v for v, x in zip(values, there, strict=True) if (0.25, x) != WAITING or sampler != "csghmc"]
+        assert line["mean"].tolist()[: len(whole)] == pytest.approx([v.mean() for v in whole])
+        assert line["se"].tolist()[: len(whole)] == pytest.approx([v.std(ddof=1) / math.sqrt(2) for v in whole])
+    figure = drawing.draw()
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
     assert labels[:2] == ["cSGHMC (β = 0.25)", "Snapshot-SGDM (β = 0.25)"]
     (axis,) = figure.axes
@@ -155,29 +186,27 @@ def test_the_error_against_m_has_a_line_per_sampler_at_its_own_best_beta() -> No
     assert thick[1] == pytest.approx(
         [100 * np.mean([value(0.25, m, SAMPLERS[1], r) for r in range(2)]) / 5 for m in MS]
     )
-    assert cycles.drawing(drawn()) is None
+    assert curves.cycles(drawn()) is None
 
 
 def test_learning_curves_are_the_reports_and_end_in_a_mark_where_they_were_stopped() -> None:
     made = sweep()
-    found = curves.curves(made)
-    assert sorted(found) == [p.number for p in made.points if (p.values["exploration"], p.values["cycles"]) != FAILED]
-    for point in made.points:
-        if point.number not in found:
-            continue
-        m, beta = point.values["cycles"], point.values["exploration"]
-        curve = found[point.number]
+    drawing = curves.progress(made)
+    assert drawing is not None
+    found = {int(n): curve for n, curve in pd.DataFrame(drawing.data).groupby("point")}
+    points = {n: (p["exploration"], p["cycles"]) for n, p in made.points.iterrows()}
+    assert sorted(found) == sorted(n for n, point in points.items() if point != FAILED)
+    for number, curve in found.items():
+        beta, m = points[number]
         assert curve["gradients"].tolist() == [GRADIENTS * (c + 1) // m for c in range(len(curve))]
         assert len(curve) == (2 if (beta, m) == STOPPED else m)
         repeats = curve["repeats"].tolist()
         assert repeats == ([2] * 4 + [1] * 4 if (beta, m) == WAITING else [2] * len(curve))
         first = np.mean([value(beta, m, repeat=r) for r in range(2)]) + 0.1 * (1 - 1 / m)
         assert curve["mean"].iloc[0] == pytest.approx(first)
-    drawing = curves.drawing(made)
-    assert drawing is not None and len(drawing.data) == sum(len(c) for c in found.values())
-    (axis,) = drawing.draw(LIGHT).axes
+    (axis,) = drawing.draw().axes
     marks = [line.get_xydata().tolist() for line in axis.lines if line.get_marker() == "x"]
-    stopped = found[made.points[BETAS.index(0.0) * 3 + MS.index(8)].number].iloc[-1]
+    stopped = found[BETAS.index(0.0) * 3 + MS.index(8)].iloc[-1]
     assert marks == [[[stopped["gradients"], pytest.approx(stopped["mean"])]]]
 
 
@@ -185,32 +214,33 @@ def test_random_points_are_dots_with_the_best_ringed_and_every_option_has_a_pane
     made = drawn()
     drawing = heat.drawing(made)
     assert drawing is not None
-    figure = drawing.draw(LIGHT)
+    figure = drawing.draw()
     axis = next(a for a in figure.axes if a.get_label() == "main")
     assert axis.get_yscale() == "log" and not axis.texts
-    dots = {tuple(line.get_xydata()[0]) for line in axis.lines if line.get_gid() is None}
-    assert dots == {(p.values["temperature"], p.values["lr"]) for p in made.points}
+    points = made.points
+    dots = [place for group in axis.collections for place in group.get_offsets().tolist()]
+    assert sorted(dots) == sorted(points[["temperature", "lr"]].astype(float).to_numpy().tolist())
     (ring,) = [line for line in axis.lines if line.get_gid() == "best"]
-    best = min((p for p in made.points if p.status == "finished"), key=lambda p: p.mean["nll"])
-    assert made.best is best and ring.get_xydata()[0].tolist() == [best.values["temperature"], best.values["lr"]]
-    panels = margins.drawing(made)
-    assert panels is not None and margins.drawing(sweep()) is None
-    axes = panels.draw(LIGHT).axes
+    best = points[points["status"] == "finished"]["nll"].idxmin()
+    assert made.best == best and ring.get_xydata()[0].tolist() == points.loc[best, ["temperature", "lr"]].tolist()
+    panels = heat.options(made)
+    assert panels is not None and heat.options(sweep()) is None
+    axes = panels.draw().axes
     assert [a.get_xlabel() for a in axes] == ["Step size lr", "Temperature T", "Schedule"]
-    for axis, option in zip(axes, made.options, strict=True):
-        whole = next(line for line in axis.lines if line.get_marker() == "o" and line.get_gid() is None)
-        assert whole.get_ydata() == pytest.approx([p.mean["nll"] for p in made.points if p.complete])
-        assert len(axis.lines[1].get_ydata()) == 1  # the stopped one
-        assert option.numeric or {t.get_text() for t in axis.get_xticklabels()} == {"constant", "cyclical"}
+    for axis in axes:
+        whole, stopped = axis.lines[:2]
+        assert whole.get_ydata() == pytest.approx(points.loc[points["whole"], "nll"])
+        assert len(stopped.get_ydata()) == 1 and axis.get_yscale() == "log"  # one value is ten times the others
+    assert {t.get_text() for t in axes[2].get_xticklabels()} == {"constant", "cyclical"}
 
 
 def test_legends_cover_nothing_and_all_lies_on_the_paper(main: tuple[Sweep, dict[str, Any]]) -> None:
     _nothing_covered(main[1]["figure"], "map")
     made, random = sweep(SAMPLERS), drawn()
-    others = [cycles.drawing(made), curves.drawing(made), heat.drawing(random), margins.drawing(random)]
+    others = [curves.cycles(made), curves.progress(made), heat.drawing(random), heat.options(random)]
     for drawing in others:
         assert drawing is not None
-        with laid_out(drawing, DARK) as figure:
+        with laid_out(drawing) as figure:
             _nothing_covered(figure, drawing.name)
 
 

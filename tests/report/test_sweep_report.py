@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from raychains.cli import parse
-from raychains.report import sweeps
-from raychains.store import Root, SweepStore
+from raychains.report.sweep import page as sweep_page
+from raychains.report.sweep.rows import terminal as table
+from raychains.report.sweep.sweep_data import Sweep
+from raychains.store import Storage, SweepStore
 from tests.checks import refused
 from tests.report.swept import BEST, FAILED, GRADIENTS, PLAN, STOPPED, WAITING, tables
 from tests.report.test_page import EVIL, Page
@@ -23,12 +24,12 @@ from tests.report.test_page import EVIL, Page
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepStore, Page]:
-    store = SweepStore(Root(tmp_path_factory.mktemp("a store")), "small")
+    store = SweepStore(Storage(tmp_path_factory.mktemp("a store")), "small")
     store.write_plan(PLAN)
     for name, rows in zip(("results", "reports"), tables(), strict=True):
         store.write_table(name, rows)
     store.write_best(BEST)
-    location = sweeps.write(store)
+    location = sweep_page.write(store)
     assert location == store.location("report.html")
     return store, Page(Path(location).read_text(encoding="utf-8"))
 
@@ -44,12 +45,12 @@ def test_the_page_needs_nothing_else_and_escapes_what_people_wrote(page: tuple[S
     assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def test_its_figures_are_there_in_both_themes_and_as_files(page: tuple[SweepStore, Page]) -> None:
+def test_its_figures_are_there_in_both_colour_schemes_and_as_files(page: tuple[SweepStore, Page]) -> None:
     store, found = page
     assert found.figures() == {"map", "cycles", "progress"} and "could not be drawn" not in found.text
-    for source, image in zip(found.attributes("source"), found.attributes("img"), strict=True):
-        both = [base64.b64decode((uri or "").partition(",")[2]) for uri in (image["src"], source["srcset"])]
-        assert both[0] != both[1] and all(len(list(ElementTree.fromstring(svg).iter())) > 100 for svg in both)
+    for image in found.attributes("img"):
+        svg = base64.b64decode((image["src"] or "").partition(",")[2])
+        assert b"prefers-color-scheme: dark" in svg and len(list(ElementTree.fromstring(svg).iter())) > 100
         assert image["alt"]
     for name in ("map", "cycles", "progress"):
         assert Path(store.location(f"figures/{name}.svg")).read_bytes().startswith(b"<?xml")
@@ -90,50 +91,45 @@ def test_the_command_runs_the_best_point(page: tuple[SweepStore, Page]) -> None:
 
 
 def test_a_sweep_without_any_result_has_a_page_that_says_so(tmp_path: Path) -> None:
-    store = SweepStore(Root(tmp_path), "empty")
+    store = SweepStore(Storage(tmp_path), "empty")
     store.write_plan(PLAN)
-    found = Page(Path(sweeps.write(store)).read_text())
+    found = Page(Path(sweep_page.write(store)).read_text())
     assert "No point has a result yet" in found.text and not found.figures() and "raychains run" not in found.text
     store.write_file("results.parquet", b"PAR1 torn")
     with refused("sweep empty: results.parquet is damaged"):
-        sweeps.write(store)
+        sweep_page.write(store)
     store.write_table("results", [{"point": 0, "nll": 1.0}])
     with refused("sweep empty: results.parquet is damaged"):
-        sweeps.write(store)
+        sweep_page.write(store)
+
+
+def test_without_a_plan_the_options_are_told_from_the_columns(page: tuple[SweepStore, Page]) -> None:
+    planned = Sweep.of(page[0])
+    assert Sweep(planned.results, planned.reports, {}).options == planned.options
+
+
+def test_a_page_is_drawn_of_whatever_the_plan_says(tmp_path: Path) -> None:
+    few = ("metric", "better", "swept", "task", "split", "length", "unit", "search", "repeats", "gradients")
+    for name, plan in (("few", {key: PLAN[key] for key in few} | {"options": {}}), ("none", {})):
+        store = SweepStore(Storage(tmp_path), name)
+        store.write_plan(plan)
+        for kind, rows in zip(("results", "reports"), tables(), strict=True):
+            store.write_table(kind, rows)
+        found = Page(Path(sweep_page.write(store)).read_text())
+        assert found.figures() == {"map", "cycles", "progress"} and "could not be drawn" not in found.text
+        assert "Best of 9 points: β = 0.25, M = 4, with NLL (nats) 0.2000 ± 0.0020 on val." in found.text
 
 
 def test_the_terminal_s_table_is_the_page_s(page: tuple[SweepStore, Page]) -> None:
     store, found = page
-    results = store.table("results")
-    assert results is not None
-    told = []
-    for given in (store, results, results.to_pylist()):
-        out = io.StringIO()
-        Console(file=out, width=160).print(sweeps.table(given))
-        told.append(out.getvalue())
-    assert told[0] == told[1] == told[2]  # without a plan the options are told from the columns
+    out = io.StringIO()
+    Console(file=out, width=160).print(table(store))
     lines = [
         re.split(r"\s{2,}", line.strip())
-        for line in told[0].splitlines()
+        for line in out.getvalue().splitlines()
         if re.search("finished|stopped|failed|waiting", line)
     ]
     assert lines[0][:6] == [text for text, _ in found.rows[1]][:6] and len(lines) == 9
     out = io.StringIO()
-    Console(file=out, width=160).print(sweeps.table(store, most=2))
+    Console(file=out, width=160).print(table(store, most=2))
     assert "and 7 more" in out.getvalue() and out.getvalue().count("±") == 4
-
-
-DOCS = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
-
-
-@pytest.mark.parametrize("line", re.findall(r"^\$ raychains (.+)$", DOCS, flags=re.M))
-def test_the_docs_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "runs" / "sweeps" / "NAME" / "best.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(BEST))
-    monkeypatch.chdir(tmp_path)
-    command, *words = shlex.split(line)
-    options = parse(command, words)
-    assert options.task == "digits"
-    if "--options" in words:
-        assert (options.exploration, options.cycles) == (0.25, 4)

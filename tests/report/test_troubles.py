@@ -9,31 +9,31 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from raychains.chain import Diverged
-from raychains.divergence import diagnose
+from raychains.chain.chain import Diverged
+from raychains.chain.divergence import diagnose
 from raychains.planning import Comparison
-from raychains.planning import listener as told
+from raychains.planning import events as told
 from raychains.report import page
 from raychains.report.terminal import Terminal
-from raychains.store import ChainStore, Root, RunStore
+from raychains.store import ChainStore, RunStore, Storage
 from tests.report import runs
-
-EVIL = '<script>alert("x")</script>'
+from tests.report.test_page import EVIL
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparison]:
-    """One arm of two finished chains."""
     comparison = runs.single()
     return runs.store_run(tmp_path_factory.mktemp("single"), comparison), comparison
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are not rendered, which takes most of the time and is no part of these tests."""
+    monkeypatch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
+
+
 def html(store: RunStore, comparison: Comparison) -> str:
     return Path(page.write(store, comparison)).read_text(encoding="utf-8")
-
-
-def test_a_run_without_trouble_has_no_such_section(single: tuple[RunStore, Comparison]) -> None:
-    assert 'id="troubles"' not in html(*single) and "formed from only" not in html(*single)
 
 
 def test_reasons_of_failed_chains_are_on_the_page_and_are_no_markup(
@@ -41,20 +41,23 @@ def test_reasons_of_failed_chains_are_on_the_page_and_are_no_markup(
 ) -> None:
     _, comparison = single
     first, second = comparison.chains()
-    store = RunStore(Root(tmp_path), "failed")
+    store = RunStore(Storage(tmp_path), "failed")
     store.write_plan({"command": "run", "comparison": comparison.to_json(), "notes": []})
     store.write_table("results", [])
     reason = f"Traceback (most recent call last):\n  model.py {EVIL}\nZeroDivisionError: {EVIL}"
     store.write_table("failed", [{"digest": first, "reason": reason}, {"digest": second, "reason": "too large"}])
     text = html(store, comparison)
-    assert 'id="troubles"' in text and EVIL not in text and text.count("&lt;script&gt;") >= 2
+    assert 'id="failures"' in text and EVIL not in text and text.count("&lt;script&gt;") >= 2
     assert first[:12] in text and "too large" in text and "<summary>Traceback</summary>" in text
 
 
-def test_a_failure_of_a_chain_that_finished_since_is_no_trouble(single: tuple[RunStore, Comparison]) -> None:
+def test_a_run_without_failures_or_whose_failed_chain_finished_since_has_no_such_section(
+    single: tuple[RunStore, Comparison],
+) -> None:
     store, comparison = single
+    assert 'id="failures"' not in html(*single) and "formed from only" not in html(*single)
     store.write_table("failed", [{"digest": next(iter(comparison.chains())), "reason": "the node was too small"}])
-    assert "the node was too small" not in html(store, comparison)
+    assert 'id="failures"' not in html(store, comparison)
 
 
 def test_a_divergence_that_was_cured_is_told_with_its_diagnosis(single: tuple[RunStore, Comparison]) -> None:
@@ -84,18 +87,18 @@ HAPPENINGS = [
     (told.ChainRestarted(digest="d" * 64, attempt=2, reason="lr too large"), ["start of its cycle", "(restart 2)"]),
     (told.TornCheckpoint(digest="d" * 64, file="/store/c.safetensors", reason="cut"), ["/store/c.safetensors", "cut"]),
     (told.Waiting(reason="disk is away"), ["waiting: disk is away"]),
-    (told.GoesOn(), ["it goes on"]),
-    (told.SlotGone(slot=3, reason="Traceback\nOutOfMemoryError: full"), ["slot 3 is gone (OutOfMemoryError: full)"]),
+    (told.Resumed(), ["the run resumes"]),
+    (told.WorkerLost(slot=3, reason="Traceback\nOutOfMemoryError: full"), ["slot 3 is gone (OutOfMemoryError: full)"]),
     (told.Stopping(reason="the store has no room left"), ["stopping because the store has no room left"]),
     (told.Stopping(), ["stopping: chains write checkpoints"]),
     (told.ChainFailed(digest="d" * 64, reason="Traceback\nValueError: no"), ["failed: ValueError: no"]),
 ]
 
 
-@pytest.mark.parametrize(("happening", "words"), HAPPENINGS, ids=[type(h).__name__ for h, _ in HAPPENINGS])
-def test_the_terminal_says_each_trouble_in_one_line(happening: told.Happening, words: list[str]) -> None:
+@pytest.mark.parametrize(("event", "words"), HAPPENINGS, ids=[type(h).__name__ for h, _ in HAPPENINGS])
+def test_the_terminal_says_each_trouble_in_one_line(event: told.RunEvent, words: list[str]) -> None:
     said = io.StringIO()
     with Terminal(Console(file=said, width=200)) as terminal:
-        terminal.on(happening)
+        terminal.on(event)
     assert said.getvalue().count("\n") == 1
     assert all(word in said.getvalue() for word in words), said.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,21 +12,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
+from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.planning.views import Request, View
-from raychains.report import results, table, views
-from raychains.report.figures import MAKERS, SECTIONS, sections
-from raychains.report.figures import weights as weights_figure
-from raychains.report.material import Material
-from raychains.report.style import DARK, LIGHT, laid_out
-from raychains.store import Root, RunStore
+from raychains.plotting.style import laid_out
+from raychains.report import tables
+from raychains.report.figures import FIGURES, SECTIONS, sections
+from raychains.store import RunStore, Storage
 from tests.report import runs
+from tests.report.figures import drawing_of, nothing_covered
 from tests.report.test_page import Page, draw
 
 
 def result(arm: int, group: int, view: View, samples: int, weighting: str = "equal", **metrics: float) -> Any:
-    """What the evaluators give for one view."""
     request = Request(arm=arm, group=group, view=view, weighting=weighting)
     return SimpleNamespace(request=request, samples=samples, chains=1, metrics=[metrics], rows={})
 
@@ -48,12 +49,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
         result(0, 0, View(), 8, "harmonic", error=0.22, nll=0.95),
         result(0, 0, View(name="first:3", kind="first", first=3), 3, **numbers(1)),
     ]
-    found += [result(0, g, View(name=f"chain:{c}", kind="chains", chain=c), 4, **numbers(10 + 2 * g + c))
-              for g in range(2) for c in range(2)]  # fmt: skip
-    found += [
-        result(1, 0, View(name=f"sample:0:{i}:theta", kind="samples"), 1, **numbers(30 + i))
-        for i in range(5)
-    ]  # fmt: skip
+    for g, c in itertools.product(range(2), range(2)):
+        found.append(result(0, g, View(name=f"chain:{c}", kind="chains", chain=c), 4, **numbers(10 + 2 * g + c)))
+    for i in range(5):
+        found.append(result(1, 0, View(name=f"sample:0:{i}:theta", kind="samples"), 1, **numbers(30 + i)))
     # Of ten examples two are wrong: the ensemble of the first repeat has an interval.
     found[0].rows = {"label": np.zeros(10, int), "prediction": np.arange(10) // 8, "log_p_label": np.full(10, -0.9)}
     results.write_views(store, comparison, found)
@@ -62,7 +61,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
 
 @pytest.fixture(scope="module")
 def page(stored: tuple[RunStore, Comparison]) -> Page:
-    """The run's page, with weights that rest on single draws."""
     store, comparison = stored
     results.write_rows(store, "weights", [weight(comparison, 0, c, 0.5, 0.5) for c in range(2)])
     return draw(store, comparison)
@@ -70,7 +68,7 @@ def page(stored: tuple[RunStore, Comparison]) -> Page:
 
 def test_views_are_stored_with_a_row_per_view_and_repeat(stored: tuple[RunStore, Comparison]) -> None:
     store, comparison = stored
-    found = Material(store, comparison).views
+    found = RunData(store, comparison).views
     assert results.DESCRIBES["views"] <= set(found.columns) and len(found) == 13
     row = found[(found["view"] == "chain:1") & (found["group"] == 1)].iloc[0]
     assert row["arm"] == comparison.arms[0].name and row["repeat"] == 1 and row["kind"] == "chains"
@@ -81,10 +79,10 @@ def test_views_are_stored_with_a_row_per_view_and_repeat(stored: tuple[RunStore,
 
 def test_the_views_table_shows_mean_and_range_of_every_kind(stored: tuple[RunStore, Comparison]) -> None:
     store, comparison = stored
-    made = views.build(Material(store, comparison))
-    assert made is not None and made.open
-    assert made.columns == ["View", "Views", "Samples in each", "Error (%) ↓", "NLL (nats) ↓"]
-    rows = {cells[0]: (label, cells) for label, cells in made.rows}
+    made = tables.views(RunData(store, comparison))
+    assert made is not None
+    assert [text for (text,) in made.columns] == ["View", "Views", "Samples in each", "Error (%) ↓", "NLL (nats) ↓"]
+    rows = {row.cells[0].text: (row.heads[0], [cell.text for cell in row.cells]) for row in made.rows}
     assert list(rows) == [
         "all samples",
         "all samples, harmonic weights",
@@ -92,7 +90,8 @@ def test_the_views_table_shows_mean_and_range_of_every_kind(stored: tuple[RunSto
         "each chain",
         "single samples",
     ]
-    assert rows["all samples"] == ("<b>parallel</b>", ["all samples", "1", "8", "25.00 (20.00 – 30.00)", "1.0000 (0.9000 – 1.1000)"])  # fmt: skip
+    whole = ["all samples", "1", "8", "25.00 (20.00 – 30.00)", "1.0000 (0.9000 – 1.1000)"]
+    assert rows["all samples"] == ("<b>parallel</b>", whole)
     chains = [100 * numbers(10 + k)["error"] for k in range(4)]
     assert rows["each chain"][1][1:4] == ["2", "4", f"{np.mean(chains):.2f} ({min(chains):.2f} – {max(chains):.2f})"]
     assert rows["single samples"][0] == comparison.arms[1].label
@@ -100,17 +99,15 @@ def test_the_views_table_shows_mean_and_range_of_every_kind(stored: tuple[RunSto
     assert rows["first 3 samples"][1][3:] == [f"{100 * one['error']:.2f}", f"{one['nll']:.4f}"]
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
-def test_the_figure_puts_dots_at_the_views_and_lines_at_the_ensembles(
-    stored: tuple[RunStore, Comparison], theme: Any
-) -> None:
-    material = Material(*stored)
-    drawing = MAKERS["views"](material)
-    assert drawing is not None and len(drawing.data) == 13
+def test_the_figure_puts_dots_at_the_views_and_lines_at_the_ensembles(stored: tuple[RunStore, Comparison]) -> None:
+    material = RunData(*stored)
+    drawing = drawing_of(material, "views")
+    assert len(drawing.data) == 13
+    nothing_covered(drawing)
     row = next(r for r in drawing.data if r["kind"] == "all" and r["weighting"] == "equal" and r["group"] == 0)
     interval = [100 * row["error_low"], 100 * row["error_high"]]
-    with laid_out(drawing, theme) as figure:
-        axis = figure.axes[1]
+    with laid_out(drawing) as figure:
+        axis: Any = figure.axes[1]
         assert axis.get_xlabel() == "NLL (nats)   ← better"
         drawn = [sorted(line.get_xdata()) for line in axis.lines if line.get_marker() == "o"]
         chains = sorted(numbers(10 + k)["nll"] for k in range(4))
@@ -123,20 +120,19 @@ def test_the_figure_puts_dots_at_the_views_and_lines_at_the_ensembles(
         # The first arm's ensemble is among its views; the second's is what the run's own results say.
         alone = material.of(material.results, material.comparison.arms[1])["nll"].mean()
         assert sorted(upright) == pytest.approx(sorted([1.0, alone]))
-        boxes = [a.get_tightbbox() for a in figure.axes]
-        assert len(figure.legends) == 1
-        assert not any(box.overlaps(figure.legends[0].get_window_extent()) for box in boxes)
 
 
 def test_a_run_without_views_has_neither_table_nor_figure(tmp_path: Path) -> None:
     comparison = runs.single(repeats=1)
     store = runs.store_run(tmp_path, comparison, progress=False)
-    material = Material(store, comparison)
-    assert views.build(material) is None and MAKERS["views"](material) is None and MAKERS["weights"](material) is None
+    material = RunData(store, comparison)
+    assert (
+        tables.views(material) is None and FIGURES["views"](material) is None and FIGURES["weights"](material) is None
+    )
     results.write_views(store, comparison, [result(0, 0, View(), 8, error=0.2, nll=0.9)])
-    material = Material(store, comparison)
-    assert views.build(material) is not None  # the one row
-    assert MAKERS["views"](material) is None  # which no figure needs
+    material = RunData(store, comparison)
+    assert tables.views(material) is not None  # the one row
+    assert FIGURES["views"](material) is None  # which no figure needs
 
 
 def test_a_damaged_views_table_is_said_in_one_line(stored: tuple[RunStore, Comparison], tmp_path: Path) -> None:
@@ -153,8 +149,8 @@ def test_a_damaged_views_table_is_said_in_one_line(stored: tuple[RunStore, Compa
 
 
 def weight(arm: Comparison, chain: int, cycle: int, weight: float, dominance: float, **change: Any) -> dict[str, Any]:
-    row = {"arm": arm.arms[0].name, "group": 0, "repeat": 0, "weighting": "harmonic", "chain": chain, "cycle": cycle,
-           "index": -1, "samples": 4, "weight": weight, "log_evidence": -10.0, "dominance": dominance}  # fmt: skip
+    row = {"arm": arm.arms[0].name, "group": 0, "repeat": 0, "weighting": "harmonic", "chain": chain, "cycle": cycle}
+    row |= {"index": -1, "samples": 4, "weight": weight, "log_evidence": -10.0, "dominance": dominance}
     return {**row, **change}
 
 
@@ -171,9 +167,8 @@ def test_weights_of_samples_add_up_to_their_cycles_and_dominated_sums_are_warned
     for i, share in enumerate((0.1, 0.2, 0.3, 0.4)):
         rows.append(weight(comparison, 0, i // 3, share, nan, weighting="stacking", index=i, samples=1))
     results.write_rows(store, "weights", rows)
-    material = Material(store, comparison)
-    drawing = MAKERS["weights"](material)
-    assert drawing is not None
+    material = RunData(store, comparison)
+    drawing = drawing_of(material, "weights")
     shares = pd.DataFrame(drawing.data).set_index(["weighting", "chain", "cycle"])
     assert shares.loc[("stacking", 0, 0), "share"] == pytest.approx(0.6)
     assert shares.loc[("stacking", 0, 1), "share"] == pytest.approx(0.4)
@@ -183,24 +178,22 @@ def test_weights_of_samples_add_up_to_their_cycles_and_dominated_sums_are_warned
         in drawing.caption
     )
     assert "stacking" not in drawing.caption.partition("Warning")[2]
-    for theme in (LIGHT, DARK):
-        with laid_out(drawing, theme) as figure:
-            axis = figure.axes[0]
-            rings = [line for line in axis.lines if line.get_markerfacecolor() == "none"]
-            assert [sorted(line.get_ydata()) for line in rings] == [[0.1, 0.2]]
-            assert {text.get_text() for text in axis.get_xticklabels()} == {"0:0", "0:1", "1:0"}
-            labels = {text.get_text() for text in figure.legends[0].get_texts()}
-            assert labels == {"harmonic", "stacking", "equal weights", "one draw carries > 10%"}
+    with laid_out(drawing) as figure:
+        axis = figure.axes[0]
+        rings = [line for line in axis.lines if line.get_markerfacecolor() == "none"]
+        assert [sorted(line.get_ydata()) for line in rings] == [[0.1, 0.2]]
+        assert {text.get_text() for text in axis.get_xticklabels()} == {"0:0", "0:1", "1:0"}
+        labels = {text.get_text() for text in figure.legends[0].get_texts()}
+        assert labels == {"harmonic", "stacking", "equal weights", "one draw carries > 10%"}
 
 
 def test_sums_that_no_draw_dominates_need_no_warning(stored: tuple[RunStore, Comparison], tmp_path: Path) -> None:
     store, comparison = stored
     calm = RunStore(store.root, "calm")
     results.write_rows(calm, "weights", [weight(comparison, 0, c, 0.5, 0.1) for c in range(2)])
-    drawing = weights_figure.drawing(Material(calm, comparison))
-    assert drawing is not None and "Warning" not in drawing.caption
-    with laid_out(drawing, LIGHT) as figure:
-        assert "one draw carries > 10%" not in {text.get_text() for text in figure.legends[0].get_texts()}
+    drawing = drawing_of(RunData(calm, comparison), "weights")
+    assert "Warning" not in drawing.caption
+    assert "one draw carries > 10%" not in nothing_covered(drawing)
 
 
 def test_views_and_weights_are_on_the_page_and_their_names_are_no_markup(page: Page) -> None:
@@ -213,7 +206,7 @@ def test_views_and_weights_are_on_the_page_and_their_names_are_no_markup(page: P
 
 
 def test_rows_keep_the_columns_of_all_rows(tmp_path: Path) -> None:
-    store = RunStore(Root(tmp_path), "made")
+    store = RunStore(Storage(tmp_path), "made")
     results.write_rows(store, "made", [{"name": "a", "x": 1}, {"name": "b", "y": np.float32(2.5)}])
     found = results.read_rows(store, "made", texts=("name",), numbers=("x", "y"))
     assert found is not None and found["name"].tolist() == ["a", "b"]
@@ -231,20 +224,20 @@ def test_rows_keep_the_columns_of_all_rows(tmp_path: Path) -> None:
 
 def test_every_figure_stands_under_one_heading() -> None:
     listed = [name for names in SECTIONS.values() for name in names]
-    assert sorted(listed) == sorted(MAKERS)
+    assert sorted(listed) == sorted(FIGURES)
     assert sections(["learning", "spread", "mine"]) == {"Predictive": ["spread"], "Sampling": ["learning", "mine"]}
 
 
 def test_minor_metrics_stand_in_a_second_table_only(stored: tuple[RunStore, Comparison], page: Page) -> None:
-    material = Material(*stored)
+    material = RunData(*stored)
     minor = material.minor
     assert minor and not {m.name for m in material.metrics} & {m.name for m in minor}
-    second = table.minor(material)
-    assert second is not None and second.columns == [table.head(m) for m in minor]
-    assert not set(second.columns) & set(table.build(material).columns)
-    for row in second.rows:
+    second = tables.minor(material)
+    assert second is not None and second.columns == [(tables.head(m),) for m in minor]
+    assert not set(second.columns) & set(tables.comparison(material)[0].columns)
+    for arm, row in zip(material.comparison.arms, second.rows, strict=True):
         for metric, cell in zip(minor, row.cells, strict=True):
-            mean = material.of(material.results, row.arm)[metric.name].mean() * metric.scale
+            mean = material.of(material.results, arm)[metric.name].mean() * metric.scale
             assert cell.text.startswith(f"{mean:.{metric.digits}f}")
             assert not (cell.best and metric.better == "neither")
     assert "Further measures" in page.text

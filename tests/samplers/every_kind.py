@@ -39,9 +39,14 @@ def build(kind: str, params: Any, **settings: Any) -> Sampler:
     required = {n for n, p in signature.items() if p.default is p.empty and n != "params"}
     missing = required - REQUIRED.keys()
     assert not missing, f"{kind} requires {missing}: give them a value in REQUIRED"
-    temperature = 1.0 if KINDS[kind].instead is None else 0.0
+    temperature = 1.0 if KINDS[kind].noisy_counterpart is None else 0.0
     filled = {n: REQUIRED[n] for n in required | {"lr", "num_data"}}
     return KINDS[kind](params, **{**filled, "temperature": temperature, **settings})
+
+
+def two_groups(kind: str, params: list[Tensor], **settings: Any) -> Sampler:
+    """The second group has its own lr and decay."""
+    return build(kind, [{"params": params[:2]}, {"params": params[2:], "lr": 0.02, "weight_decay": 0.1}], **settings)
 
 
 def force(p: Tensor, i: int, k: int) -> Tensor:

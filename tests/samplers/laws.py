@@ -248,18 +248,3 @@ def settled(update: Update, problem: Problem, tolerance: float) -> int:
     radius = float(np.abs(np.linalg.eigvals(operator)).max())  # ρ(Ā), through the mean, or its square
     assert radius < 1, f"unstable: the spectral radius is {radius:.4g}"
     return math.ceil(math.log(tolerance) / math.log(radius))
-
-
-def wasserstein(p: Law, q: Law) -> tuple[float, ndarray]:
-    """W₂² of two Gaussians and the matrix A of the optimal map x → m_q + A(x − m_p)."""
-    root = power(p.covariance, 0.5)
-    inverse = power(p.covariance, -0.5)
-    middle = power(root @ q.covariance @ root, 0.5)
-    square = np.sum((p.mean - q.mean) ** 2) + np.trace(p.covariance + q.covariance - 2 * middle)
-    return float(square), inverse @ middle @ inverse
-
-
-def power(matrix: ndarray, exponent: float) -> ndarray:
-    """Of a symmetric positive definite matrix."""
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * values**exponent) @ vectors.T

@@ -7,34 +7,11 @@ import pytest
 import torch
 
 from tests.samplers import laws
-from tests.samplers.cases import LINEAR, RUNNING, UNBIASED
+from tests.samplers.cases import LINEAR, RUNNING, data, regression
 from tests.samplers.laws import Law, Problem
-from tests.samplers.simulate import Measured, Method, assert_law, gradient, measure, run
-from tests.samplers.test_laws import limit
+from tests.samplers.simulate import Measured, Method, assert_law, gradient, late, measure
 
 LANES, N, BATCH, DECAY, LR, TEMPERATURE = 20_000, 12, 2, 0.1, 0.15, 0.8
-
-
-def data() -> tuple[np.ndarray, np.ndarray]:
-    """Features [N, 2], correlated, and responses [N]."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(N, 2)) @ np.array([[1.0, 0.5], [0.0, 0.7]])
-    return x, x @ np.array([1.5, -1.0]) + 0.8 * rng.normal(size=N) + 0.5
-
-
-def regression(batch: int | None = BATCH) -> Problem:
-    """Mean loss of ½(xᵢᵀθ − yᵢ)²: Hᵢ = xᵢxᵢᵀ, cᵢ = yᵢxᵢ."""
-    x, y = data()
-    return Problem(hessians=np.einsum("ni,nj->nij", x, x), offsets=y[:, None] * x, num_data=N, decay=DECAY, batch=batch)
-
-
-def test_the_posterior_is_that_of_conjugate_regression() -> None:
-    """Precision (XᵀX + NλI)/T, mean (XᵀX + NλI)⁻¹Xᵀy."""
-    x, y = data()
-    precision = x.T @ x + N * DECAY * np.eye(2)
-    target = regression().target(TEMPERATURE)
-    np.testing.assert_allclose(target.covariance, TEMPERATURE * np.linalg.inv(precision), rtol=1e-12)
-    np.testing.assert_allclose(target.mean, np.linalg.solve(precision, x.T @ y), rtol=1e-12)
 
 
 def test_simulated_gradients_are_those_of_the_loss() -> None:
@@ -71,38 +48,20 @@ def test_draws_have_the_exact_second_moments(name: str) -> None:
     """Mean and covariance of θ (and θₐ) are the fixed point's within 5 s.e., and it is well apart from the posterior."""
     method, problem = LINEAR[name], regression()
     update = method.update(problem, lr=LR, temperature=TEMPERATURE)
-    theta = torch.zeros(LANES, 2, dtype=torch.float64, requires_grad=True)
-    torch.set_num_threads(1)
-    sampler = method.make(theta, problem, lr=LR, temperature=TEMPERATURE, seed=21)
-    *_, last = run(sampler, problem, [(LR, TEMPERATURE)] * laws.settled(update, problem, 1e-4), seed=22)
+    burn_in = laws.settled(update, problem, 1e-4)
+    (last,) = late(method, problem, lr=LR, temperature=TEMPERATURE, burn_in=burn_in, lanes=LANES, seed=21)
     law = laws.stationary(update, problem).of(last.shape[1])
     assert_law([last], law)
     posterior = problem.target(TEMPERATURE).covariance
     assert np.abs(law.of(2).covariance / posterior - 1).max() > 0.05
 
 
-@pytest.mark.parametrize("name", UNBIASED)
-def test_the_exact_moments_become_the_posteriors_as_lr_falls(name: str) -> None:
-    """θ's error halves with lr: all minibatch noise vanishes. (By Strang at a fixed a₀ up to (a₀/2)·coth(a₀/2).)"""
-    method, problem = LINEAR[name], regression()
-    target = problem.target(TEMPERATURE)
-    far = []
-    for lr in (0.004, 0.002, 0.001):
-        law = laws.stationary(method.update(problem, lr=lr, temperature=TEMPERATURE), problem).of(2)
-        far.append(np.abs(law.covariance - limit(method) * target.covariance).max())
-        np.testing.assert_allclose(law.mean, target.mean, rtol=1e-6)  # gradients are unbiased and affine
-    assert far[0] < 0.1 * target.covariance.max()
-    assert far[0] / far[1] == pytest.approx(2, rel=0.1) and far[1] / far[2] == pytest.approx(2, rel=0.05)
-
-
 def running(method: Method, problem: Problem, *, scale: float) -> Measured:
     """Moments of θ with a moving thermostat at lr = .1·scale²; D and m_ζ are kept."""
     settings = {**method.settings, "momentum": 1 - 0.4 * scale, "thermostat_rate": 0.02 * scale**2}
     lr, burn_in, apart = 0.1 * scale**2, int(250 / scale), int(25 / scale)
-    theta = torch.zeros(LANES // 2, 2, dtype=torch.float64, requires_grad=True)
-    sampler = Method(kind=method.kind, settings=settings).make(theta, problem, lr=lr, temperature=TEMPERATURE, seed=31)
-    path = run(sampler, problem, [(lr, TEMPERATURE)] * (burn_in + 4 * apart), seed=32)
-    kept = [x for k, x in enumerate(path, 1) if k >= burn_in and (k - burn_in) % apart == 0]
+    moving, where = Method(kind=method.kind, settings=settings), {"burn_in": burn_in, "times": 5, "apart": apart}
+    kept = late(moving, problem, lr=lr, temperature=TEMPERATURE, lanes=LANES // 2, seed=31, **where)
     return measure(kept, problem.target(TEMPERATURE).mean)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers
-from raychains.samplers import SGD, SGDM, SGHMC, SGLD, Sampler
-from raychains.spec import Part
+from raychains.core.spec import Part
+from raychains.samplers import SGD, SGHMC, SGLD, Sampler
 from tests.checks import refused
+from tests.samplers.every_kind import build, everything, same_bits, steps
 
 NAN, INF = math.nan, math.inf
-VELOCITY = ("sgd", "sgdm", "sghmc", "sgld")
-"""The cases of the one velocity update; `test_state` takes every kind through its state."""
 
 
 def parameters(dtype: torch.dtype = torch.float32, seed: int = 0) -> list[Tensor]:
@@ -25,82 +24,20 @@ def parameters(dtype: torch.dtype = torch.float32, seed: int = 0) -> list[Tensor
     return [torch.randn(n, 3, generator=generator).to(dtype).requires_grad_() for n in (4, 2, 5)]
 
 
-def groups(params: list[Tensor]) -> list[dict[str, Any]]:
-    return [
-        {"params": params[:2], "momentum": 0.9},
-        {"params": params[2:], "lr": 0.03, "weight_decay": 0.1, "momentum": 0.5},
-    ]
-
-
-def make(kind: str, params: list[Tensor], **rest: Any) -> Sampler:
-    """A sampler of ``kind`` over two groups; those without momentum get groups without one."""
-    noise = {"temperature": 1.0} if kind in ("sgld", "sghmc") else {}
-    own = {"momentum": 0.7} if kind in ("sgdm", "sghmc") else {}
-    split = groups(params)
-    if not own:
-        split = [{k: v for k, v in g.items() if k != "momentum"} for g in split]
-    return samplers.KINDS[kind](split, **{"lr": 0.1, "num_data": 20, **noise, **own, **rest})
-
-
-def steps(sampler: Sampler, count: int, start: int = 0) -> None:
-    """``count`` steps of deterministic gradients that depend on the parameters and the step."""
-    for k in range(start, start + count):
-        for group in sampler.param_groups:
-            for p in group["params"]:
-                p.grad = (p.detach() + math.sin(k)).to(p.dtype)
-        sampler.step()
-
-
-def all_parameters(sampler: Sampler) -> list[Tensor]:
-    return [p.detach() for _, ps in sampler.draws() for p in ps]
-
-
-def same_bits(a: list[Tensor], b: list[Tensor]) -> bool:
-    return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", VELOCITY)
-def test_state_dict_continues_bit_for_bit_with_two_groups(kind: str, dtype: torch.dtype) -> None:
-    straight = make(kind, parameters(dtype), seed=3)
-    steps(straight, 12)
-
-    first = make(kind, parameters(dtype), seed=3)
-    steps(first, 5)
-    saved, values = copy.deepcopy(first.state_dict()), [p.clone() for p in all_parameters(first)]
-    second = make(kind, [v.clone().requires_grad_() for v in values], seed=99, num_data=1)
-    second.load_state_dict(saved)
-    steps(second, 7, start=5)
-    assert same_bits(all_parameters(straight), all_parameters(second))
-
-    without = make(kind, [v.clone().requires_grad_() for v in values], seed=99)
-    steps(without, 7, start=5)
-    if kind != "sgd":  # which has no state
-        assert not same_bits(all_parameters(straight), all_parameters(without)), "the state decides the outcome"
-
-
-def test_state_before_the_first_noise_continues_bit_for_bit() -> None:
-    straight, other = (make("sghmc", parameters(), seed=s) for s in (3, 4))
-    other.load_state_dict(straight.state_dict())
-    steps(straight, 3)
-    steps(other, 3)
-    assert same_bits(all_parameters(straight), all_parameters(other))
-
-
 def test_samplers_loaded_from_one_state_do_not_share_memory() -> None:
-    first = make("sghmc", parameters(), seed=3)
+    first = build("sghmc", parameters(), seed=3)
     steps(first, 4)
-    state, values = first.state_dict(), [p.clone() for p in all_parameters(first)]
-    twins = [make("sghmc", [v.clone().requires_grad_() for v in values], seed=5) for _ in range(2)]
+    state = first.state_dict()
+    twins = [build("sghmc", [p.detach().clone().requires_grad_() for p in first.parameters()]) for _ in range(2)]
     for twin in twins:
         twin.load_state_dict(state)
     for twin in twins:
         steps(twin, 3, start=4)
-    assert same_bits(all_parameters(twins[0]), all_parameters(twins[1]))
+    assert same_bits(everything(twins[0]), everything(twins[1]))
 
 
 def test_state_keeps_what_must_not_be_cast_out_of_the_parameters_state() -> None:
-    sampler = make("sghmc", parameters(torch.bfloat16), seed=3)
+    sampler = build("sghmc", parameters(torch.bfloat16), seed=3)
     steps(sampler, 1)
     state = sampler.state_dict()
     assert state["sampler"]["seed"] == 3 and state["sampler"]["num_data"] == 20
@@ -165,13 +102,64 @@ def test_a_closure_is_evaluated_with_gradients_and_its_value_returned() -> None:
     assert torch.equal(p.detach(), torch.zeros(2))
 
 
-def test_parameters_without_gradient_are_left_alone() -> None:
+@pytest.mark.parametrize("kind", samplers.KINDS)
+def test_parameters_without_gradient_are_left_alone(kind: str) -> None:
     used, unused = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    sampler = SGHMC([used, unused], lr=0.1, momentum=0.9, num_data=1, weight_decay=0.1, seed=0)
-    used.grad = torch.ones(2)
-    sampler.step()
+    sampler = build(kind, [used, unused], weight_decay=0.1, seed=0)
+
+    def closure() -> Tensor:
+        used.grad = torch.ones(2)
+        return torch.zeros(())
+
+    sampler.step(closure)
     assert torch.equal(unused.detach(), torch.ones(2)) and not torch.equal(used.detach(), torch.ones(2))
     assert unused not in sampler.state
+
+
+FRICTION = 2 * 0.1
+"""Momenta of these cases lose a tenth per step."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "variance"),  # of a step's noise, at lr .3 and T/N = .5/12
+    [
+        ("sgld", {}, 2 * 0.3 * 0.5 / 12),
+        ("sghmc", {"momentum": 0.9}, FRICTION * 0.3 * 0.5 / 12),
+        ("sghmc", {"momentum": 0.6, "noise_estimate": 0.15}, 2 * 0.25 * 0.3 * 0.5 / 12),
+        ("emcmc", {"momentum": 0.0}, 2 * 0.3 * 0.5 / 12),
+        ("emcmc", {"momentum": 0.9}, FRICTION * 0.3 * 0.5 / 12),
+        ("sgnht", {}, (1 - math.exp(-FRICTION)) * 0.3 * 0.5 / 12),
+        ("atmc", {"integrator": "euler"}, FRICTION * 0.3 * 0.5 / 12),
+        ("atmc", {"speed_limit": 1e4}, (1 - math.exp(-FRICTION)) * 0.3 * 0.5 / 12),
+        ("entropy-sgd", {"lr": 1.0, "temperature": 0.0, "inner_noise": 0.01}, 0.01**2 * 2 * 0.2),
+        ("entropy-sgld", {"inner_noise": 0.0}, 2 * 0.3 * 0.5 / 12),
+        ("sgdm", {"temperature": 0.0}, 0.0),
+    ],
+    ids=str,
+)
+def test_effective_noise_std_is_what_one_step_without_gradient_injects(
+    kind: str, own: dict[str, Any], variance: float
+) -> None:
+    count = 100_000
+    p = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+    p.grad = torch.zeros(count, dtype=torch.float64)
+    settings: dict[str, Any] = {"lr": 0.3, "num_data": 12, "temperature": 0.5, "seed": 1}
+    if kind in ("sgnht", "atmc"):
+        settings["momentum"] = 0.9
+    if kind.startswith("entropy"):
+        settings |= {"inner_steps": 1, "inner_lr": 0.2, "averaging": 0.0, "momentum": 0.0}
+    sampler = build(kind, [p], **{**settings, **own})
+    assert sampler.effective_noise_std() == pytest.approx(math.sqrt(variance), rel=1e-12)
+    sampler.step()
+    assert float(p.detach().square().mean()) == pytest.approx(variance, rel=5 * math.sqrt(2 / count))
+    assert abs(float(p.detach().mean())) <= 5 * math.sqrt(variance / count)
+
+
+def test_a_noise_estimate_may_be_the_whole_friction_though_it_rounds() -> None:
+    for m in (0.9, 0.7, 0.1):
+        theta = torch.zeros(1, requires_grad=True)
+        sampler = SGHMC([theta], lr=0.1, momentum=m, num_data=1, noise_estimate=round(1 - m, 10))
+        assert sampler.effective_noise_std() < 1e-8
 
 
 def noise_of_one_step(seed: int | None) -> Tensor:
@@ -211,12 +199,12 @@ def test_a_given_seed_governs_the_noise_and_leaves_the_global_generator_alone() 
 def test_the_global_generator_does_not_disturb_a_running_sampler() -> None:
     runs = []
     for disturb in (False, True):
-        sampler = make("sghmc", parameters(), seed=1)
+        sampler = build("sghmc", parameters(), seed=1)
         for k in range(4):
             steps(sampler, 1, start=k)
             if disturb:
                 torch.rand(3)
-        runs.append(all_parameters(sampler))
+        runs.append(everything(sampler))
     assert same_bits(*runs)
 
 
@@ -237,45 +225,56 @@ def test_complex_parameter_is_refused_in_one_line_and_not_taken_in() -> None:
     assert len(sampler.param_groups) == 1
 
 
-def test_a_refused_group_is_not_taken_in() -> None:
-    sampler = SGLD(parameters(), lr=0.1, num_data=1)
-    with refused("lr"):
-        sampler.add_param_group({"params": parameters(seed=1), "lr": -1.0})
+COMMON: dict[str, list[Any]] = {
+    "lr": [-0.1, NAN, INF, "0.1"], "num_data": [0, -3, 1.5, True], "lanes": [0, 3], "temperature": [NAN, -1.0, INF],
+    "weight_decay": [-1e-4, NAN, INF],
+}  # fmt: skip
+LOOP: dict[str, list[Any]] = {
+    "inner_steps": [0, 2.0], "inner_lr": [0.0], "inner_noise": [-1e-4, NAN], "gamma": [0.0, "0.1"],
+    "gamma_growth": [-0.1], "averaging": [1.0, -0.1],
+}  # fmt: skip
+THERMOSTAT: dict[str, list[Any]] = {"thermostat_rate": [-1e-3, INF, "1", True], "integrator": ["leapfrog", None]}
+TWICE: dict[str, list[Any]] = {"rho": [0.0, -0.1, NAN, "0.1"], "m_sharpness": [0, 1.5]}
+OWN: dict[str, dict[str, list[Any]]] = {
+    "sghmc": {"noise_estimate": [-0.1, 0.31, NAN, "0.1", True]},
+    "psgld": {"alpha": [1.0, -0.1, NAN], "eps": [0.0, "1e-5"], "freeze_preconditioner_after": [0, 2.5, True]},
+    "sgnht": {**THERMOSTAT, "thermostat": ["lane", None, 1]},
+    "atmc": {**THERMOSTAT, "speed_limit": [0, 0.0, -1.0, INF, NAN, "1", True]},
+    "emcmc": {
+        "eta": [0.0, -1.0, NAN, INF, "1", None, True], "anchor_decay": [-0.1, NAN, "0"], "update": ["both", 1, None],
+    },
+    "entropy-sgd": LOOP,
+    "entropy-sgld": LOOP,
+    "sam": TWICE,
+    "bsam": {
+        **TWICE, "beta1": [1.0, -0.1], "beta2": [1.0, 0.0], "damping": [-0.1, "1"], "s0": [0.0],
+        "prediction_samples": [0, True],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", samplers.KINDS)
+def test_bad_settings_are_refused_in_one_line_naming_the_field_and_a_groups_are_not_taken_in(kind: str) -> None:
+    sampler = build(kind, [torch.ones(2, requires_grad=True)])
+    (group,) = sampler.param_groups
+    momentum = {"momentum": [1, 1.0, -0.1, NAN]} if "momentum" in signature(samplers.KINDS[kind]).parameters else {}
+    for field, values in {**COMMON, **momentum, **OWN.get(kind, {})}.items():
+        for value in values:
+            with refused(field):
+                build(kind, [torch.ones(2, requires_grad=True)], **{field: value})
+            if field in group:
+                with refused(field):
+                    sampler.add_param_group({"params": [torch.ones(2, requires_grad=True)], field: value})
     assert len(sampler.param_groups) == 1
 
 
-@pytest.mark.parametrize("kind", [SGD, SGDM, SGLD, SGHMC])
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("lr", -0.1), ("lr", NAN), ("lr", INF), ("lr", "0.1"), ("momentum", 1),
-        ("momentum", -0.1), ("momentum", NAN),
-        ("temperature", NAN), ("temperature", -1.0), ("temperature", INF), ("num_data", 0), ("num_data", -3),
-        ("num_data", 1.5), ("num_data", True), ("weight_decay", -1e-4), ("weight_decay", NAN),
-    ],
-)  # fmt: skip
-def test_bad_setting_is_refused_in_one_line_naming_the_field(kind: Any, field: str, value: object) -> None:
-    good: dict[str, Any] = {"lr": 0.1, "num_data": 5}
-    if kind in (SGDM, SGHMC):
-        good["momentum"] = 0.9
-    elif field == "momentum":
-        with pytest.raises(TypeError, match="momentum"):
-            kind(parameters(), **{**good, field: value})
-        return
-    with refused(field):
-        kind(parameters(), **{**good, field: value})
-
-
-@pytest.mark.parametrize(("kind", "instead"), [("sgd", "sgld"), ("sgdm", "sghmc")])
-def test_optimisers_refuse_a_temperature_and_name_the_sampler_to_use(kind: str, instead: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind, c in samplers.KINDS.items() if c.noisy_counterpart is not None])
+def test_optimisers_refuse_a_temperature_and_name_the_sampler_to_use(kind: str) -> None:
+    instead = {"sgd": "sgld", "sgdm": "sghmc", "sam": "bsam", "entropy-sgd": "entropy-sgld"}[kind]
     with refused("temperature", kind, instead):
-        make(kind, parameters(), temperature=1.0)
-
-
-@pytest.mark.parametrize("kind", ["sgd", "sgdm"])
-def test_optimisers_refuse_a_temperature_of_a_group(kind: str) -> None:
-    sampler = make(kind, parameters())
-    with refused("temperature", kind):
+        build(kind, parameters(), temperature=1.0)
+    sampler = build(kind, parameters())
+    with refused("temperature", kind, instead):
         sampler.add_param_group({"params": parameters(seed=1), "temperature": 1.0})
 
 
@@ -289,22 +288,14 @@ def test_build_makes_what_the_part_says() -> None:
     )
     group = sampler.param_groups[0]
     assert isinstance(sampler, SGHMC) and sampler.num_data == 7
-    assert (group["lr"], group["temperature"], group["momentum"], group["weight_decay"]) == (
-        0.1,
-        1.0,
-        0.8,
-        0.2,
-    )
+    assert (group["lr"], group["temperature"], group["momentum"], group["weight_decay"]) == (0.1, 1.0, 0.8, 0.2)
 
 
 @pytest.mark.parametrize(
     ("part", "words"),
     [
         (Part(kind="sghm", revision=1), ("sampler", "sghmc")),
-        (
-            Part(kind="sghmc", revision=9, settings={"momentum": 0.8, "num_data": 7}),
-            ("sghmc", "revision", "9"),
-        ),
+        (Part(kind="sghmc", revision=9, settings={"momentum": 0.8, "num_data": 7}), ("sghmc", "revision", "9")),
         (Part(kind="sghmc", revision=SGHMC.revision, settings={"num_data": 7}), ("sghmc", "momentum")),
         (Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 7, "momentum": 0.1}), ("sgld", "momentum")),
     ],

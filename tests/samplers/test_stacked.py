@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raychains.samplers import KINDS, Sampler
-from tests.samplers.every_kind import CASES, IDS, build, force, same_bits, steps
+from tests.samplers.every_kind import CASES, IDS, build, force, same_bits, steps, two_groups
 
 LANES, STEPS = 4, 13
 
@@ -20,10 +20,6 @@ def parameters() -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     shapes: list[tuple[int, ...]] = [(2, 3), (5,), ()]
     return [torch.randn(LANES, *s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes]
-
-
-def two_groups(kind: str, params: list[Tensor], **settings: Any) -> Sampler:
-    return build(kind, [{"params": params[:2]}, {"params": params[2:], "lr": 0.02, "weight_decay": 0.1}], **settings)
 
 
 def lane_of(tensors: list[Tensor], lane: int) -> list[Tensor]:
@@ -95,7 +91,7 @@ def test_lanes_do_not_influence_each_other(kind: str, own: dict[str, Any]) -> No
         assert same_bits(lane_of(a, lane), lane_of(b, lane))
 
 
-@pytest.mark.parametrize("kind", [k for k in sorted(KINDS) if KINDS[k].instead is None])
+@pytest.mark.parametrize("kind", [k for k in sorted(KINDS) if KINDS[k].noisy_counterpart is None])
 def test_lanes_have_noise_of_their_own(kind: str) -> None:
     """From equal starts no two lanes stay equal, and over many lanes the noise is uncorrelated with a neighbour's."""
     theta = torch.zeros(4_000, 3, dtype=torch.float64, requires_grad=True)

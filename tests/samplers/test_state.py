@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from raychains.samplers import Sampler
 from raychains.store.codec import decode, encode, flatten, unflatten
-from tests.samplers.every_kind import CASES, IDS, build, everything, same_bits, steps
+from tests.samplers.every_kind import CASES, IDS, everything, same_bits, steps, two_groups
 
 
 def by_torch_file(state: Any) -> Any:
@@ -42,19 +43,15 @@ def parameters(dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(s, generator=generator).to(dtype).requires_grad_() for s in shapes]
 
 
-def two_groups(kind: str, params: list[Tensor], own: dict[str, Any], **rest: Any) -> Sampler:
-    return build(kind, [{"params": params[:2]}, {"params": params[2:], "lr": 0.02, "weight_decay": 0.1}], **own, **rest)
-
-
 def interrupted(kind: str, own: dict[str, Any], dtype: torch.dtype) -> tuple[Sampler, list[Tensor]]:
-    sampler = two_groups(kind, parameters(dtype), own, seed=3)
+    sampler = two_groups(kind, parameters(dtype), seed=3, **own)
     steps(sampler, BEFORE)
     return sampler, [p.detach().clone() for p in sampler.parameters()]
 
 
 def fresh(kind: str, own: dict[str, Any], values: list[Tensor]) -> Sampler:
     """Over the same values, with another seed, N and lr, which the state is to bring."""
-    return two_groups(kind, [v.clone().requires_grad_() for v in values], own, seed=99, num_data=1, lr=0.5)
+    return two_groups(kind, [v.clone().requires_grad_() for v in values], seed=99, num_data=1, lr=0.5, **own)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: r.__name__)
@@ -63,7 +60,7 @@ def fresh(kind: str, own: dict[str, Any], values: list[Tensor]) -> Sampler:
 def test_state_continues_bit_for_bit(
     kind: str, own: dict[str, Any], dtype: torch.dtype, route: Callable[[Any], Any]
 ) -> None:
-    straight = two_groups(kind, parameters(dtype), own, seed=3)
+    straight = two_groups(kind, parameters(dtype), seed=3, **own)
     steps(straight, BEFORE + AFTER)
 
     first, values = interrupted(kind, own, dtype)
@@ -104,6 +101,12 @@ def continued(sampler: Sampler, state: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_a_kept_step_yields_as_many_draws_of_each_variable_as_are_counted(kind: str, own: dict[str, Any]) -> None:
+    sampler, _ = interrupted(kind, own, torch.float32)
+    assert sampler.variables(own) == Counter(name for name, _ in sampler.draws())
+
+
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
 def test_states_of_bf16_parameters_are_in_single_precision(kind: str, own: dict[str, Any]) -> None:
     sampler, _ = interrupted(kind, own, torch.bfloat16)
     states = [t for s in sampler.state.values() for t in s.values() if isinstance(t, Tensor)]
@@ -114,8 +117,8 @@ def test_states_of_bf16_parameters_are_in_single_precision(kind: str, own: dict[
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
 def test_a_state_before_the_first_step_continues_too(kind: str, own: dict[str, Any]) -> None:
-    straight = two_groups(kind, parameters(torch.float32), own, seed=3)
-    other = two_groups(kind, parameters(torch.float32), own, seed=4)
+    straight = two_groups(kind, parameters(torch.float32), seed=3, **own)
+    other = two_groups(kind, parameters(torch.float32), seed=4, **own)
     other.load_state_dict(by_checkpoint(straight.state_dict()))
     steps(straight, 4)
     steps(other, 4)

@@ -1,4 +1,4 @@
-"""The temperature's ramp: hand-computed values, what every kind keeps with it, and digests from before there was one."""
+"""The temperature's ramp: hand-computed values, and what every kind keeps with it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from raychains import schedules
-from raychains.errors import UserError
-from raychains.schedules import BURN_IN, EXPLORATION, SAMPLING, Constant, Cyclical, Decreasing, Schedule, Setting
-from raychains.spec import Part, digest_of
+from raychains.core.errors import UserError
+from raychains.schedules import BURN_IN, EXPLORATION, SAMPLING, Constant, Cyclical, Schedule, ScheduleValues
 from tests.checks import refused
 
 
-def every(schedule: Schedule) -> list[Setting]:
+def every(schedule: Schedule) -> list[ScheduleValues]:
     return [schedule.at(k) for k in range(1, schedule.steps + 1)]
 
 
@@ -46,33 +45,6 @@ def test_what_drops_more_wins_between_ramp_and_drop_first() -> None:
     for drop, ramp, unkept in [(2, 0.5, 4), (7, 0.5, 7), (0, 0.1, 0), (0, 0.0, 0)]:
         got = every(Cyclical(**common, drop_first=drop, ramp=ramp))
         assert [s.keep for s in got] == [False] * unkept + [True] * (10 - unkept)
-
-
-@pytest.mark.parametrize(
-    ("digest", "schedule"),
-    [
-        ("577e2af617b26e4b4b1420c34b7189b18875667310d296f86196307f63c77441",
-         Cyclical(steps=8, lr=0.4, cycles=2, exploration=0.5)),
-        ("75d5b98ab2e7207ce38c9d1a6378beb8118ea929400481c50146b9b6adb20d96",
-         Cyclical(steps=90, lr=0.1, cycles=3, exploration=0.1, samples_per_cycle=2, thinning=3, sample_below=0.07,
-                  drop_first=4, noise_in_exploration=True, temperature=0.0045)),
-        ("9f8edc4d53f094fead03a5cb029c250b702e9f50b952a2e5ec1017609da54d9c",
-         Decreasing(steps=90, a=0.1, b=3.5, gamma=0.55, noise_from=0.75, samples=4, thinning=5, temperature=0.5)),
-        ("c01f75c13e5f67f6eadd81b5d88ddfdb901d6857fdabff2583ccd01f1a76ac39",
-         Decreasing(steps=100, a=1, b=0, gamma=1)),
-    ],
-)  # fmt: skip
-def test_digests_from_before_the_ramp_stay(digest: str, schedule: Schedule) -> None:
-    part = schedule.part()
-    assert digest_of(part.to_json()) == digest
-    written_out = schedules.build(Part(kind=part.kind, revision=1, settings={**part.settings, "ramp": 0}))
-    assert written_out == schedule and written_out.part() == part
-
-
-def test_a_ramp_is_part_of_the_digest() -> None:
-    plain, ramped = (Cyclical(steps=8, lr=0.4, cycles=2, exploration=0.5, ramp=r).part() for r in (0.0, 0.25))
-    assert "ramp" not in plain.settings and ramped.settings["ramp"] == 0.25
-    assert digest_of(plain.to_json()) != digest_of(ramped.to_json())
 
 
 def test_a_ramp_that_leaves_nothing_to_keep_is_refused() -> None:
@@ -143,7 +115,14 @@ def test_every_kind_keeps_what_it_says_at_full_temperature_only(
     assert all(s.stage == SAMPLING and s.temperature == temperature for s in got if s.keep)
     cycles = [[s for s in got if s.cycle == c] for c in range(schedule.cycle_count)]
     assert max(sum(s.keep for s in cycle) for cycle in cycles) <= schedule.room
+    assert kind == "cyclical" or schedule.kept == (own["samples"] or schedule.kept)
+    if isinstance(schedule, Cyclical):
+        assert bool(schedule.warnings()) == (steps % schedule.cycle_length != 0)
     for cycle in cycles:
+        kept = [i for i, s in enumerate(cycle) if s.keep]
+        assert all(b - a == thinning for a, b in itertools.pairwise(kept))
+        assert not kept or kept[-1] == len(cycle) - 1, "the coldest state is among what is kept"
+        assert len(kept) <= (own.get("samples") or own.get("samples_per_cycle") or steps)
         noisy = [s.temperature for s in cycle if s.stage == SAMPLING]
         assert all(s.temperature == 0 for s in cycle if s.stage != SAMPLING)
         assert all(a <= b <= temperature for a, b in itertools.pairwise(noisy)), "it only grows"

@@ -9,7 +9,7 @@ import pytest
 
 from raychains.cli import main
 from raychains.status import StoreState, SweepState, status_of
-from raychains.store import Root, SweepStore
+from raychains.store import Storage, SweepStore
 from tests.status.worlds import OURS, enter
 
 PLAN = {
@@ -21,11 +21,11 @@ PLAN = {
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepStore:
     """A sweep in the middle: two chains reported, one was stopped."""
-    folder = SweepStore(Root(tmp_path), "first")
+    folder = SweepStore(Storage(tmp_path), "first")
     folder.write_plan(PLAN)
     for digest, cycles in (("a" * 64, 2), ("b" * 64, 1)):
         for cycle in range(cycles):
-            folder.publish_report(digest, {"cycle": cycle, "nll": 0.5}, 1)
+            folder.publish_report(digest, {"cycle": cycle, "nll": 0.5})
     folder.publish_stop("b" * 64, {"cycle": 0})
     enter(folder.root, "sweep:first")
     return folder

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from raychains.chain import Chain
-from raychains.orchestration import process
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample
+from raychains.core.spec import ChainSpec
+from raychains.orchestration import process_identity
 from raychains.planning import Comparison
-from raychains.sample import Sample
-from raychains.spec import ChainSpec
-from raychains.store import ChainStore, Root, RunStore
+from raychains.store import ChainStore, RunStore, Storage
 from raychains.store.leases import Leases
 from tests.report import runs
 
@@ -28,28 +28,34 @@ def comparison(chains: int = 4) -> Comparison:
     return runs.single(chains=chains)
 
 
-def planned(root: Root, plan: Comparison, name: str = "small") -> RunStore:
-    """The run's folder with its plan."""
+def planned(root: Storage, plan: Comparison, name: str = "small") -> RunStore:
     folder = RunStore(root, name)
     folder.write_plan({"command": "run", "comparison": plan.to_json(), "notes": []})
     return folder
 
 
-def enter(root: Root, run: str = "small", driver: str = OURS, *, pid: int | None = None, **entry: Any) -> None:
+def enter(root: Storage, run: str = "small", driver: str = OURS, *, pid: int | None = None, **entry: Any) -> None:
     """A driver's entry; of this process unless another pid is given."""
-    about = {"driver_id": driver, "run": run, **process.here(), "since": None, "given_up": [], "renewals": 1, **entry}
+    about = {
+        "driver_id": driver,
+        "run": run,
+        **process_identity.here(),
+        "since": None,
+        "given_up": [],
+        "renewals": 1,
+        **entry,
+    }
     Leases(root).publish(about | ({"pid": pid} if pid is not None else {}))
 
 
 def begin(
-    root: Root, spec: ChainSpec, number: int, *, driver: str = OURS, from_step: int = 0, host: str = "here"
+    root: Storage, spec: ChainSpec, number: int, *, driver: str = OURS, from_step: int = 0, host: str = "here"
 ) -> None:
-    """A worker takes a chain on."""
     about = {"driver_id": driver, "host": host, "pid": 1, "from_step": from_step, "environment": {}}
     ChainStore(root, spec.digest).begin(spec, number, about)
 
 
-def advance(root: Root, spec: ChainSpec, number: int, *, to: int) -> None:
+def advance(root: Storage, spec: ChainSpec, number: int, *, to: int) -> None:
     """The chain's samples and progress up to a step, and a checkpoint there, under an incarnation."""
     chain, store = Chain(spec), ChainStore(root, spec.digest)
     told: list[dict[str, Any]] = []
@@ -66,7 +72,7 @@ def advance(root: Root, spec: ChainSpec, number: int, *, to: int) -> None:
         store.finish()
 
 
-def finish(root: Root, specs: Iterable[ChainSpec]) -> None:
+def finish(root: Storage, specs: Iterable[ChainSpec]) -> None:
     """Chains that run to their end at once."""
     for spec in specs:
         begin(root, spec, 1)
@@ -74,33 +80,30 @@ def finish(root: Root, specs: Iterable[ChainSpec]) -> None:
 
 
 def aged(path: Path, seconds: float) -> None:
-    """Make a file older."""
     changed = path.stat().st_mtime - seconds
     os.utime(path, (changed, changed))
 
 
 class Calls:
-    """Counts what is asked of the storage."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count: Counter[str] = Counter()
         self.read: list[str] = []
         for name in ("read", "read_range"):
             self._note(monkeypatch, name)
-        listed = Root._list
+        listed = Storage._list
 
-        def _list(root: Root, folder: str, **how: Any) -> Any:
+        def _list(root: Storage, folder: str, **how: Any) -> Any:
             self.count["list"] += 1
             return listed(root, folder, **how)
 
-        monkeypatch.setattr(Root, "_list", _list)
+        monkeypatch.setattr(Storage, "_list", _list)
 
     def _note(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-        original = getattr(Root, method)
+        original = getattr(Storage, method)
 
-        def noted(root: Root, name: str, *args: Any) -> Any:
+        def noted(root: Storage, name: str, *args: Any) -> Any:
             self.count["read"] += 1
             self.read.append(name)
             return original(root, name, *args)
 
-        monkeypatch.setattr(Root, method, noted)
+        monkeypatch.setattr(Storage, method, noted)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 from pyarrow import fs
 
-from raychains.retry import Patience
-from raychains.store import Root
+from raychains.core.retry import Patience
+from raychains.store import Storage
 from tests.storage.proxy import Proxy, proxy
 
 _numbers = itertools.count()
@@ -72,12 +72,12 @@ QUICK = Patience(first=0.01, cap=0.05, total=20.0)
 
 
 @pytest.fixture
-def direct(server: Server, bucket: str) -> Root:
+def direct(server: Server, bucket: str) -> Storage:
     """The bucket's store as a healthy client sees it."""
-    return Root(server.uri(bucket), server.filesystem())
+    return Storage(server.uri(bucket), server.filesystem())
 
 
 @pytest.fixture
-def shaky(server: Server, bucket: str, between: Proxy) -> Root:
+def shaky(server: Server, bucket: str, between: Proxy) -> Storage:
     """The same store through the proxy."""
-    return Root(server.uri(bucket), server.filesystem(between.port), patience=QUICK)
+    return Storage(server.uri(bucket), server.filesystem(between.port), patience=QUICK)

@@ -68,9 +68,6 @@ class Faulty(fs.FileSystemHandler):
         self._written.setdefault(path, self.clock())
         return pa.PythonFile(_Output(self, stream), mode="w")
 
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError("the store appends to nothing")
-
     def create_dir(self, path: str, recursive: bool) -> None:
         self._stumble("mkdir")
         self._inner.create_dir(path, recursive=recursive)
@@ -79,20 +76,10 @@ class Faulty(fs.FileSystemHandler):
         self._stumble("delete")
         self._inner.delete_file(path)
 
-    def delete_dir(self, path: str) -> None:
-        raise NotImplementedError("the store deletes no folder")
+    def _never(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("the store appends to, moves and copies nothing and deletes no folder")
 
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError("the store deletes no folder")
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("the store deletes no folder")
-
-    def move(self, source: str, target: str) -> None:
-        raise NotImplementedError("the store moves nothing")
-
-    def copy_file(self, source: str, target: str) -> None:
-        raise NotImplementedError("the store copies nothing")
+    open_append_stream = delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = _never
 
 
 class _Output:
@@ -127,6 +114,6 @@ class _Output:
 
 
 def faulty(clock: Callable[[], float] = time.monotonic) -> tuple[Faulty, fs.PyFileSystem]:
-    """The handler, whose faults can be set, and the filesystem to give to `Root`."""
+    """The handler, whose faults can be set, and the filesystem to give to `Storage`."""
     handler = Faulty(clock)
     return handler, fs.PyFileSystem(handler)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from raychains.errors import StorageAway, StorageFull
-from raychains.retry import Patience
-from raychains.store import ChainStore, Root, codec
+from raychains.core.errors import StorageAway, StorageFull
+from raychains.core.retry import Patience
+from raychains.store import ChainStore, Storage, codec
 from tests.checks import refused
 from tests.storage.faults import Faulty, faulty
 from tests.storage.test_outages import SPEC, sample
@@ -22,14 +22,14 @@ OPERATIONS = ["info", "list", "read", "open", "write", "mkdir", "delete"]
 
 
 @pytest.fixture
-def shaky(tmp_path: Path) -> tuple[Faulty, Root]:
+def shaky(tmp_path: Path) -> tuple[Faulty, Storage]:
     handler, filesystem = faulty()
-    return handler, Root(tmp_path / "store", filesystem, patience=QUICK)
+    return handler, Storage(tmp_path / "store", filesystem, patience=QUICK)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT], ids=errno.errorcode.get)
 def test_a_chains_whole_life_outlasts_a_device_that_stumbles_everywhere(
-    shaky: tuple[Faulty, Root], number: int, caplog: pytest.LogCaptureFixture
+    shaky: tuple[Faulty, Storage], number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler, root = shaky
     handler.error = number
@@ -64,23 +64,23 @@ def test_a_chains_whole_life_outlasts_a_device_that_stumbles_everywhere(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS], ids=errno.errorcode.get)
-def test_what_will_not_pass_is_not_tried_again(shaky: tuple[Faulty, Root], number: int) -> None:
+def test_what_will_not_pass_is_not_tried_again(shaky: tuple[Faulty, Storage], number: int) -> None:
     handler, root = shaky
     handler.error, handler.stumbles = number, {"open": 1}
     with pytest.raises(OSError) as caught:
-        root.publish("a/x", b"data", keep_trying=lambda reason: pytest.fail(reason))
+        root.waiting(lambda reason: pytest.fail(reason)).publish("a/x", b"data")
     assert caught.value.errno == number and handler.calls.count("open") == 1 and not root.exists("a/x")
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 100_000])
-def test_a_full_disk_is_said_at_once_and_what_was_written_is_intact(shaky: tuple[Faulty, Root], room: int) -> None:
+def test_a_full_disk_is_said_at_once_and_what_was_written_is_intact(shaky: tuple[Faulty, Storage], room: int) -> None:
     handler, root = shaky
     store = ChainStore(root, SPEC.digest)
     store.publish_sample(sample(0), 1, {})
     store.publish_checkpoint({"step": 5}, 5, 1)
     handler.room = room
     with pytest.raises(StorageFull) as caught:
-        store.publish_sample(sample(1), 1, {}, keep_trying=lambda reason: pytest.fail(reason))
+        store.waiting(lambda reason: pytest.fail(reason)).publish_sample(sample(1), 1, {})
     message = str(caught.value)
     assert caught.value.exit_status == 2 and "\n" not in message
     assert all(word in message for word in ("full", "000001-theta-1", "intact", "--resume"))
@@ -92,7 +92,9 @@ def test_a_full_disk_is_said_at_once_and_what_was_written_is_intact(shaky: tuple
 
 
 @pytest.mark.parametrize("room", [0, 500, 5_000])
-def test_a_part_that_cannot_be_taken_away_is_no_sample_and_no_checkpoint(shaky: tuple[Faulty, Root], room: int) -> None:
+def test_a_part_that_cannot_be_taken_away_is_no_sample_and_no_checkpoint(
+    shaky: tuple[Faulty, Storage], room: int
+) -> None:
     handler, root = shaky
     store = ChainStore(root, SPEC.digest)
     store.publish_checkpoint({"step": 5, "w": torch.zeros(5000)}, 5, 1)
@@ -111,16 +113,16 @@ def test_a_part_that_cannot_be_taken_away_is_no_sample_and_no_checkpoint(shaky: 
     assert [Path(file).name for file, _ in warned] == ["0000000006-1.safetensors"] and warned[0][1]
 
 
-def test_an_upload_that_fails_for_good_leaves_the_version_before(shaky: tuple[Faulty, Root]) -> None:
+def test_an_upload_that_fails_for_good_leaves_the_version_before(shaky: tuple[Faulty, Storage]) -> None:
     handler, root = shaky
     root.publish("a/x", b"the version before")
     handler.stumbles = {"open": 100}
     with pytest.raises(StorageAway):
-        root.publish("a/x", b"new", keep_trying=lambda _: len(handler.calls) < 40)
+        root.waiting(lambda _: len(handler.calls) < 40).publish("a/x", b"new")
     assert root.read("a/x") == b"the version before"
 
 
-def test_retention_that_fails_does_not_fail_the_checkpoint(shaky: tuple[Faulty, Root]) -> None:
+def test_retention_that_fails_does_not_fail_the_checkpoint(shaky: tuple[Faulty, Storage]) -> None:
     handler, root = shaky
     store = ChainStore(root, SPEC.digest)
     handler.stumbles = {"delete": 3}
@@ -136,7 +138,7 @@ def test_listings_that_come_late_hide_samples_for_a_while_and_invent_none(tmp_pa
     now = [0.0]
     handler, filesystem = faulty(lambda: now[0])
     handler.unlisted_for = 10.0
-    store = ChainStore(Root(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
+    store = ChainStore(Storage(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
     store.begin(SPEC, 1, {"from_step": 0})
     store.publish_sample(sample(0), 1, {})
     store.publish_checkpoint({"step": 5}, 5, 1)
@@ -156,7 +158,7 @@ def test_listings_that_come_late_hide_samples_for_a_while_and_invent_none(tmp_pa
 def test_an_index_made_from_a_late_listing_does_not_make_the_chain_finished(tmp_path: Path) -> None:
     now = [0.0]
     handler, filesystem = faulty(lambda: now[0])
-    store = ChainStore(Root(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
+    store = ChainStore(Storage(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
     store.publish_sample(sample(0), 1, {})
     handler.unlisted_for = 10.0
     now[0] = 20.0
@@ -173,9 +175,9 @@ def test_an_injected_filesystem_is_the_one_that_is_used(tmp_path: Path) -> None:
     handler, filesystem = faulty()
     for uri in (str(tmp_path / "a"), f"file://{tmp_path}/b"):
         handler.calls.clear()
-        root: Any = Root(uri, filesystem)
+        root: Any = Storage(uri, filesystem)
         root.publish("x/y", b"1")
         assert "open" in handler.calls and root.read("x/y") == b"1"
     assert (tmp_path / "a/x/y").read_bytes() == (tmp_path / "b/x/y").read_bytes() == b"1"
     with refused("store", "file"):
-        Root(tmp_path / "a/x/y", filesystem)
+        Storage(tmp_path / "a/x/y", filesystem)

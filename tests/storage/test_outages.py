@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from raychains.errors import StorageAway
-from raychains.retry import Patience
-from raychains.sample import Sample, SampleMeta
-from raychains.store import ChainStore, Root, codec
+from raychains.core.errors import StorageAway
+from raychains.core.retry import Patience
+from raychains.core.sample import Sample, SampleMeta
+from raychains.store import ChainStore, Storage, codec
 from tests.checks import refused
 from tests.planning.plans import chain
 from tests.storage.proxy import Proxy
@@ -42,27 +42,33 @@ def sample(index: int) -> Sample:
     return Sample(meta=meta, tensors={"w": torch.randn(50_000, generator=generator)})
 
 
+def recovering(between: Proxy, after: int = 5) -> tuple[Callable[[str], bool], list[str]]:
+    """Asks to go on, and after so many failures everything works again; what it was told."""
+    reasons: list[str] = []
+
+    def keep_trying(reason: str) -> bool:
+        reasons.append(reason)
+        if len(reasons) == after:
+            between.normal()
+        return len(reasons) < 50
+
+    return keep_trying, reasons
+
+
 @faults
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
 def test_a_file_arrives_whole_through_every_fault(
-    shaky: Root,
-    direct: Root,
+    shaky: Storage,
+    direct: Storage,
     between: Proxy,
     fault: Callable[[Proxy], None],
     size: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     data = os.urandom(size)
-    reasons: list[str] = []
-
-    def keep_trying(reason: str) -> bool:
-        reasons.append(reason)
-        if len(reasons) == 5:  # no fault lasts longer
-            between.normal()
-        return len(reasons) < 50
-
+    keep_trying, reasons = recovering(between)
     fault(between)
-    shaky.publish("a/x", data, keep_trying=keep_trying)
+    shaky.waiting(keep_trying).publish("a/x", data)
     assert direct.read("a/x") == data
     assert reasons and all("a/x could not be written" in r and "\n" not in r for r in reasons)
     told = [r for r in caplog.records if r.name.startswith("raychains") and r.levelno == logging.WARNING]
@@ -70,21 +76,21 @@ def test_a_file_arrives_whole_through_every_fault(
 
 
 def test_a_slow_network_is_no_outage(
-    shaky: Root, direct: Root, between: Proxy, caplog: pytest.LogCaptureFixture
+    shaky: Storage, direct: Storage, between: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = os.urandom(300_000)
     between.slow(1_000_000)
-    shaky.publish("a/x", data, keep_trying=lambda reason: pytest.fail(reason))
+    shaky.waiting(lambda reason: pytest.fail(reason)).publish("a/x", data)
     assert direct.read("a/x") == data and not [r for r in caplog.records if r.name.startswith("raychains")]
 
 
 @faults
 def test_reading_and_listing_outlast_every_fault(
-    shaky: Root, direct: Root, between: Proxy, fault: Callable[[Proxy], None]
+    shaky: Storage, direct: Storage, between: Proxy, fault: Callable[[Proxy], None]
 ) -> None:
     data = os.urandom(SMALL)
     direct.publish("a/x", data)
-    calls: dict[str, tuple[Callable[[Root], Any], Any]] = {
+    calls: dict[str, tuple[Callable[[Storage], Any], Any]] = {
         "read": (lambda r: r.read("a/x"), data),
         "range": (lambda r: r.read_range("a/x", 10, 20), data[10:30]),
         "size": (lambda r: r.size("a/x"), SMALL),
@@ -95,22 +101,14 @@ def test_reading_and_listing_outlast_every_fault(
     }
     for call, expected in calls.values():
         fault(between)
-        tried: list[str] = []
-
-        def keep_trying(reason: str, tried: list[str] = tried) -> bool:
-            tried.append(reason)
-            if len(tried) == 5:
-                between.normal()
-            return len(tried) < 50
-
-        assert call(shaky.waiting(keep_trying)) == expected
+        assert call(shaky.waiting(recovering(between)[0])) == expected
         between.normal()
     assert not direct.exists("a/x")
 
 
 @pytest.mark.parametrize("after", [2000, 5000, 9000])
 def test_a_download_that_is_cut_is_never_taken_for_the_whole(
-    shaky: Root, direct: Root, between: Proxy, after: int
+    shaky: Storage, direct: Storage, between: Proxy, after: int
 ) -> None:
     data = os.urandom(SMALL)
     direct.publish("a/x", data)
@@ -120,7 +118,7 @@ def test_a_download_that_is_cut_is_never_taken_for_the_whole(
 
 @pytest.mark.parametrize("after", [25, 60, 120, 200, 260, 320])
 def test_an_answer_that_breaks_off_within_its_headers_is_no_answer(
-    shaky: Root, direct: Root, between: Proxy, after: int
+    shaky: Storage, direct: Storage, between: Proxy, after: int
 ) -> None:
     """The client takes such a one for that of an empty file or folder, without an error."""
     data = os.urandom(SMALL)
@@ -139,16 +137,12 @@ def test_an_answer_that_breaks_off_within_its_headers_is_no_answer(
         assert call() == expected
 
 
-def test_a_server_that_says_nothing_is_given_up_and_asked_again(shaky: Root, direct: Root, between: Proxy) -> None:
-    reasons: list[str] = []
-
-    def keep_trying(reason: str) -> bool:
-        reasons.append(reason)
-        between.normal()
-        return len(reasons) < 50
-
+def test_a_server_that_says_nothing_is_given_up_and_asked_again(
+    shaky: Storage, direct: Storage, between: Proxy
+) -> None:
+    keep_trying, reasons = recovering(between, after=1)
     between.stall()
-    shaky.publish("a/x", b"data", keep_trying=keep_trying)
+    shaky.waiting(keep_trying).publish("a/x", b"data")
     assert reasons and direct.read("a/x") == b"data"
 
 
@@ -157,7 +151,9 @@ def test_a_server_that_says_nothing_is_given_up_and_asked_again(shaky: Root, dir
 
 @pytest.mark.parametrize("method", ["publish", "read", "names", "exists", "delete"])
 def test_without_anybody_to_ask_patience_ends(server: Any, bucket: str, between: Proxy, method: str) -> None:
-    root = Root(server.uri(bucket), server.filesystem(between.port), patience=Patience(first=0.01, cap=0.1, total=0.5))
+    root = Storage(
+        server.uri(bucket), server.filesystem(between.port), patience=Patience(first=0.01, cap=0.1, total=0.5)
+    )
     between.refuse()
     arguments = ("a/x", b"data") if method == "publish" else ("a/x",)
     with refused("store", "a/x" if method != "exists" else bucket, "intact", "--resume"):
@@ -167,22 +163,22 @@ def test_without_anybody_to_ask_patience_ends(server: Any, bucket: str, between:
 def test_a_store_that_is_away_from_the_start_is_a_users_error(server: Any, bucket: str, between: Proxy) -> None:
     between.refuse()
     with pytest.raises(StorageAway) as caught:
-        Root(server.uri(bucket), server.filesystem(between.port), patience=Patience(total=0.2))
+        Storage(server.uri(bucket), server.filesystem(between.port), patience=Patience(total=0.2))
     assert caught.value.exit_status == 2
 
 
-def test_it_waits_as_long_as_it_is_told(shaky: Root, between: Proxy) -> None:
+def test_it_waits_as_long_as_it_is_told(shaky: Storage, between: Proxy) -> None:
     between.refuse()
     asked: list[str] = []
     with pytest.raises(StorageAway):
-        shaky.publish("a/x", b"data", keep_trying=lambda reason: not asked.append(reason) and len(asked) < 7)
+        shaky.waiting(lambda reason: not asked.append(reason) and len(asked) < 7).publish("a/x", b"data")
     assert len(asked) == 7
 
 
 @pytest.mark.parametrize("after", [100, 5000, 60_000, 150_000, 203_000])
 @pytest.mark.parametrize("kind", ["client", "server"])
 def test_what_an_abandoned_upload_leaves_is_never_a_sample(
-    shaky: Root, direct: Root, between: Proxy, after: int, kind: str
+    shaky: Storage, direct: Storage, between: Proxy, after: int, kind: str
 ) -> None:
     store, healthy = ChainStore(shaky, SPEC.digest), ChainStore(direct, SPEC.digest)
     healthy.publish_sample(sample(0), 1, {})
@@ -191,7 +187,7 @@ def test_what_an_abandoned_upload_leaves_is_never_a_sample(
     else:
         between.cut_answers(10**6, after=after % 400)
     try:
-        store.publish_sample(sample(1), 1, {}, keep_trying=lambda _: False)
+        store.waiting(lambda _: False).publish_sample(sample(1), 1, {})
         published = True
     except StorageAway:
         published = False

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyarrow import fs
 
-from raychains.data.prepared.carrier import Cutting
-from raychains.data.prepared.feed import Feed
-from raychains.data.prepared.manifest import Manifest
-from raychains.data.prepared.rows import Rows, manifest_at
-from raychains.errors import StorageAway
-from raychains.retry import Patience
+from raychains.core.errors import StorageAway
+from raychains.core.retry import Patience
+from raychains.data.prepared.feed import Cutting, Feed
+from raychains.data.prepared.manifest import Manifest, Rows, manifest_at
 from tests.data.prepared.made import folder_of_classes, prepared
 from tests.storage.conftest import QUICK, Server
 from tests.storage.proxy import Proxy
@@ -64,9 +63,9 @@ def test_decoder_processes_wait_for_pictures_that_are_away(sets: tuple[str, str,
     here, there, manifest = sets
 
     def pixels(uri: str, away: bool) -> list[bytes]:
-        cutting = Cutting(uri=uri, split="train", size=16, batch_size=8, window=2)
+        cutting = Cutting(uri=uri, split="train", size=16, batch_size=8, window=2, slots=2)
         found = []
-        with Feed(cutting, Rows(uri, manifest, "train"), decoders=2, ahead=1) as feed:
+        with closing(Feed(cutting, Rows(uri, manifest, "train"), decoders=2)) as feed:
             for batch, _ in feed.epoch(3):
                 found.append(np.array(batch).tobytes())
                 if away and len(found) == 1:

@@ -7,19 +7,23 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from raychains.chain import Chain
-from raychains.errors import UserError
-from raychains.positions import expected_samples
-from raychains.sample import Sample
-from raychains.store import ChainStore, Root, RunStore, codec, split_run_path
-from tests.chain_cases import HALF, spec
+from raychains.chain.chain import Chain
+from raychains.chain.sample_index import expected_samples
+from raychains.cli import main
+from raychains.core.errors import UserError
+from raychains.core.sample import Sample
+from raychains.status import Reader, RunState, StoreState
+from raychains.store import ChainStore, RunStore, Storage, codec, split_run_path
+from tests.chain.chain_cases import HALF, spec
 from tests.checks import refused
+from tests.status.worlds import advance, begin, comparison, enter, finish, planned
 from tests.storage.conftest import Server
+from tests.store.test_filesystem import files_come_and_go
 
 
 @pytest.fixture
-def root(server: Server, bucket: str) -> Root:
-    return Root(server.uri(bucket))
+def root(server: Server, bucket: str) -> Storage:
+    return Storage(server.uri(bucket))
 
 
 def contents(server: Server, bucket: str) -> list[str]:
@@ -29,36 +33,22 @@ def contents(server: Server, bucket: str) -> list[str]:
 
 
 def test_objects_are_published_read_listed_and_deleted_under_the_prefix(
-    server: Server, bucket: str, root: Root
+    server: Server, bucket: str, root: Storage
 ) -> None:
-    data = bytes(range(256))
-    root.publish("a/b/x", data)
-    root.publish("a/b/empty", b"")
-    assert contents(server, bucket) == ["a/b/empty", "a/b/x"], "no object stands for a folder"
-    assert (
-        root.read("a/b/x") == data and root.read("a/b/empty") == b"" and root.read_range("a/b/x", 250, 99) == data[250:]
-    )
-    assert root.read_range("a/b/x", 999, 5) == b""
-    assert root.names("a/b") == ["empty", "x"] and root.names("a/c") == []
-    assert root.exists("a/b/x") and not root.exists("a/b") and (root.size("a/b/x"), root.size("a/b/y")) == (256, 0)
-    assert set(root.modified("a/b")) == {"empty", "x"} and min(root.modified("a/b").values()) > 1e18
-    root.publish("a/b/x", b"short")
-    assert root.read("a/b/x") == b"short"
-    root.delete("a/b/x")
-    root.delete("a/b/x")
-    with pytest.raises(FileNotFoundError):
-        root.read("a/b/x")
-    assert contents(server, bucket) == ["a/b/empty"]
+    files_come_and_go(root)
+    assert contents(server, bucket) == ["a/b/empty"], "no object stands for a folder"
+    assert root.read_range("a/b/empty", 999, 5) == b""
+    assert set(root.modified("a/b")) == {"empty"} and min(root.modified("a/b").values()) > 1e18
 
 
-def test_a_taken_name_is_not_created_again_but_two_at_once_may_both_win(root: Root) -> None:
+def test_a_taken_name_is_not_created_again_but_two_at_once_may_both_win(root: Storage) -> None:
     assert root.create("a/x", b"1") and not root.create("a/x", b"2")
     assert root.read("a/x") == b"1" and not root.exclusive
 
 
 @pytest.mark.parametrize("task", ["mixture", "digits"])
 def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
-    root: Root, server: Server, bucket: str, task: str
+    root: Storage, server: Server, bucket: str, task: str
 ) -> None:
     whole = spec(task, "sghmc")
     straight = [e for e in Chain(whole) if isinstance(e, Sample)]
@@ -81,7 +71,7 @@ def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
             store.publish_sample(event, 1, environment)
     assert not store.finished(expected_samples(whole))
 
-    again = ChainStore(Root(server.uri(bucket)), whole.digest)
+    again = ChainStore(Storage(server.uri(bucket)), whole.digest)
     assert again.spec() == whole and again.last_incarnation() == 1
     resumed = Chain(again.spec())
     resumed.load_state_dict(again.newest_checkpoint()["chain"])
@@ -102,25 +92,63 @@ def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
     assert [r.meta for r in again.records()] == [s.meta for s in straight]
 
 
-def test_a_runs_folder_lives_in_a_bucket_and_its_location_leads_back(root: Root) -> None:
+def test_a_runs_folder_lives_in_a_bucket_and_its_location_leads_back(root: Storage) -> None:
     run = RunStore(root, "digits-1")
     run.write_plan({"x": 1})
     run.write_table("results", [{"arm": "a", "error": 0.5}])
     assert run.plan() == {"x": 1} and run.table("results").to_pylist() == [{"arm": "a", "error": 0.5}]  # type: ignore[union-attr]
     store, name = split_run_path(run.location())
-    assert name == "digits-1" and RunStore(Root(store), name).plan() == {"x": 1}
+    assert name == "digits-1" and RunStore(Storage(store), name).plan() == {"x": 1}
 
 
 def test_a_bucket_that_does_not_exist_is_a_users_error(server: Server) -> None:
     with refused("store", "exist", "nobucket"):
-        Root(server.uri("nobucket")).publish("a/x", b"1")
+        Storage(server.uri("nobucket")).publish("a/x", b"1")
 
 
 def test_credentials_inside_a_uri_are_shown_to_nobody(server: Server, bucket: str) -> None:
-    root = Root(server.uri(bucket).replace("s3://", "s3://AKIAUSER:hunter2@"))
+    root = Storage(server.uri(bucket).replace("s3://", "s3://AKIAUSER:hunter2@"))
     root.publish("a/x", b"1")
     assert root.read("a/x") == b"1" and "hunter2" in root.uri, "workers need it"
     assert "hunter2" not in root.location("a/x") and "AKIAUSER" not in root.location("a/x")
     with pytest.raises(UserError) as caught:
-        Root("nosuch://user:hunter2@host/x")
+        Storage("nosuch://user:hunter2@host/x")
     assert "pyarrow" in str(caught.value) and "hunter2" not in str(caught.value)
+
+
+# `raychains status`
+
+
+def test_a_run_on_s3_tells_the_same_as_on_a_disk(
+    server: Server, bucket: str, direct: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = comparison(3)
+    one, two, _ = plan.chains().values()
+    planned(direct, plan)
+    finish(direct, [one])
+    begin(direct, two, 1, host="node-1")
+    advance(direct, two, 1, to=30)
+    enter(direct)
+    path = server.uri(f"{bucket}").replace("some/prefix", "some/prefix/runs/small")
+    found = Reader(path, server.filesystem()).read()
+    assert isinstance(found, RunState) and found.state == "running"
+    assert [(c.state, c.step, c.samples) for c in found.chains] == [
+        ("finished", 60, 4),
+        ("running", 30, 2),
+        ("waiting", 0, 0),
+    ]
+    assert found.chains[1].host == "node-1" and found.chains[1].checkpoint_step == 30 and found.bytes > 10_000
+    assert main(["status", path]) == 0  # with the client that a person's command has
+    out = capsys.readouterr().out
+    assert out.startswith("run small: running") and "step 30/60" in out
+    store = Reader(server.uri(bucket), server.filesystem()).read()
+    assert isinstance(store, StoreState) and [(x.name, x.state, x.chains) for x in store.lines] == [
+        ("small", "running", 3)
+    ]
+
+
+def test_a_wrong_name_on_s3_is_one_line(server: Server, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = server.uri(bucket).replace("some/prefix", "some/prefix/runs/none")
+    assert main(["status", path]) == 2
+    err = capsys.readouterr().err
+    assert "run must be the name of a run in s3://" in err and "there are none yet" in err and err.count("\n") == 1

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from raychains.sample import Sample, SampleMeta, tensors_sha256
-from raychains.store import ChainStore, Root, codec
+from raychains.chain.chain import Chain
+from raychains.core.errors import UserError
+from raychains.core.sample import Sample, SampleMeta, tensors_sha256
+from raychains.store import ChainStore, Storage, chains, codec, finished_chains
+from raychains.store.chains import encode_index, stored_chains
+from raychains.tasks.mixture import Mixture25
 from tests.checks import refused
+from tests.orchestration.worlds import comparison
 from tests.planning.plans import chain
 
 SPEC = chain()
@@ -20,7 +25,7 @@ ENVIRONMENT = {"torch": "2", "device": "cpu"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> ChainStore:
-    return ChainStore(Root(tmp_path), SPEC.digest)
+    return ChainStore(Storage(tmp_path), SPEC.digest)
 
 
 def sample(index: int, value: float = 0.0, variable: str = "theta") -> Sample:
@@ -42,7 +47,7 @@ def tear(store: ChainStore, file: str, keep: float) -> None:
 
 
 def values(store: ChainStore) -> list[float]:
-    return [float(codec.decode(store.read_sample(f))[0]["w"][0]) for f in store.sample_files()]
+    return [float(codec.decode(store.read_sample(r.file))[0]["w"][0]) for r in store.records()]
 
 
 def record(step: int, **more: Any) -> dict[str, Any]:
@@ -88,12 +93,6 @@ def test_of_two_files_for_one_sample_the_highest_incarnation_counts(store: Chain
     assert values(store) == [10, 1]
 
 
-def test_a_zombie_that_writes_late_changes_nothing(store: ChainStore) -> None:
-    publish(store, 0, 2, value=2)
-    publish(store, 0, 1, value=1)
-    assert values(store) == [2]
-
-
 def test_samples_come_in_order_and_variables_apart(store: ChainStore) -> None:
     for index in (11, 2, 0):
         publish(store, index)
@@ -134,11 +133,8 @@ def checkpoints(store: ChainStore) -> list[str]:
     return store.root.names(f"chains/{SPEC.digest}/checkpoints")
 
 
-def test_without_a_checkpoint_there_is_no_state(store: ChainStore) -> None:
-    assert store.newest_checkpoint() is None
-
-
 def test_the_last_two_checkpoints_are_kept(store: ChainStore) -> None:
+    assert store.newest_checkpoint() is None
     for step in (5, 90, 100, 1000):
         store.publish_checkpoint(state(step), step, 1)
     assert checkpoints(store) == ["0000000100-1.safetensors", "0000001000-1.safetensors"]
@@ -187,15 +183,12 @@ def test_an_altered_checkpoint_is_passed_over(store: ChainStore) -> None:
 
 
 def test_progress_of_two_incarnations_merges_and_the_later_one_counts(store: ChainStore) -> None:
+    assert store.progress() == [] and store.seconds() == 0.0
     store.publish_progress([record(1, by=9), record(2, by=9), record(3, by=9)], 3, 9)
     store.publish_progress([record(4, by=9)], 4, 9)
     store.publish_progress([record(3, by=10), record(5, by=10)], 5, 10)
     assert [(r["step"], r["by"]) for r in store.progress()] == [(1, 9), (2, 9), (3, 10), (4, 9), (5, 10)]
     assert store.seconds() == 5.0
-
-
-def test_without_progress_no_seconds_were_spent(store: ChainStore) -> None:
-    assert store.progress() == [] and store.seconds() == 0.0
 
 
 def test_a_torn_progress_file_gives_what_it_holds(store: ChainStore) -> None:
@@ -214,12 +207,12 @@ def test_the_index_says_what_the_files_headers_say(store: ChainStore) -> None:
         publish(store, index, 1)
     publish(store, 2, 2, value=7)
     store.publish_progress([record(10), record(20, loss=None)], 20, 1)
-    before = store.records(), store.sample_files(), store.progress()
-    assert len(before[0]) == 4 and before[1][2].endswith("-2.safetensors")
+    before = store.records(), store.progress()
+    assert len(before[0]) == 4 and before[0][2].file.endswith("-2.safetensors")
     store.finish()
     names = store.root.names(f"chains/{SPEC.digest}")
     assert {"samples.parquet", "progress.parquet"} <= set(names)
-    assert (store.records(), store.sample_files(), store.progress()) == before
+    assert (store.records(), store.progress()) == before
     for r in store.records():
         assert tensors_sha256(codec.decode(store.read_sample(r.file))[0]) == r.sha256
 
@@ -267,3 +260,35 @@ def test_newer_files_are_refused_and_not_taken_for_torn_ones(
     for read in (store.records, store.newest_checkpoint, lambda: store.finished(1)):
         with refused("format", "newer"):
             read()
+
+
+# Many chains at once
+
+
+def test_finished_torn_begun_and_untouched_chains_are_told_apart(tmp_path: Path) -> None:
+    root, specs = Storage(tmp_path), comparison(Mixture25(), chains=20, steps=80, block=10).chains()
+    whole, torn, begun = list(specs)[3], list(specs)[7], list(specs)[11]
+    for digest in (whole, torn, begun):
+        store = ChainStore(root, digest)
+        store.begin(specs[digest], 5, {"from_step": 0})
+        samples = [e for e in Chain(specs[digest], Mixture25()) if isinstance(e, Sample)]
+        for sample in samples[: 1 if digest == begun else None]:
+            store.publish_sample(sample, 5, {})
+    ChainStore(root, whole).publish_progress([{"step": 80, "seconds": 2.5}], 80, 5)
+    ChainStore(root, whole).finish()
+    file = tmp_path / "chains" / torn / ChainStore(root, torn).records()[-1].file
+    file.write_bytes(file.read_bytes()[:-1])
+    found = stored_chains(root, specs)
+    assert list(found) == list(specs)
+    assert [d for d, chain in found.items() if chain.records is not None] == [whole]
+    assert finished_chains(root, specs) == {whole}
+    assert found[whole].records == ChainStore(root, whole).records() and found[whole].seconds == 2.5
+
+
+def test_a_newer_format_of_one_chain_is_an_error_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, specs = Storage(tmp_path), comparison(Mixture25(), chains=40, steps=80, block=10).chains()
+    with monkeypatch.context() as newer:
+        newer.setattr(chains, "INDEX_FORMAT", 2)
+        root.publish(f"chains/{list(specs)[30]}/samples.parquet", encode_index([{"file": "x"}], 0))
+    with pytest.raises(UserError, match="newer"):
+        stored_chains(root, specs)

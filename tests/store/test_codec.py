@@ -11,9 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers
-from raychains.sample import tensors_sha256
-from raychains.spec import Part
+from raychains.core.sample import tensors_sha256
 from raychains.store import codec
 from raychains.store.codec import Corrupt, decode, describe, encode, flatten, is_whole, unflatten
 from tests.checks import refused
@@ -124,21 +122,14 @@ def test_added_bytes_are_found() -> None:
     assert not unchanged(DATA + b"\0") and not unchanged(b"\0" + DATA)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_random_damage_is_found_or_harmless(seed: int) -> None:
-    rng = random.Random(seed)
-    start, length = rng.randrange(len(DATA)), rng.randint(1, 64)
-    kind = seed % 3
-    if kind == 0:  # overwritten
+def test_random_damage_is_found_or_harmless() -> None:
+    rng = random.Random(0)
+    for _ in range(100):
+        start, length = rng.randrange(len(DATA)), rng.randint(1, 64)
         damage = rng.randbytes(min(length, len(DATA) - start))
-        data = DATA[:start] + damage + DATA[start + len(damage) :]
-    elif kind == 1:  # a piece lost
-        data = DATA[:start] + DATA[start + length :]
-    else:  # zeros where a block never reached the disk
-        data = DATA[:start] + bytes(len(DATA) - start)
-    unchanged(data)
-    if kind == 1:
-        assert not unchanged(data)
+        unchanged(DATA[:start] + damage + DATA[start + len(damage) :])  # overwritten
+        assert not unchanged(DATA[:start] + DATA[start + length :])  # a piece lost
+        unchanged(DATA[:start] + bytes(len(DATA) - start))  # zeros where a block never reached the disk
 
 
 @pytest.mark.parametrize(
@@ -188,35 +179,6 @@ def equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return isinstance(b, list | tuple) and len(a) == len(b) and all(map(equal, a, b))
     return type(a) is type(b) and bool(a == b)
-
-
-@pytest.mark.parametrize("kind", ["sgd", "sgdm", "sgld", "sghmc"])
-def test_a_samplers_state_continues_bit_for_bit(kind: str) -> None:
-    def fresh() -> tuple[nn.Module, Any]:
-        torch.manual_seed(0)
-        model = nn.Linear(3, 2)
-        settings = {"num_data": 10, **({"momentum": 0.9} if kind in ("sgdm", "sghmc") else {})}
-        part = Part(kind=kind, revision=samplers.KINDS[kind].revision, settings=settings)
-        temperature = float(kind in ("sgld", "sghmc"))
-        return model, samplers.build(part, model.parameters(), lr=0.1, temperature=temperature, seed=5)
-
-    def steps(model: nn.Module, sampler: Any) -> None:
-        for _ in range(3):
-            sampler.zero_grad()
-            model(torch.ones(4, 3)).square().mean().backward()
-            sampler.step()
-
-    model, sampler = fresh()
-    steps(model, sampler)
-    state = {"model": model.state_dict(), "sampler": sampler.state_dict()}
-    again = through_file(state)
-    assert equal(dict(again["sampler"]), dict(state["sampler"]))
-    other, resumed = fresh()
-    other.load_state_dict(again["model"])
-    resumed.load_state_dict(again["sampler"])
-    steps(model, sampler)
-    steps(other, resumed)
-    assert all(same(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
 
 
 def test_an_adam_state_with_integer_keys_comes_back() -> None:

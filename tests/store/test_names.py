@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from raychains.errors import UserError
-from raychains.store import ChainStore, Root, RunStore
+from raychains.core.errors import UserError
+from raychains.store import ChainStore, RunStore, Storage
 from tests.checks import refused
 
 ESCAPES = [
     "", ".", "..", "/", "/etc/x", "../x", "a/..", "a/../../x", "a/./x", "./x", "a//x", "a/", "//x", "a\\..\\x", "\\x", "a\0b",
-    "a\nb", "\x1b[2J", "a/\x7f", "a\x85b", "\ud800", "x" * 201, "é" * 101,
+    "a\nb", "\x1b[2J", "a/\x7f", "a\x85b", "a\x00", "a\n", "\ud800", "x" * 201, "é" * 101,
 ]  # fmt: skip
-METHODS: dict[str, Callable[[Root, str], Any]] = {
+METHODS: dict[str, Callable[[Storage, str], Any]] = {
     "publish": lambda r, n: r.publish(n, b"x"),
     "create": lambda r, n: r.create(n, b"x"),
     "read": lambda r, n: r.read(n),
@@ -45,7 +45,7 @@ def test_names_that_are_none_are_refused_by_every_method(tmp_path: Path, method:
     (tmp_path / "x").write_text("mine")
     for name in ESCAPES:
         with refused("name"):
-            METHODS[method](Root(tmp_path / "store"), name)
+            METHODS[method](Storage(tmp_path / "store"), name)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
@@ -58,7 +58,7 @@ def outside(folder: Path) -> set[str]:
 def test_whatever_is_published_lies_inside_and_comes_back(tmp_path: Path, name: str) -> None:
     (tmp_path / "x").write_text("mine")
     before, base = outside(tmp_path), tmp_path / "store" / "deep" / "er"
-    root = Root(base)
+    root = Storage(base)
     try:
         root.publish(name, b"data")
     except (UserError, IsADirectoryError, NotADirectoryError, FileExistsError):  # the others: taken as a folder before
@@ -76,7 +76,7 @@ def test_whatever_is_published_lies_inside_and_comes_back(tmp_path: Path, name: 
 @given(name=hostile)
 def test_whatever_is_published_elsewhere_lies_under_the_prefix(name: str) -> None:
     memory, _ = fs.FileSystem.from_uri("mock:///")
-    root = Root("mock:///bucket/store", memory)
+    root = Storage("mock:///bucket/store", memory)
     try:
         root.publish(name, b"data")
     except UserError:
@@ -90,7 +90,7 @@ def test_whatever_is_published_elsewhere_lies_under_the_prefix(name: str) -> Non
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=hostile, file=hostile)
 def test_no_runs_name_and_no_file_of_a_run_leaves_its_folder(tmp_path: Path, name: str, file: str) -> None:
-    root = Root(tmp_path / "store")
+    root = Storage(tmp_path / "store")
     try:
         run = RunStore(root, name)
     except UserError:
@@ -112,7 +112,7 @@ def test_a_digest_and_a_file_from_somebodys_index_lead_nowhere_else(tmp_path: Pa
     """Both are data that a store holds, so anybody may have written them."""
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
-    root = Root(tmp_path / "store")
+    root = Storage(tmp_path / "store")
     root.publish("chains/x/spec.json", b"{}")
     assume("secret" not in (digest, file))
     for path in (file, f"../{file}", f"../../../secret{file}", "../../../secret", str(secret)):
@@ -127,5 +127,5 @@ def test_a_digest_and_a_file_from_somebodys_index_lead_nowhere_else(tmp_path: Pa
     "name", ["a", "a/b", ".hidden", "a b", "größe", "..a", "a..b", "...", "~", "-rf", "x" * 200, "a/.x.b"]
 )
 def test_other_names_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
-    Root(tmp_path).publish(name, b"x")
+    Storage(tmp_path).publish(name, b"x")
     assert (tmp_path / name).read_bytes() == b"x"

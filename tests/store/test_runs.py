@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from raychains.store import Root, RunStore, check_name, split_run_path
+from raychains.store import RunStore, Storage, check_name, split_run_path
 from tests.checks import refused
 
 ESCAPES = [
@@ -22,13 +22,13 @@ def test_names_that_could_leave_the_store_are_refused_before_anything_is_written
     with refused("name"):
         check_name(name)
     with refused("name"):
-        RunStore(Root(tmp_path), name)
+        RunStore(Storage(tmp_path), name)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a", "digits-1a2b3c4d", "A.b_c-9", "0", "x" * 100, "a..b"])
 def test_plain_names_are_taken_as_they_are(name: str, tmp_path: Path) -> None:
-    run = RunStore(Root(tmp_path), name)
+    run = RunStore(Storage(tmp_path), name)
     run.write_plan({})
     assert run.exists() and (tmp_path / "runs" / name / "plan.json").is_file()
     assert (
@@ -38,7 +38,7 @@ def test_plain_names_are_taken_as_they_are(name: str, tmp_path: Path) -> None:
 
 
 def test_a_plan_comes_back_without_its_format_number(tmp_path: Path) -> None:
-    run = RunStore(Root(tmp_path), "a")
+    run = RunStore(Storage(tmp_path), "a")
     assert not run.exists()
     run.write_plan({"comparison": {"arms": [1, "θ"]}})
     assert run.exists() and run.plan() == {"comparison": {"arms": [1, "θ"]}}
@@ -46,7 +46,7 @@ def test_a_plan_comes_back_without_its_format_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 2, 99, "1", None, True])
 def test_a_plan_of_another_format_is_refused(tmp_path: Path, number: object) -> None:
-    run = RunStore(Root(tmp_path), "mine")
+    run = RunStore(Storage(tmp_path), "mine")
     run.root.publish("runs/mine/plan.json", json.dumps({"format": number}).encode())
     with refused("mine", "format", repr(number).strip("'")):
         run.plan()
@@ -54,18 +54,18 @@ def test_a_plan_of_another_format_is_refused(tmp_path: Path, number: object) -> 
 
 def test_a_missing_run_suggests_the_nearest(tmp_path: Path) -> None:
     for name in ("digits-1a2b3c4d", "mixture25-77"):
-        RunStore(Root(tmp_path), name).write_plan({})
+        RunStore(Storage(tmp_path), name).write_plan({})
     with refused("run", "did you mean 'digits-1a2b3c4d'"):
-        RunStore(Root(tmp_path), "digits-1a2b3c4e").plan()
+        RunStore(Storage(tmp_path), "digits-1a2b3c4e").plan()
 
 
 def test_a_missing_run_in_an_empty_store_says_that_there_are_none(tmp_path: Path) -> None:
     with refused("run", "digits", "none yet", str(tmp_path)):
-        RunStore(Root(tmp_path), "digits").plan()
+        RunStore(Storage(tmp_path), "digits").plan()
 
 
 def test_tables_come_back_and_what_was_never_written_is_none(tmp_path: Path) -> None:
-    run = RunStore(Root(tmp_path), "a")
+    run = RunStore(Storage(tmp_path), "a")
     rows = [{"arm": "x", "error": 0.5, "samples": 3}, {"arm": "y", "error": None, "samples": 4}]
     assert run.table("results") is None
     run.write_table("results", rows)
@@ -76,7 +76,7 @@ def test_tables_come_back_and_what_was_never_written_is_none(tmp_path: Path) -> 
 
 
 def test_files_lie_in_the_runs_folder(tmp_path: Path) -> None:
-    where = RunStore(Root(tmp_path), "a").write_file("figures/x.svg", b"<svg/>")
+    where = RunStore(Storage(tmp_path), "a").write_file("figures/x.svg", b"<svg/>")
     assert where == f"{tmp_path}/runs/a/figures/x.svg" and Path(where).read_bytes() == b"<svg/>"
 
 
@@ -103,6 +103,14 @@ def test_another_path_is_refused_with_the_form_that_is_wanted(path: str) -> None
         split_run_path(path)
 
 
+@pytest.mark.parametrize(
+    "path", ["x/runs/..", "x/runs/../runs/../..", "x/runs/a\\..\\b", "x/runs/.\x00", "runs/.hidden"]
+)
+def test_a_path_out_of_the_store_names_no_run(path: str) -> None:
+    with refused():
+        RunStore(Storage("/nowhere-at-all"), split_run_path(path)[1])
+
+
 def test_what_location_says_is_a_path_that_splits_again(tmp_path: Path) -> None:
     for uri in (str(tmp_path), f"file://{tmp_path}"):
-        assert split_run_path(RunStore(Root(uri), "a").location()) == (uri, "a")
+        assert split_run_path(RunStore(Storage(uri), "a").location()) == (uri, "a")

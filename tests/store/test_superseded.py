@@ -6,12 +6,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raychains.store import ChainStore, Root
-from raychains.store.history import History
+from raychains.store import ChainStore, Storage
+from raychains.store.chains import History
 from tests.checks import refused
 from tests.planning.plans import chain
 from tests.store.test_chains import publish, record, state, tear, values
@@ -22,7 +21,7 @@ SPEC = chain()
 
 @pytest.fixture
 def store(tmp_path: Path) -> ChainStore:
-    return ChainStore(Root(tmp_path), SPEC.digest)
+    return ChainStore(Storage(tmp_path), SPEC.digest)
 
 
 def begin(store: ChainStore, incarnation: int, from_step: int) -> None:
@@ -151,11 +150,11 @@ def test_an_index_with_altered_bytes_is_none_or_says_the_same(store: ChainStore)
 
 
 def test_an_index_of_a_newer_format_is_refused(store: ChainStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raychains.store import index
+    from raychains.store import chains
 
     publish(store, 0)
     with monkeypatch.context() as newer:
-        newer.setattr(index, "FORMAT", index.FORMAT + 1)
+        newer.setattr(chains, "INDEX_FORMAT", 2)
         store.finish()
     for read in (store.records, lambda: store.finished(1)):
         with refused("samples.parquet", "format", "newer"):
@@ -276,36 +275,3 @@ def test_what_counts_is_exactly_one_path(from_steps: dict[int, int]) -> None:
         assert history.superseded(n, step) is expected
     if from_steps:
         assert not any(history.superseded(max(from_steps), step) for step in range(31))
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_however_incarnations_die_the_samples_end_as_those_of_one_clean_run(seed: int) -> None:
-    """Random deaths, zombies that go on, checkpoints at random steps: what counts is whole and from the newest path."""
-    generator = torch.Generator().manual_seed(seed)
-    draw = lambda n: int(torch.randint(n, (), generator=generator))  # noqa: E731
-    steps, path = 12, {}
-    from_steps: dict[int, int] = {}
-    checkpoints: list[tuple[int, int]] = []
-    files: set[tuple[int, int]] = set()
-    at: dict[int, int] = {}
-    for n in range(1, 6):
-        history = History(from_steps)
-        begun = max((s for i, s in checkpoints if not history.superseded(i, s)), default=0)
-        from_steps[n], at[n] = begun, begun
-        for _ in range(draw(20)):
-            who = n if draw(3) else 1 + draw(n)  # the newest, or a zombie
-            if at[who] < steps:
-                at[who] += 1
-                files.add((who, at[who]))
-                if draw(3) == 0:
-                    checkpoints.append((who, at[who]))
-    while at[n] < steps:
-        at[n] += 1
-        files.add((n, at[n]))
-    history = History(from_steps)
-    path = {
-        s: max((i for i, t in files if t == s and not history.superseded(i, s)), default=0) for s in range(1, steps + 1)
-    }
-    assert all(path.values()), "no step is without a sample once the newest incarnation came to its end"
-    assert all(path[s] <= path[s + 1] for s in range(1, steps)), "and the path never goes back to an older one"

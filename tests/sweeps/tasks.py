@@ -54,6 +54,22 @@ class Guarded(Digits):
         return OnlyVal(super().splits())
 
 
+class Breaking(Guarded):
+    """Raises in the twelfth step, which lies in the second of four epochs: a mistake in a user's model."""
+
+    _steps = 0
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps = 0
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
+        self._steps += 1
+        if self._steps == 12:
+            raise ZeroDivisionError("the user's own mistake")
+        return super().backward(model, batch, generator)
+
+
 class Undivided(Digits):
     """Takes no val_split and cannot be divided from outside."""
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from raychains.errors import ChainsFailed, Interrupted
-from raychains.store import Root, SweepStore, load_sweep
+from raychains.core.errors import ChainsFailed, Interrupted
+from raychains.store import Storage, SweepStore, load_sweep
 from tests.sweeps.worlds import (
     TASK,
     Diary,
     Driver,
     command,
+    events,
     hashes,
     incarnations,
     rc,
     reports,
     settled,
-    told,
     wait_for,
 )
 
@@ -39,7 +39,7 @@ NAME = "disturbed"
 def sweep(store: str, diary: Diary, **more: Any) -> None:
     """Run it here; two of its points fail."""
     with pytest.raises(ChainsFailed, match=r"2 chains of the sweep failed") as failed:
-        rc.sweep(store=store, name=NAME, listener=diary, **OPTIONS, **more)
+        rc.sweep(store=store, name=NAME, callback=diary, **OPTIONS, **more)
     assert failed.value.exit_status == 3
 
 
@@ -49,7 +49,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> 
     store = str(tmp_path_factory.mktemp("undisturbed"))
     diary = Diary()
     sweep(store, diary)
-    assert not diary.of(told.TrialGoesOn)
+    assert not diary.of(events.TrialResumed)
     return store
 
 
@@ -75,10 +75,10 @@ class Killer:
         self._store = store
         self.killed: dict[str, int] = {}
 
-    def __call__(self, happening: Any) -> None:
-        if self.killed or not isinstance(happening, told.SweepTick):
+    def __call__(self, event: Any) -> None:
+        if self.killed or not isinstance(event, events.SweepTick):
             return
-        for now in happening.running:
+        for now in event.running:
             digest = now.point.specs[0].digest
             last = incarnations(self._store, digest)[-1:]
             if last and "pid" in last[0] and 0 < now.step < now.steps and now.point.values["lr"] < 1:
@@ -90,9 +90,9 @@ class Killer:
 def interrupt_at_first_report() -> Any:
     seen: list[Any] = []
 
-    def react(happening: Any) -> None:
-        if isinstance(happening, told.SweepTick) and not seen and any(n.value is not None for n in happening.running):
-            seen.append(happening)
+    def react(event: Any) -> None:
+        if isinstance(event, events.SweepTick) and not seen and any(n.value is not None for n in event.running):
+            seen.append(event)
             os.kill(os.getpid(), signal.SIGINT)
 
     return react
@@ -104,7 +104,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory, undisturbed: str) -> Ite
     store = str(tmp_path_factory.mktemp("disturbed"))
     digests = list(table(undisturbed)["digest"])
     with pytest.raises(Interrupted, match=rf"same command with --resume --name {NAME}") as stop:
-        rc.sweep(store=store, name=NAME, listener=Diary(interrupt_at_first_report()), **OPTIONS)
+        rc.sweep(store=store, name=NAME, callback=Diary(interrupt_at_first_report()), **OPTIONS)
     assert stop.value.exit_status == 130
     began = [r for d in digests for r in incarnations(store, d)]
     assert 0 < len(began) <= 4, "the sweep was stopped in its middle"
@@ -127,7 +127,7 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
 ) -> None:
     store, killer, diary = disturbed
     [(digest, number)] = killer.killed.items()
-    assert [h.point.specs[0].digest for h in diary.of(told.TrialGoesOn)] == [digest]
+    assert [h.point.specs[0].digest for h in diary.of(events.TrialResumed)] == [digest]
     assert len(incarnations(store, digest)) > number
     later = [r["from_step"] for d in table(store)["digest"] for r in incarnations(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"
@@ -142,7 +142,7 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
         assert hashes(store, digest) == hashes(undisturbed, digest)
     assert table(store, "reports").equals(table(undisturbed, "reports"))
     assert settled(table(store)).equals(settled(table(undisturbed)))
-    assert SweepStore(Root(store), NAME).best() == SweepStore(Root(undisturbed), NAME).best()
+    assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
 def test_nobody_read_another_split(disturbed: tuple[str, Killer, Diary]) -> None:

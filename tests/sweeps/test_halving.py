@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
-from raychains.api import SweepResult
+from raychains.api.sweep import SweepResult
 from raychains.cli import main
-from raychains.planning import sweeping as told
-from raychains.spec import ChainSpec
-from raychains.store import ChainStore, Root
+from raychains.core.spec import ChainSpec
+from raychains.planning import sweep_plan as events
+from raychains.store import ChainStore, Storage
 from tests.sweeps.worlds import Diary, incarnations
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -25,7 +25,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
     diary = Diary()
     store = str(tmp_path_factory.mktemp("halving"))
     result = rc.sweep(
-        task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, listener=diary
+        task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, callback=diary
     )
     return result, diary
 
@@ -46,10 +46,10 @@ def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary
         mine = reports[reports["digest"] == row.digest]
         assert list(mine["cycle"]) == list(range(row.cycle + 1)) and mine["nll"].iloc[-1] == row.nll
         assert list(mine["samples"]) == [2 * (c + 1) for c in mine["cycle"]]
-    assert {h.status for h in diary.of(told.TrialEnded)} == {"finished", "stopped"} and len(
-        diary.of(told.TrialEnded)
+    assert {h.status for h in diary.of(events.TrialEnded)} == {"finished", "stopped"} and len(
+        diary.of(events.TrialEnded)
     ) == 9
-    [done] = diary.of(told.SweepDone)
+    [done] = diary.of(events.SweepDone)
     assert done.folder.best() == result.best
 
 
@@ -96,11 +96,11 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
 def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
     diary = Diary()
-    before = {d: incarnations(str(Root(result.store.root.uri).uri), d) for d in result.table()["digest"]}
+    before = {d: incarnations(str(Storage(result.store.root.uri).uri), d) for d in result.table()["digest"]}
     again = rc.sweep(
         task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
-        resume=True, listener=diary,
+        resume=True, callback=diary,
     )  # fmt: skip
-    assert not diary.of(told.TrialEnded) and diary.of(told.SweepPlanned)[0].done == 9
-    assert {d: incarnations(str(Root(result.store.root.uri).uri), d) for d in before} == before
+    assert not diary.of(events.TrialEnded) and diary.of(events.SweepPlanned)[0].done == 9
+    assert {d: incarnations(str(Storage(result.store.root.uri).uri), d) for d in before} == before
     assert again.table().equals(result.table())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raychains.cli import parse
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 
 
 def written(folder: Path, options: Any) -> str:

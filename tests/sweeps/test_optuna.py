@@ -9,54 +9,62 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raychains.errors import UserError
-from raychains.experiments import sweeps
-from raychains.options import Sweep
-from raychains.orchestration.tuning.search import Asked
-from raychains.planning import space
+from raychains.callbacks import ViewDone
+from raychains.callbacks.sweep import OfSweep
+from raychains.core.config import Sweep
+from raychains.core.errors import UserError
+from raychains.orchestration.optuna_search import OptunaSearch
+from raychains.planning import search_space, sweep_points
 from raychains.store import load_sweep
-from tests.sweeps.worlds import TASK, Diary, rc, told
+from tests.sweeps.worlds import TASK, Diary, events, rc
 
 SPACE = {"lr": "log:1e-3:.2", "cycles": "int:2:40", "exploration": "uniform:0:.5"}
-ENTRIES = tuple(space.as_text(name, text) for name, text in SPACE.items())
+ENTRIES = tuple(search_space.as_text(name, text) for name, text in SPACE.items())
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_sweep_of_four_points(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 4, "space": SPACE, "repeats": 2}
-    result = rc.sweep(store=str(tmp_path), name="four", **options)
+    as_runs = Diary()
+    result = rc.sweep(store=str(tmp_path), name="four", callback=OfSweep(as_runs), **options)
     table = result.table()
+    values = {(view.arm, view.group): view.metrics[0]["nll"] for view in as_runs.of(ViewDone)}
+    assert values == {(f"point-{row.point}", row.repeat): row.nll for row in table.itertuples()}
     assert len(table) == 8 and set(table["status"]) == {"finished"} and set(table["repeat"]) == {0, 1}
     assert len({tuple(r) for r in table[["lr", "cycles", "exploration"]].itertuples(index=False)}) == 4
     means = table.groupby("point")["nll"].mean()
     best = table[table["point"] == means.idxmin()].iloc[0]
     assert [result.best[name] for name in SPACE] == [best[name] for name in SPACE]
     diary = Diary()
-    rc.sweep(store=str(tmp_path), name="four", resume=True, listener=diary, **options)
-    assert not diary.of(told.TrialEnded) and len(load_sweep(f"{tmp_path}/sweeps/four").asked()) == 4
+    rc.sweep(store=str(tmp_path), name="four", resume=True, callback=diary, **options)
+    assert not diary.of(events.TrialEnded) and len(load_sweep(f"{tmp_path}/sweeps/four").asked()) == 4
 
 
 class Bowl:
     """Values of points without chains: the best has lr near 1e-2 and few cycles."""
 
-    def __init__(self, asked: list[dict[str, Any]], count: int = 30) -> None:
-        planned = sweeps.plan(Sweep(epochs=40, optuna=count, space=ENTRIES))
-        self.asked = list(asked)
-        self.search = Asked(
-            lambda digest: digest in self.values, 1, plan=planned.plan, space=space.read_space(ENTRIES),
-            make=planned.points.make, asked=asked, note=lambda number, values: self.asked.append(dict(values)),
-            score=lambda digest: (self.values[digest], True) if digest in self.values else None,
-        )  # fmt: skip
-
     values: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, asked: list[dict[str, Any]], count: int = 30) -> None:
+        planned = sweep_points.plan(Sweep(epochs=40, optuna=count, space=ENTRIES))
+        self.asked = list(asked)
+        self.search = OptunaSearch(
+            planned.plan,
+            search_space.read_space(ENTRIES),
+            make=planned.points.make,
+            asked=asked,
+            keep=lambda number, values: self.asked.append(dict(values)),
+            add=lambda points: [dict(p.values) for p in points if p.specs[0].digest not in self.values],
+            value=lambda digest: (self.values[digest], True) if digest in self.values else None,
+        )
 
     def run(self, trials: int) -> None:
         """Suggest and end so many."""
         for n in range(trials):
-            config = self.search.suggest(f"t{n}")
-            [(point, _)] = self.search.chains[config["digest"]]
+            self.search.suggest(f"t{n}")
+            point = self.search.points[-1]
             value = (math.log10(point.values["lr"]) + 2) ** 2 + point.values["cycles"] / 100
-            self.values[config["digest"]] = value
+            self.values[point.specs[0].digest] = value
             self.search.on_trial_complete(f"t{n}")
 
 
@@ -72,13 +80,6 @@ def test_it_learns_from_results_those_of_earlier_drivers_too_and_asks_for_no_poi
     away = [abs(values["lr"] - 1e-2) for values in second.asked]
     assert sum(away[15:]) < sum(away[:15])
     assert all(p.specs[0].schedule.settings["cycles"] == p.values["cycles"] for p in second.search.points)
-
-
-def test_one_chain_at_once_is_asked_for_when_the_last_is_through() -> None:
-    Bowl.values = {}
-    bowl = Bowl([])
-    assert bowl.search.suggest("a") is not None
-    assert bowl.search.suggest("b") is None
 
 
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

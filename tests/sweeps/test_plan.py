@@ -7,24 +7,26 @@ import dataclasses
 import pytest
 
 from raychains import schedules
-from raychains.errors import UserError
-from raychains.experiments import comparisons, sweeps
-from raychains.options import Run, Sweep
+from raychains.core.config import Run, Sweep
+from raychains.core.errors import UserError
+from raychains.core.spec import ChainSpec, Part
+from raychains.planning import sweep_points as chains
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.sweeping import check_equal_cost, stops_of
-from raychains.spec import ChainSpec, Part
+from raychains.planning.presets import default_arms
+from raychains.planning.reports import report_steps
+from raychains.planning.sweep_plan import check_equal_cost
 
 
-def plan(**settings: object) -> sweeps.Planned:
-    return sweeps.plan(Sweep(**settings))  # type: ignore[arg-type]
+def plan(**settings: object) -> chains.Planned:
+    return chains.plan(Sweep(**settings))  # type: ignore[arg-type]
 
 
 def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
     planned = plan(epochs=40, lr=0.1, grid=("exploration=0,.5", "cycles=2,4"), repeats=2)
     assert planned.plan.count == 4 and planned.plan.repeats == 2
     for point in planned.plan.points:
-        options = Run(**sweeps.best_options(planned.plan, planned.points, point.values), chains=1, repeats=2)
-        [arm] = comparisons.run(options).comparison.arms
+        options = Run(**planned.best_options(point.values), chains=1, repeats=2)
+        [arm] = default_arms.run(options).comparison.arms
         assert [spec.digest for [spec] in arm.chains] == [spec.digest for spec in point.specs]
 
 
@@ -68,7 +70,7 @@ def test_further_settings_are_swept_by_their_names() -> None:
     etas = [p.specs[0].sampler.settings["eta"] for p in planned.plan.points]
     assert etas == [4e-4, 1e-3]
     assert {p.specs[0].sampler.settings["anchor_decay"] for p in planned.plan.points} == {0.01}
-    best = sweeps.best_options(planned.plan, planned.points, planned.plan.points[1].values)
+    best = planned.best_options(planned.plan.points[1].values)
     assert best["sampler_settings"] == ["anchor_decay=0.01", "eta=0.001"]
 
 
@@ -123,19 +125,19 @@ def test_what_is_wrong_is_one_line(settings: dict[str, object], line: str) -> No
 
 
 def specs(**settings: object) -> ChainSpec:
-    return comparisons.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
+    return default_arms.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
 
 
 def test_a_cyclical_chain_reports_at_the_end_of_each_cycle() -> None:
     spec = specs(epochs=40, cycles=4, samples_per_cycle=2)
     quarter = spec.steps // 4
-    found = [(s.cycle, s.step, s.samples) for s in stops_of(spec)]
+    found = [(s.cycle, s.step, s.samples) for s in report_steps(spec)]
     assert found == [(c, (c + 1) * quarter, 2 * (c + 1)) for c in range(4)]
 
 
 def test_one_cycle_is_one_report() -> None:
     spec = specs(epochs=40, sampler="snapshot-sgdm", cycles=1)
-    assert [(s.cycle, s.step, s.samples) for s in stops_of(spec)] == [(0, spec.steps, 1)]
+    assert [(s.cycle, s.step, s.samples) for s in report_steps(spec)] == [(0, spec.steps, 1)]
 
 
 def test_a_short_last_cycle_without_samples_is_reported_at_its_end() -> None:
@@ -143,25 +145,25 @@ def test_a_short_last_cycle_without_samples_is_reported_at_its_end() -> None:
     short = schedules.Cyclical(steps=25, lr=0.1, cycles=3, exploration=0.8)  # 9, 9 and 7 steps
     spec = specs(epochs=40)
     made = dataclasses.replace(spec, schedule=schedule.part(), steps=22)
-    assert [(s.cycle, s.step) for s in stops_of(made)] == [(0, 11), (1, 22)]
-    last = stops_of(dataclasses.replace(spec, schedule=short.part(), steps=25))
+    assert [(s.cycle, s.step) for s in report_steps(made)] == [(0, 11), (1, 22)]
+    last = report_steps(dataclasses.replace(spec, schedule=short.part(), steps=25))
     assert [(s.cycle, s.step) for s in last] == [(0, 9), (1, 18), (2, 25)]
     assert last[-1].samples == last[-2].samples == short.kept
 
 
 def test_a_chain_without_cycles_reports_ten_times_over_its_samples() -> None:
     spec = specs(epochs=40, sampler="sghmc", schedule_settings=("samples=30",), thinning=1)
-    stops = stops_of(spec)
+    stops = report_steps(spec)
     assert [s.samples for s in stops] == [3 * i for i in range(1, 11)] and stops[-1].step == spec.steps
     few = dataclasses.replace(
         spec, schedule=Part(**{**_part(spec), "settings": {**spec.schedule.settings, "samples": 4}})
     )
-    assert [s.samples for s in stops_of(few)] == [1, 2, 3, 4]
+    assert [s.samples for s in report_steps(few)] == [1, 2, 3, 4]
 
 
 def test_every_variable_of_a_draw_counts() -> None:
     spec = specs(epochs=40, sampler="emcmc", cycles=4, samples_per_cycle=2)
-    assert [s.samples for s in stops_of(spec)] == [4, 8, 12, 16]
+    assert [s.samples for s in report_steps(spec)] == [4, 8, 12, 16]
 
 
 def _part(spec: ChainSpec) -> dict[str, object]:

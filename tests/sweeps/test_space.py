@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from raychains.errors import UserError
-from raychains.planning import space
+from raychains.core.errors import UserError
+from raychains.planning import search_space as space
 
 
 def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 import raychains as rc
-from raychains.planning import sweeping as told
-from raychains.store import ChainStore, Root, SweepStore
+from raychains.planning import sweep_plan as events
+from raychains.store import ChainStore, Storage, SweepStore
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER = REPOSITORY / "tests" / "jobs" / "keeper.py"
@@ -32,10 +32,10 @@ class Diary:
         self.told: list[Any] = []
         self._react = react
 
-    def on(self, happening: Any) -> None:
+    def on(self, event: Any) -> None:
         """Remember, then react."""
-        self.told.append(happening)
-        self._react(happening)
+        self.told.append(event)
+        self._react(event)
 
     def of(self, kind: type) -> list[Any]:
         """What came of one kind."""
@@ -44,12 +44,12 @@ class Diary:
 
 def hashes(store: str, digest: str) -> dict[tuple[str, int], str]:
     """sha256 of a chain's samples by variable and index."""
-    return {(r.meta.variable, r.meta.index): r.sha256 for r in ChainStore(Root(store), digest).records()}
+    return {(r.meta.variable, r.meta.index): r.sha256 for r in ChainStore(Storage(store), digest).records()}
 
 
 def incarnations(store: str, digest: str) -> list[dict[str, Any]]:
     """Records of all incarnations of a chain, in order."""
-    chain = ChainStore(Root(store), digest)
+    chain = ChainStore(Storage(store), digest)
     return [chain.incarnation(n) for n in range(1, chain.last_incarnation() + 1)]
 
 
@@ -60,7 +60,7 @@ def settled(table: pd.DataFrame) -> pd.DataFrame:
 
 def reports(store: str, name: str, digests: list[str]) -> dict[str, list[dict[str, Any]]]:
     """What chains reported so far."""
-    folder = SweepStore(Root(store), name)
+    folder = SweepStore(Storage(store), name)
     return {digest: folder.reports(digest) for digest in digests}
 
 
@@ -97,8 +97,9 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to the driver itself, nothing else."""
-        [entry] = (self._store / "drivers").glob("[0-9a-f]*.json")
-        os.kill(json.loads(entry.read_text())["pid"], signal.SIGKILL)
+        entries = [json.loads(file.read_text()) for file in (self._store / "drivers").glob("[0-9a-f]*.json")]
+        [driver] = [entry for entry in entries if entry["run"].startswith("sweep:")]
+        os.kill(driver["pid"], signal.SIGKILL)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
@@ -123,11 +124,11 @@ __all__ = [
     "Diary",
     "Driver",
     "command",
+    "events",
     "hashes",
     "incarnations",
     "rc",
     "reports",
     "settled",
-    "told",
     "wait_for",
 ]

@@ -17,6 +17,8 @@ NETWORKS = {
     "cifar10-resnet20": "cifar10", "cifar10-lenet": "cifar10", "cifar100-lenet": "cifar100",
 }  # fmt: skip
 """Every image task and its data set."""
+LIGHT = {"cifar10-resnetpp56": {"depth": 8, "width": 4}}
+"""Smaller networks, where a test runs one."""
 TRAIN, TEST = 240, 110
 Load = Callable[[str, str], ImageSet]
 

@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
+from raychains.core.config import Run
+from raychains.core.spec import TaskSpec
 from raychains.data import sets
 from raychains.data.augment import crop_and_flip
-from raychains.evaluation.classification import Classification
-from raychains.evaluation.out_of_distribution import OutOfDistribution
-from raychains.spec import TaskSpec
+from raychains.evaluation.classification import Classification, OutOfDistribution
+from raychains.planning import methods
+from raychains.schedules import Cyclical
 from raychains.tasks.images import ImageTask
 from tests.checks import refused
 from tests.tasks import made_images
-from tests.tasks.made_images import NETWORKS, TEST, TRAIN, made
+from tests.tasks.made_images import LIGHT, NETWORKS, TEST, TRAIN, made
 
 Read = list[tuple[str, str]]
 ALL = pytest.mark.parametrize("name", NETWORKS)
-LIGHT = {"cifar10-resnetpp56": {"depth": 8, "width": 4}}
-"""Smaller networks, where a test runs one."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,16 +46,12 @@ def inputs_of(split: Any) -> list[bytes]:
 # Data and settings
 
 
-def test_the_names_are_those_that_people_expect() -> None:
-    assert set(NETWORKS) <= set(tasks.NAMES)
-
-
 @ALL
 def test_all_training_images_are_learned_from_where_nothing_else_is_said(name: str) -> None:
     whole = task(name)
     data = made(NETWORKS[name], "train")
     assert whole.num_data == TRAIN and whole.settings() == {} and whole.fingerprint == data.fingerprint
-    images, labels = whole._source.batch(torch.arange(TRAIN))
+    images, labels = whole.source.batch(torch.arange(TRAIN))
     assert torch.equal(images, data.images) and torch.equal(labels, data.labels) and images.dtype == torch.uint8
     assert task(name, train_subset=TRAIN, split_seed=5).spec() == whole.spec()
 
@@ -67,7 +63,7 @@ def test_a_subset_and_a_held_out_share_are_disjoint_and_what_the_splits_say(name
     train, val = inputs_of(part.splits()["train"]), inputs_of(part.splits()["val"])
     assert (len(train), len(val), len(set(train) | set(val))) == (90, 30, 120)
     assert set(train) | set(val) < {image.tobytes() for image in made(NETWORKS[name], "train").images.numpy()}
-    learned, labels = part._source.batch(torch.arange(90))
+    learned, labels = part.source.batch(torch.arange(90))
     assert [image.tobytes() for image in learned.numpy()] == train
     assert labels.tolist() == part.splits()["train"]._labels.tolist()  # type: ignore[attr-defined]
 
@@ -120,25 +116,6 @@ def test_a_wrong_setting_is_one_line(name: str, settings: dict[str, Any], words:
 # The network and what it is given
 
 
-PARAMETERS = {
-    "mnist-mlp": 784 * 400 + 400 + 400 * 400 + 400 + 400 * 10 + 10, "mnist-cnn": 44_426, "fashion-mnist-mlp": 478_410,
-    "cifar10-resnet18": 11_173_962, "cifar100-resnet18": 11_220_132, "cifar10-resnet20": 269_722,
-    "cifar10-lenet": 61_706 + 2 * 6 * 25, "cifar100-lenet": 61_706 + 2 * 6 * 25 + 90 * 85,
-}  # fmt: skip
-
-
-@ALL
-def test_networks_have_the_published_sizes_and_seeded_starts(name: str) -> None:
-    first, again, other = (task(name, **LIGHT.get(name, {})).build_model(seed=s, lanes=1) for s in (1, 1, 2))
-    count = sum(p.numel() for p in first.parameters())
-    assert count == PARAMETERS.get(name, count)
-    tensors = [m.state_dict() for m in (first, again, other)]
-    assert all(torch.equal(t, tensors[1][n]) for n, t in tensors[0].items())
-    assert not all(torch.equal(t, tensors[2][n]) for n, t in tensors[0].items())
-    buffers = any("running_mean" in n for n in tensors[0])
-    assert buffers == (name in ("cifar10-resnet18", "cifar100-resnet18", "cifar10-resnet20"))
-
-
 def test_resnetpp56_is_56_deep_with_twice_the_filters_and_its_own_prior() -> None:
     model = task("cifar10-resnetpp56").build_model(seed=0, lanes=1)
     layers = [n for n, _ in model.named_parameters() if n.endswith("direction") and "projection" not in n]
@@ -179,7 +156,7 @@ def test_augmented_images_come_from_the_chains_own_stream() -> None:
     def loss(seed: int) -> float:
         return augmented.loss(model, batch, torch.Generator().manual_seed(seed)).item()
 
-    images, labels = augmented._source.batch(batch)
+    images, labels = augmented.source.batch(batch)
     shown = crop_and_flip(images, torch.Generator().manual_seed(1), padding=4)
     assert not torch.equal(shown, images)
     expected = nn.functional.cross_entropy(model(augmented.prepare(shown)), labels)
@@ -198,7 +175,7 @@ def test_preparation_is_the_same_for_training_evaluation_and_export(name: str) -
     prepared = one.prepare(images)
     assert prepared.dtype == torch.float32
     torch.testing.assert_close(prepared.double(), by_hand(name, images), rtol=1e-5, atol=1e-5)
-    assert torch.equal(one.inputs(torch.arange(9)), one.prepare(one._source.inputs[:9]))
+    assert torch.equal(one.inputs(torch.arange(9)), one.prepare(one.source.inputs[:9]))
     mean, std = sets.statistics(NETWORKS[name])
     assert one.preparation() == {"kind": "normalise", "mean": list(mean), "std": list(std)}
     assert json.loads(json.dumps(one.preparation())) == one.preparation()
@@ -266,26 +243,6 @@ def test_a_companion_that_is_missing_is_one_line_and_costs_the_others_nothing(
         corrupted["corrupted:fog:3"]
 
 
-def test_corruptions_are_labelled_images_under_the_same_preparation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    frn = task("cifar10-resnet18-frn")
-    folder = tmp_path / "CIFAR-10-C"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    pictures = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50_000, 32, 32, 3))
-    chosen = rng.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
-    pictures[20_000:20_004] = chosen  # the first of severity 3; the file is sparse
-    pictures.flush()
-    np.save(folder / "labels.npy", np.tile(np.arange(10, dtype=np.uint8), 5_000))
-    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
-    split = frn.splits()["corrupted:fog:3"]
-    assert isinstance(split, Classification) and split.shards == 10
-    assert split._labels[:12].tolist() == [*range(10), 0, 1]
-    np.testing.assert_array_equal(split.inputs[:4].numpy(), chosen.transpose(0, 3, 1, 2))
-    assert not split.inputs[4:].any()
-
-
 @pytest.mark.parametrize("name", ["mnist-cnn", "cifar10-resnetpp56"])
 def test_evaluation_predicts_what_the_prepared_network_says(name: str) -> None:
     one = task(name, **LIGHT.get(name, {}))
@@ -296,3 +253,35 @@ def test_evaluation_predicts_what_the_prepared_network_says(name: str) -> None:
     with torch.no_grad():
         expected = torch.log_softmax(model(by_hand(name, made(NETWORKS[name], "test").images)), dim=1).numpy()
     np.testing.assert_allclose(test.predict(tensors, 0), expected, rtol=1e-3, atol=1e-4)
+
+
+# Settings of the networks for machines without a GPU
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "exploration"),
+    [("cifar10-resnet20", 0.2, 0.8), ("cifar10-lenet", 0.1, 0.8), ("cifar100-lenet", 0.1, 0.94)],
+)
+def test_settings_are_resnet18s_but_for_the_step_size(name: str, step: float, exploration: float) -> None:
+    dataset = name.partition("-")[0]
+    for sampler in ("csghmc", "csgld", "sgdm", "sam", "emcmc", *(["bsam"] if "resnet" in name else [])):
+        small, large = (
+            methods.resolve(Run(), task=tasks.make(task), name=task, sampler=sampler)
+            for task in (name, f"{dataset}-resnet18")
+        )
+        assert small.schedule.at(1).lr == pytest.approx(large.schedule.at(1).lr * step / 0.5)
+        assert (small.length, small.spec.batch_size) == (large.length, large.spec.batch_size)
+        assert small.spec.sampler == large.spec.sampler
+        if isinstance(small.schedule, Cyclical) and sampler.startswith("c"):
+            assert small.schedule.exploration == exploration
+
+
+@pytest.mark.parametrize("name", ["cifar10-lenet", "cifar100-lenet"])
+def test_bsam_moves_a_network_without_normalisation_less(name: str) -> None:
+    small, large = (
+        methods.resolve(Run(), task=tasks.make(task), name=task, sampler="bsam")
+        for task in (name, f"{name.partition('-')[0]}-resnet18")
+    )
+    ours, theirs = dict(small.spec.sampler.settings), dict(large.spec.sampler.settings)
+    assert (small.schedule.at(1).lr, ours.pop("rho"), theirs.pop("rho")) == (0.05, 0.001, 0.01)
+    assert ours == theirs and small.schedule.at(1).temperature == large.schedule.at(1).temperature == 0.25

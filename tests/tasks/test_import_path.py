@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from raychains import tasks
-from raychains.experiments import comparisons
-from raychains.options import Compare, Run
-from raychains.spec import ChainSpec, TaskSpec
+from raychains.core.config import Compare, Run
+from raychains.core.spec import ChainSpec, TaskSpec
+from raychains.planning import methods
+from raychains.planning.presets import default_arms
+from raychains.tasks import task_cache
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 
@@ -27,6 +29,11 @@ def make_task(train: int = 20, slope: float = 2.0, seed=0, lr=None):
     x = torch.randn(train + 10, 2, generator=g)
     y = (slope * x[:, 0] > x[:, 1]).long()
     return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), (x[:train], y[:train]), (x[train:], y[train:]), name="lines")
+
+
+def itself(val_split: float = 0.0):
+    x, y = torch.ones(20, 2), torch.arange(20) % 2
+    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), (x, y), (x, y), name="mine", val_split=val_split)
 
 
 def small():
@@ -106,14 +113,14 @@ def test_a_function_in_the_current_folder_makes_the_task_that_its_spec_rebuilds(
     spec = task.spec()
     assert (spec.kind, dict(spec.settings), spec.revision) == ("own_things:make_task", {"train": 30}, task.revision)
     assert spec.fingerprint == task.fingerprint
-    again = tasks.paths.construct(spec.kind, TaskSpec.from_json(spec.to_json()).settings)
+    again = tasks.import_paths.construct(spec.kind, TaskSpec.from_json(spec.to_json()).settings)
     assert again is not task and again.spec() == spec and again.num_data == 30
 
 
 def test_a_task_that_was_named_is_found_again_and_others_are_made_anew() -> None:
     task = tasks.make("own_things:make_task")
     assert tasks.build(task.spec()) is task
-    other = tasks.paths.construct("own_things:make_task", {"train": 25}).spec()
+    other = tasks.import_paths.construct("own_things:make_task", {"train": 25}).spec()
     assert tasks.build(other).num_data == 25
 
 
@@ -122,7 +129,7 @@ def test_classes_by_path() -> None:
     assert stating.spec().settings["train"] == 40 and stating.spec().settings["hidden"] == [100, 100]
     named = tasks.make("own_things:Named", size=44)
     assert named.spec().kind == "own_things:Named" and dict(named.spec().settings) == {"size": 44}
-    assert tasks.paths.construct(named.spec().kind, named.spec().settings).num_data == 44
+    assert tasks.import_paths.construct(named.spec().kind, named.spec().settings).num_data == 44
     assert tasks.make("own_things:small").spec().kind == "own_things:small"
     assert tasks.make("raychains.tasks.digits:Digits").spec() == tasks.make("digits").spec()
 
@@ -135,20 +142,20 @@ def test_packages_methods_and_functions_of_others_work() -> None:
 def test_arguments_come_from_task_settings_whatever_they_are_called() -> None:
     given = ("train=24", "slope=1", "seed=3", "lr=.5")
     options = Run(task="own_things:make_task", task_settings=given, epochs=8, batch_size=8, cycles=1)
-    planned = comparisons.run(options).comparison
+    planned = default_arms.run(options).comparison
     assert planned.task == "own_things:make_task" and planned.run_name.startswith("own_things-make_task-")
     assert dict(planned.task_spec.settings) == {"train": 24, "slope": 1.0, "seed": 3, "lr": 0.5}
     assert isinstance(planned.task_spec.settings["slope"], float)  # 1 and 1.0 are one setting
     (spec,) = {s.task for s in planned.chains().values()}
     assert ChainSpec.from_json(next(iter(planned.chains().values())).to_json()).task == spec
-    free = comparisons.run(
+    free = default_arms.run(
         Run(task="own_things:anything", task_settings=("train=33",), epochs=8, batch_size=11, cycles=1)
     )
     assert dict(free.comparison.task_spec.settings) == {"train": 33}
 
 
 def test_comparisons_take_it_too() -> None:
-    planned = comparisons.compare(Compare(task="own_things:make_task", epochs=8, batch_size=5, cycles=1)).comparison
+    planned = default_arms.compare(Compare(task="own_things:make_task", epochs=8, batch_size=5, cycles=1)).comparison
     assert len(planned.arms) == 8 and planned.split == "test" and planned.unit == "epochs"
 
 
@@ -187,11 +194,28 @@ def test_a_path_calls_nothing_that_is_not_meant_to_make_tasks(path: str, folder:
     assert not (folder / "touched").exists()
 
 
+def test_a_function_need_not_know_of_a_part_that_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Run(task="own_things:make_task", val_split=0.2, task_settings=("train=50",))
+    task = methods.make_task(options, options.task)
+    spec = TaskSpec.from_json(task.spec().to_json())
+    assert dict(spec.settings) == {"train": 50, "val_split": 10} and spec.kind == options.task
+    assert (
+        methods.make_task(Run(task=options.task, val_split=10, task_settings=("train=50",)), options.task).spec()
+        == spec
+    )
+    monkeypatch.setattr(task_cache, "_GIVEN", {})  # as in another process
+    built = tasks.build(spec)
+    assert built is not task and built.num_data == 40 and len(built.splits()["val"]._labels) == 10
+    assert "val_split" not in methods.make_task(Run(task=options.task), options.task).spec().settings
+    aware = methods.make_task(Run(task="own_things:itself", val_split=0.2), "own_things:itself")
+    assert aware.num_data == 16 and dict(aware.spec().settings) == {"val_split": 0.2}
+
+
 def test_arguments_that_do_not_fit_are_refused() -> None:
     with refused("task_settings must be one of lr, seed, slope, train", "did you mean 'train'"):
-        comparisons.run(Run(task="own_things:make_task", task_settings=("trian=3",)))
+        default_arms.run(Run(task="own_things:make_task", task_settings=("trian=3",)))
     with refused("task_settings must be left out", "there are none"):
-        comparisons.run(Run(task="own_things:small", task_settings=("train=3",)))
+        default_arms.run(Run(task="own_things:small", task_settings=("train=3",)))
     with refused("unexpected keyword argument"):
         tasks.make("own_things:make_task", nothing=1)
     for name in ("kind", "revision", "fingerprint"):

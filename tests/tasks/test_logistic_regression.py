@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from raychains import methods, tasks
-from raychains.chain import Chain
+from raychains import tasks
+from raychains.chain.chain import Chain
+from raychains.core.config import Run
+from raychains.core.sample import Sample
 from raychains.data import uci
-from raychains.methods import METHODS
-from raychains.options import Run
-from raychains.sample import Sample
+from raychains.planning import methods
+from raychains.planning.methods import METHODS
 from raychains.schedules import Cyclical, Decreasing
-from raychains.spec import TaskSpec
-from raychains.tasks.logistic_posterior import LogisticPosterior, sigmoid
-from raychains.tasks.logistic_regression import Australian, German, Heart, design
+from raychains.tasks.logistic_regression import Australian, German, Heart, LogisticPosterior, design, sigmoid
 from tests.checks import refused
 from tests.tasks import made_uci
 from tests.tasks.made_uci import EXAMPLES, FEATURES
 
-NAMES = {"blr-australian": Australian, "blr-german": German, "blr-heart": Heart}
 DIM = FEATURES + 1
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> None:
     made_uci.use(monkeypatch)
 
@@ -51,7 +47,6 @@ def potential(task: Any, theta: torch.Tensor) -> torch.Tensor:
     return -likelihood - (prior.log_prob(theta) - prior.log_prob(torch.zeros_like(theta))).sum()
 
 
-@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("variance", [100.0, 0.5])
 def test_potential_gradient_and_curvature_are_autograds(variance: float) -> None:
     task = Heart(prior_variance=variance)
@@ -67,7 +62,6 @@ def test_potential_gradient_and_curvature_are_autograds(variance: float) -> None
         np.testing.assert_allclose(task.posterior.hessian(point), hessian.numpy(), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.usefixtures("made")
 def test_full_gradient_is_the_potentials_over_n_and_the_loss_has_no_prior() -> None:
     task = Heart(prior_variance=2.0)
     model: Any = task.build_model(seed=1, lanes=6)
@@ -79,36 +73,6 @@ def test_full_gradient_is_the_potentials_over_n_and_the_loss_has_no_prior() -> N
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).mean()
     assert loss is not None and float(loss) == pytest.approx(float(expected))
     assert task.minibatch == EXAMPLES and not loss.requires_grad
-
-
-@pytest.mark.usefixtures("made")
-def test_minibatches_are_drawn_per_lane_with_replacement_from_the_given_generator() -> None:
-    task, lanes = Heart(minibatch=5, prior_variance=2.0), 7
-    model: Any = task.build_model(seed=0, lanes=lanes)
-    loss = task.backward(model, None, torch.Generator().manual_seed(9))
-    chosen = torch.randint(EXAMPLES, (lanes, 5), generator=torch.Generator().manual_seed(9))
-    x, y = data(task)
-    losses = []
-    for lane in range(lanes):
-        theta = model.theta[lane].detach().requires_grad_()
-        mean = torch.nn.functional.binary_cross_entropy_with_logits(x[chosen[lane]] @ theta, y[chosen[lane]])
-        losses.append(float(mean))
-        (gradient,) = torch.autograd.grad(mean + (theta**2).sum() / (2 * 2.0 * EXAMPLES), theta)
-        np.testing.assert_allclose(model.theta.grad[lane].numpy(), gradient.numpy(), rtol=1e-10)
-    assert loss is not None and float(loss) == pytest.approx(np.mean(losses))
-    assert len({tuple(sorted(row)) for row in chosen.tolist()}) == lanes
-
-
-@pytest.mark.usefixtures("made")
-def test_minibatch_gradients_are_unbiased() -> None:
-    """At one point in 40,000 lanes, within 5 standard errors."""
-    task, lanes = Heart(minibatch=5), 40_000
-    model: Any = task.build_model(seed=0, lanes=1)
-    model.theta = torch.nn.Parameter(model.theta.detach().repeat(lanes, 1))
-    task.backward(model, None, torch.Generator().manual_seed(1))
-    exact = task.potential(model.theta.detach().numpy()[:1])[1][0] / EXAMPLES
-    gradients = model.theta.grad.numpy()
-    assert (np.abs(gradients.mean(0) - exact) < 5 * gradients.std(0) / math.sqrt(lanes)).all()
 
 
 def test_inputs_have_mean_0_and_sd_1_behind_a_column_of_ones() -> None:
@@ -128,7 +92,7 @@ def test_the_sigmoid_overflows_nowhere() -> None:
 
 
 @pytest.mark.parametrize("variance", [0.1, 100.0, 1e9], ids=["regularised", "ours", "nearly not"])
-def test_the_mode_is_scikit_learns_optimum(made: None, variance: float) -> None:
+def test_the_mode_is_scikit_learns_optimum(variance: float) -> None:
     """Its C is the prior's variance; penalty None is a flat prior, which 10⁹ comes near to."""
     from sklearn.linear_model import LogisticRegression as Theirs
 
@@ -147,7 +111,6 @@ def test_the_mode_of_separable_data_is_found_too() -> None:
     assert np.abs(posterior.gradient(posterior.mode)).max() < 1e-9 and posterior.mode[0] > 0
 
 
-@pytest.mark.usefixtures("made")
 def test_the_target_split_compares_with_exact_draws() -> None:
     """Draws of the reference's own sampler under another seed have its moments within their errors."""
     task = Heart(prior_variance=4.0)
@@ -157,7 +120,7 @@ def test_the_target_split_compares_with_exact_draws() -> None:
     assert found.r_hat.max() < 1.01 and found.ess.min() >= 2_000
     np.testing.assert_array_equal(exact.moments.mean, found.mean)
     np.testing.assert_array_equal(exact.moments.covariance, found.covariance)
-    assert not exact.gaussian and exact.at(1.0) is exact and "HMC" in exact.source
+    assert not exact.gaussian and exact.at(1.0, 0.0) is exact and "HMC" in exact.source
     error = found.sd * np.sqrt(1 / found.ess + 1 / other.ess)
     assert (np.abs(other.mean - found.mean) < 5 * error).all()
     assert (np.abs(other.sd / found.sd - 1) < 5 * np.sqrt(1 / found.ess + 1 / other.ess)).all()
@@ -166,7 +129,6 @@ def test_the_target_split_compares_with_exact_draws() -> None:
         assert lane["sd_ratio"] == pytest.approx(2, rel=0.05) and lane["mean_error"] < 0.2
 
 
-@pytest.mark.usefixtures("made")
 def test_sghmc_at_a_small_step_has_the_posteriors_moments() -> None:
     task = Heart(prior_variance=4.0)
     options = Run(lr=0.3, steps=1_500, repeats=40)
@@ -181,46 +143,20 @@ def test_sghmc_at_a_small_step_has_the_posteriors_moments() -> None:
     np.testing.assert_allclose(theta.reshape(-1, DIM).std(0), reference.sd, rtol=0.06)
 
 
-@pytest.mark.usefixtures("made")
 def test_the_fingerprint_of_the_target_is_that_of_data_and_prior() -> None:
     prints = [t.splits()["target"].fingerprint for t in (Heart(), Heart(5), Heart(prior_variance=1.0), German())]
     assert prints[0] == prints[1] and len(set(prints)) == 3
-
-
-@pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("settings", [{}, {"minibatch": 7, "prior_variance": 3.0}])
-def test_spec_rebuilds_the_task(name: str, settings: dict[str, Any]) -> None:
-    task = tasks.make(name, **settings)
-    again = tasks.build(TaskSpec.from_json(json.loads(json.dumps(task.spec().to_json()))))
-    assert type(again) is type(task) is NAMES[name] and again.spec() == task.spec()
-    assert tasks.name_of(task) == name and task.fingerprint == uci.load(NAMES[name].dataset).fingerprint
-
-
-@pytest.mark.usefixtures("made")
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("minibatch", 0), ("minibatch", 2.5), ("minibatch", 10**6), ("prior_variance", 0.0), ("prior_variance", 1e-9),
-        ("prior_variance", math.inf), ("prior_variance", "1"),
-    ],
-)  # fmt: skip
-def test_wrong_settings_are_refused_in_one_line(field: str, value: object) -> None:
-    with refused(field):
-        tasks.make("blr-heart", **{field: value})
 
 
 def resolved(sampler: str, name: str = "blr-heart", **options: Any) -> methods.Method:
     return methods.resolve(Run(**options), task=tasks.make(name), name=name, sampler=sampler)
 
 
-@pytest.mark.usefixtures("made")
 def test_the_prior_counts_once() -> None:
     with refused("weight_decay"):
         resolved("sgld", weight_decay=0.1)
 
 
-@pytest.mark.usefixtures("made")
 def test_defaults_keep_5000_draws_behind_1000_steps() -> None:
     plain, cyclical = resolved("sgld").schedule, resolved("csghmc").schedule
     assert isinstance(plain, Decreasing) and plain.steps == cyclical.steps == 6_000
@@ -234,21 +170,7 @@ def test_defaults_keep_5000_draws_behind_1000_steps() -> None:
     assert cyclical.cycle_count == 4
 
 
-@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("sampler", METHODS)
 def test_every_method_samples_it(sampler: str) -> None:
     method = resolved(sampler, steps=120)
     assert any(isinstance(e, Sample) for e in Chain(method.spec, method.task))  # a non-finite draw would have raised
-
-
-@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: its folder uci is needed")
-@pytest.mark.parametrize(
-    ("name", "n", "dim"), [("blr-australian", 690, 15), ("blr-german", 1000, 25), ("blr-heart", 270, 14)]
-)
-def test_real_data_have_the_papers_sizes(name: str, n: int, dim: int) -> None:
-    task: Any = tasks.make(name)
-    assert (task.num_data, task.dim) == (n, dim)
-    x, y = (t.numpy() for t in data(task))
-    assert x.shape == (n, dim)
-    gradient = x.T @ (1 / (1 + np.exp(-x @ task.posterior.mode)) - y) + task.posterior.mode / 100
-    assert np.abs(gradient).max() < 1e-7, "the mode, by the plain formula"

@@ -10,13 +10,14 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from raychains import methods, samplers, tasks
-from raychains.chain import Chain
+from raychains import samplers, tasks
+from raychains.chain.chain import Chain
+from raychains.core.config import Compare, Run
+from raychains.core.sample import Sample
 from raychains.data import sets
 from raychains.data.sets import ImageSet, content_hash
-from raychains.experiments import comparisons
-from raychains.options import Compare, Run
-from raychains.sample import Sample
+from raychains.planning import methods
+from raychains.planning.presets import default_arms
 from raychains.tasks.mnist_1v7 import OneVersusSeven
 from tests.checks import refused
 
@@ -44,27 +45,6 @@ def task(**settings: Any) -> OneVersusSeven:
     return found
 
 
-def optimum(made: OneVersusSeven, decay: float) -> np.ndarray[Any, Any]:
-    """w₁ − w₀ where the task's mean loss and ½·decay·‖w‖² together are least, by L-BFGS in float64."""
-    model = made.build_model(seed=0, lanes=1).double()
-    (weights,) = model.parameters()
-    everything = torch.arange(made.num_data)
-    solver = torch.optim.LBFGS(
-        [weights], max_iter=200, tolerance_grad=1e-9, tolerance_change=1e-14, line_search_fn="strong_wolfe"
-    )
-
-    def closure() -> torch.Tensor:
-        solver.zero_grad()
-        loss = made.loss(model, everything, torch.Generator()) + decay / 2 * weights.square().sum()
-        loss.backward()
-        return loss
-
-    solver.step(closure)
-    zero, one = weights.detach().numpy()
-    np.testing.assert_allclose(one, -zero, atol=1e-6)  # the prior leaves no other sum than 0
-    return np.asarray(one - zero)
-
-
 def by_scikit_learn(made: OneVersusSeven, decay: float) -> np.ndarray[Any, Any]:
     """The penalty on w₁ − w₀ is half of that on each row: ¼·decay·‖w₁ − w₀‖²; sklearn's is ‖w‖²/(2CN) per example."""
     data = made.read("train")
@@ -76,7 +56,7 @@ def by_scikit_learn(made: OneVersusSeven, decay: float) -> np.ndarray[Any, Any]:
 def test_only_ones_and_sevens_are_there_as_zero_and_one(made: None) -> None:
     found, whole = task(), mnist("train")
     chosen = [i for i in range(400) if i % 10 in (1, 7)]
-    images, labels = found._source.batch(torch.arange(80))
+    images, labels = found.source.batch(torch.arange(80))
     assert found.num_data == 80 and torch.equal(images, whole.images[chosen])
     assert labels.tolist() == [int(i % 10 == 7) for i in chosen] and labels.dtype == torch.int64
     test: Any = found.splits()["test"]
@@ -90,11 +70,6 @@ def test_the_network_has_two_rows_of_weights_and_no_intercept(made: None) -> Non
     model = task().build_model(seed=1, lanes=1)
     assert [tuple(p.shape) for p in model.parameters()] == [(2, 784)]
     assert not model(torch.zeros(3, 1, 28, 28)).any()
-
-
-def test_its_mode_is_scikit_learns_logistic_regression(made: None) -> None:
-    found = task()
-    np.testing.assert_allclose(optimum(found, 1.0), by_scikit_learn(found, 1.0), atol=2e-6)
 
 
 def test_a_cold_chain_of_full_batches_goes_there(made: None) -> None:
@@ -112,7 +87,7 @@ def test_defaults_are_the_authors_and_n_is_ours(made: None) -> None:
     for name in methods.METHODS:
         method = methods.resolve(Run(batch_size=20), task=found, name="mnist-1v7", sampler=name)
         assert method.spec.sampler.settings["num_data"] == 80 and method.schedule.kept > 0
-        cold = samplers.KINDS[methods.METHODS[name].kind].instead is not None
+        cold = samplers.KINDS[methods.METHODS[name].kind].noisy_counterpart is not None
         assert method.schedule.temperature == (0 if cold else 1)
     emcmc = methods.resolve(Run(), task=found, name="mnist-1v7", sampler="emcmc", schedule="constant").spec
     assert (emcmc.sampler.settings["eta"], emcmc.schedule.settings["lr"], emcmc.batch_size) == (1.0, 0.03, 64)
@@ -120,9 +95,9 @@ def test_defaults_are_the_authors_and_n_is_ours(made: None) -> None:
 
 def test_the_four_methods_are_one_comparison_and_one_preset(made: None) -> None:
     four = ("emcmc", "entropy-sgd", "entropy-sgld", "sgld")
-    plain = comparisons.compare(Compare(task="mnist-1v7", sampler=four, schedule=("constant",))).comparison
+    plain = default_arms.compare(Compare(task="mnist-1v7", sampler=four, schedule=("constant",))).comparison
     assert [a.sampler for a in plain.arms] == list(four)
-    preset = comparisons.compare(Compare(preset="mnist-1v7", epochs=3, chains=1)).comparison
+    preset = default_arms.compare(Compare(preset="mnist-1v7", epochs=3, chains=1)).comparison
     assert [a.sampler for a in preset.arms] == list(four) and preset.arms[0].variables == ("theta",)
     for arm in preset.arms:
         (spec,) = arm.chains[0]
@@ -142,17 +117,7 @@ def test_mistakes_are_one_line(made: None) -> None:
 @real
 def test_real_mnist_has_13007_ones_and_sevens() -> None:
     found = task()
-    labels = torch.bincount(found._source.batch(torch.arange(found.num_data))[1])
+    labels = torch.bincount(found.source.batch(torch.arange(found.num_data))[1])
     assert (found.num_data, labels.tolist()) == (13_007, [6742, 6265])  # as LeCun's files have them
     test: Any = found.splits()["test"]
     assert np.bincount(test._labels).tolist() == [1135, 1028]
-
-
-@real
-def test_the_mode_on_real_images_errs_on_fewer_than_three_in_a_hundred() -> None:
-    """Logistic regression on 600 of the images with a strong prior."""
-    found = task(train_subset=600)
-    weights = optimum(found, 0.5)
-    data = found.read("test")
-    pixels = (data.images.numpy().reshape(len(data), -1).astype(float) / 255 - 0.1307) / 0.3081
-    assert np.mean((pixels @ weights > 0) != data.labels.numpy()) < 0.03

@@ -16,12 +16,14 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import raychains as rc
 from raychains import tasks
-from raychains.chain import Chain
-from raychains.experiments import comparisons
-from raychains.options import Run
-from raychains.sample import Sample, tensors_sha256
-from raychains.spec import TaskSpec
-from raychains.tasks import identity
+from raychains.chain.chain import Chain
+from raychains.core.config import Run
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.core.spec import TaskSpec
+from raychains.evaluation.base import Evaluation
+from raychains.planning.presets import default_arms
+from raychains.tasks import task_cache
+from raychains.tasks.likelihoods import Likelihood, LossFunction
 from tests.checks import refused
 
 G = torch.Generator().manual_seed(0)
@@ -62,7 +64,7 @@ def regress(**settings: Any) -> Any:
 def samples_of(task: Any, **settings: Any) -> list[str]:
     """Hashes of the samples of a short chain."""
     given = {"task": task.name, "epochs": 4, "cycles": 2, "chains": 1, "batch_size": 7, "lr": 0.01, **settings}
-    (spec,) = comparisons.run(Run(**given), task).comparison.chains().values()
+    (spec,) = default_arms.run(Run(**given), task).comparison.chains().values()
     return [tensors_sha256(e.tensors) for e in Chain(spec, task) if isinstance(e, Sample)]
 
 
@@ -117,7 +119,7 @@ def test_the_learned_noise_finds_that_of_the_data() -> None:
         "weight_decay": 0.0,
         "sampler": "sghmc",
     }
-    (spec,) = comparisons.run(Run(task=task.name, chains=1, cycles=1, **settings), task).comparison.chains().values()
+    (spec,) = default_arms.run(Run(task=task.name, chains=1, cycles=1, **settings), task).comparison.chains().values()
     last = [e for e in Chain(spec, task) if isinstance(e, Sample)][-1]
     a = np.hstack([X[TRAIN].double().numpy(), np.ones((40, 1))])
     target = Y[TRAIN].double().numpy()
@@ -134,6 +136,35 @@ def test_cross_entropy_and_given_losses_are_those_of_torch() -> None:
     assert torch.equal(own.loss(model, batch, torch.Generator()), expected)
     metrics = [[m.name for m in t.splits()["test"].metrics if not m.minor] for t in (task, own, regress())]
     assert metrics == [["error", "nll", "ece", "brier"], ["nll"], ["rmse", "nll", "crps", "coverage_error"]]
+
+
+class Poisson(Likelihood):
+    """Counts [n] with log rates [n, 1], written as a user does."""
+
+    name, predicts = "poisson", "outputs"
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        if outputs.shape[1:] != (1,):
+            raise rc.UserError("loss poisson needs outputs [n, 1]")
+
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.poisson_nll_loss(outputs[:, 0], targets)
+
+    def evaluation(self, model: nn.Module, data: Any, classes: int) -> Evaluation:
+        return LossFunction(lambda f, y: self.loss(model, f, y)).evaluation(model, data, classes)
+
+
+def test_a_users_likelihood_is_sampled_and_evaluated() -> None:
+    counts = LABELS.float() * 3
+    sets = {"train_set": (X[TRAIN], counts[TRAIN]), "test_set": (X[TEST], counts[TEST])}
+    task = classify(**sets, model_fn=lambda: nn.Linear(3, 1), loss=Poisson())
+    assert task.settings()["loss"] == "poisson" and task.predicts == "outputs"
+    model, batch = task.build_model(seed=1, lanes=1), torch.arange(5)
+    expected = nn.functional.poisson_nll_loss(model(X[:5])[:, 0], counts[:5])
+    assert torch.equal(task.loss(model, batch, torch.Generator()), expected)
+    assert [m.name for m in task.splits()["test"].metrics if not m.minor] == ["nll"] and len(samples_of(task)) == 2
+    with refused("loss poisson needs outputs [n, 1]"):
+        classify(**sets, model_fn=lambda: nn.Linear(3, 2), loss=Poisson())
 
 
 # One identity and one path, however the data are kept
@@ -213,7 +244,7 @@ def test_each_seed_has_its_start_and_the_outside_stream_is_left_alone() -> None:
 def test_what_differs_is_named_and_nothing_else(change: dict[str, Any], named: str) -> None:
     here, there = classify(**change).spec(), classify().spec()
     assert here.kind == there.kind and here.fingerprint != there.fingerprint
-    assert identity.differences(here, there) == named
+    assert task_cache.differences(here, there) == named
 
 
 class Halved(nn.Linear):
@@ -316,13 +347,13 @@ def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any],
 def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() -> None:
     for field, value in (("task_settings", ("a=1",)), ("train_subset", 10)):
         with refused(f"{field} must be left out beside a task that is given as an object"):
-            comparisons.run(Run(task="own", **{field: value}), classify())
+            default_arms.run(Run(task="own", **{field: value}), classify())
     with refused("task must be a name, an import path 'module:name' or a raychains.Task, got a Linear"):
         rc.run(task=nn.Linear(1, 1))
 
 
 def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
     task = classify(defaults={"epochs": 6, "batch_size": 10, "lr": 0.02, "cycles": 3, "sampler": "csgld"})
-    (spec,) = comparisons.run(Run(task="own", chains=1), task).comparison.chains().values()
+    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
     assert (spec.sampler.kind, spec.steps, spec.batch_size) == ("sgld", 24, 10)
     assert (spec.schedule.settings["lr"], spec.schedule.settings["cycles"]) == (0.02, 3)

@@ -1,18 +1,20 @@
-"""docs/tasks.md says what the code says: every task, its size and its settings."""
+"""docs/reference/tasks.md says what the code says: every task, its size and its settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from raychains import methods, tasks
-from raychains.data.prepared.manifest import Manifest, Shard, Split
+from raychains import tasks
+from raychains.planning import methods
 from raychains.tasks.images import ImageTask
+from tests.data.prepared.made import without_pictures
 from tests.tasks import made_images
 from tests.tasks.made_images import NETWORKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "tasks.md").read_text()
 
 
 def rows(first: str) -> dict[str, list[str]]:
@@ -29,33 +31,33 @@ def test_every_task_is_on_the_page() -> None:
     assert "`digits`" in PAGE
 
 
+def stated(name: str) -> methods.Defaults:
+    """The settings that a built-in task states."""
+    kind: Any = tasks.kind_of(name)
+    found = kind.defaults
+    assert isinstance(found, methods.Defaults)
+    return found
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_image_tasks_row_is_true(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made_images.use(monkeypatch)
     task = tasks.make(name)
     assert isinstance(task, ImageTask)
     size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
-    d = methods.defaults(name)
+    d = stated(name)
     kind = methods.named(d.run).kind
     d = d.of(kind)
     _, parameters, data, *others = rows("network")[name]
-    assert parameters == f"{size:,}" and data.lower() == task.dataset.replace("cifar", "cifar-")
+    assert parameters == f"{size:,}" and data.lower() == task.data.name.replace("cifar", "cifar-")
     wanted = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles, d.exploration, d.temperature, d.weight_decay]
     assert others == [d.run, *(f"{v:g}" for v in wanted if v is not None)]
-    for companion in task.companions:
+    for companion in task.data.companions:
         assert f"`ood:{companion}`" in PAGE
 
 
 def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a manifest alone: pictures are read when they are learned from."""
-    shard = Shard(file="a.parquet", rows=(64,) * 32, bytes=1, sha256="")
-    split = Split(shards=(shard,), fingerprint="f")
-    manifest = Manifest(
-        name="imagenet", classes=tuple(f"n{i:08d}" for i in range(1000)), words=(), seed=0,
-        splits={"train": split, "val": split}, converted=0, skipped=(),
-    )  # fmt: skip
-    (tmp_path / "imagenet").mkdir()
-    (tmp_path / "imagenet" / "manifest.json").write_bytes(manifest.dumps())
+    without_pictures(tmp_path, "imagenet", [f"n{i:08d}" for i in range(1000)])
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     found = {}
     for name in rows("prepared network"):
@@ -71,23 +73,22 @@ def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["mixture25", "gaussian", "two-modes", "linear-regression", "blr-australian", "blr-german", "blr-heart"],
+    "name", ["mixture25", "gaussian", "two-modes", "linear-regression", "blr-australian", "blr-german", "blr-heart"]
 )
 def test_a_densitys_row_is_true(name: str) -> None:
-    d = methods.defaults(name)
+    d = stated(name)
     assert rows("target")[name][1:] == [str(d.steps), f"{d.cycles}", f"{d.exploration:g}"]
     assert d.repeats == (100 if name == "two-modes" else 10)
 
 
 def test_what_is_said_of_digits_is_true() -> None:
-    d = methods.defaults("digits")
+    d = stated("digits")
     said = f"{d.epochs} epochs, batch {d.batch_size}, lr {d.rate('cyclical', 'sghmc'):g} for SGHMC, M {d.cycles}"
     assert said in " ".join(PAGE.split()) and f"λ {d.weight_decay:g}" in PAGE
 
 
 def test_what_is_said_of_one_against_seven_is_true() -> None:
-    d = methods.defaults("mnist-1v7")
+    d = stated("mnist-1v7")
     eta, inner = (d.sampler_settings[s][n] for s, n in (("emcmc", "eta"), ("entropy-sgd", "inner_lr")))
     said = (
         f"{d.epochs} epochs, batch {d.batch_size}, lr {d.rate('constant', 'emcmc'):g}, η {eta:g}, T {d.temperature:g}"

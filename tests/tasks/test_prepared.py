@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from raychains import methods, tasks
-from raychains.chain import Chain
-from raychains.data.prepared.decode import augmented, central
-from raychains.data.prepared.processes import DECODERS
-from raychains.data.prepared.rows import Rows
-from raychains.errors import UserError
+from raychains import tasks
+from raychains.chain.chain import Chain
+from raychains.core.config import Run
+from raychains.core.errors import UserError
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.data.prepared.feed import DECODERS
+from raychains.data.prepared.manifest import Rows
+from raychains.data.prepared.pictures import augmented, central
 from raychains.evaluation.classification import Classification
-from raychains.options import Run
-from raychains.sample import Sample, tensors_sha256
-from raychains.tasks.prepared import MEAN, STD, FolderLeNet
+from raychains.planning import methods
+from raychains.tasks.prepared import FolderLeNet
 from tests.checks import refused
 from tests.data.prepared.made import folder_of_classes, prepared
 
@@ -63,7 +64,7 @@ def test_a_batch_is_its_pictures_cropped_and_normalised(root: Path) -> None:
     rows = Rows(str(root / "small"), made.manifest, "train")
     jpegs = [j for g in range(len(rows.counts)) for j in rows.read(g)]
     pixels = np.stack([augmented(jpegs[i], SIZE, 5, int(i)) for i in part.indices]).astype(np.float64)
-    expected = ((pixels / 255 - np.array(MEAN)) / np.array(STD)).transpose(0, 3, 1, 2)
+    expected = ((pixels / 255 - np.array(FolderLeNet.mean)) / np.array(FolderLeNet.std)).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(made.inputs(part).numpy(), expected, rtol=1e-4, atol=1e-5)
     model = made.build_model(seed=0, lanes=1)
     loss = made.loss(model, part, torch.Generator())
@@ -82,8 +83,8 @@ def test_a_batch_is_its_pictures_cropped_and_normalised(root: Path) -> None:
             assert len(pieces) == min(4, len(batch))
             if m < len(pieces):
                 assert torch.equal(mine.inputs(pieces[m]), made.inputs(pieces[m]))
-        mine._source.close()
-    made._source.close()
+        mine.source.close()
+    made.source.close()
 
 
 def test_a_chain_that_stops_in_mid_epoch_goes_on_with_the_same_bytes_whatever_its_decoders(

@@ -1,17 +1,21 @@
-"""The image tasks on the real data: MNIST is learned, and a ResNet-18 chain on CIFAR-10 resumes bit for bit."""
+"""Tasks on the real data: MNIST is learned, a ResNet-18 chain on CIFAR-10 resumes bit for bit, tables have their sizes."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from raychains import methods, tasks
-from raychains.chain import Chain, Event
+from raychains import tasks
+from raychains.chain.chain import Chain, Event
+from raychains.core.config import Run
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.data import uci
 from raychains.evaluation.classification import Classification
-from raychains.options import Run
-from raychains.sample import Sample, tensors_sha256
+from raychains.planning import methods
 from raychains.store.codec import decode, encode, flatten, unflatten
 
 pytestmark = pytest.mark.skipif(
@@ -81,3 +85,16 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
     assert isinstance(test, Classification)
     found = error(test, drawn, images)
     assert 0 < found < (1 if images < 1000 else 0.85)  # 73.8 % measured; chance errs 90 %, standard error .7 %
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "dim"), [("blr-australian", 690, 15), ("blr-german", 1000, 25), ("blr-heart", 270, 14)]
+)
+def test_real_data_have_the_papers_sizes(name: str, n: int, dim: int) -> None:
+    task: Any = tasks.make(name)
+    assert (task.num_data, task.dim) == (n, dim)
+    raw = uci.load(task.dataset)
+    x, y = np.column_stack([np.ones(n), (raw.features - raw.features.mean(0)) / raw.features.std(0)]), raw.labels
+    assert x.shape == (n, dim)
+    gradient = x.T @ (1 / (1 + np.exp(-x @ task.posterior.mode)) - y) + task.posterior.mode / 100
+    assert np.abs(gradient).max() < 1e-7, "the mode, by the plain formula"

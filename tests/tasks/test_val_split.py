@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -16,43 +13,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import raychains as rc
-from raychains import methods, tasks
-from raychains.data.order import EpochOrder
-from raychains.experiments import comparisons
-from raychains.options import Run
-from raychains.spec import ChainSpec, TaskSpec
+from raychains import tasks
+from raychains.core.config import Run
+from raychains.core.spec import ChainSpec, TaskSpec
+from raychains.data.source import EpochOrder
+from raychains.planning import methods
+from raychains.planning.presets import default_arms
 from raychains.store import ChainStore
-from raychains.tasks import given
+from raychains.tasks import task_cache
 from tests.checks import refused
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, Y, classify, regress, samples_of
-
-MODULE = """
-import torch
-import raychains as rc
-from raychains.tasks.mixture import Mixture25
-
-def make_task(train: int = 40):
-    x = torch.arange(2.0 * (train + 10)).reshape(-1, 2)
-    y = (torch.arange(train + 10) % 2).long()
-    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), (x[:train], y[:train]), (x[train:], y[train:]), name="mine")
-
-def itself(val_split: float = 0.0):
-    x, y = torch.ones(20, 2), torch.arange(20) % 2
-    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), (x, y), (x, y), name="mine", val_split=val_split)
-
-def density():
-    return Mixture25()
-"""
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module in the current folder that makes tasks."""
-    (tmp_path / "divided_tasks.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(given, "_GIVEN", {})
-    yield "divided_tasks"
-    sys.modules.pop("divided_tasks", None)
 
 
 def rows(data: Any, n: int) -> set[tuple[float, ...]]:
@@ -142,7 +112,7 @@ def test_validation_data_of_its_own_are_a_split_and_part_of_the_identity() -> No
 
 def test_runs_of_an_object_divide_it_by_their_option() -> None:
     task = classify(name="divided")
-    plan = comparisons.run(
+    plan = default_arms.run(
         Run(task="divided", val_split=0.25, epochs=2, cycles=1, batch_size=10), tasks.give(task)
     ).comparison
     spec = next(iter(plan.chains().values()))
@@ -154,9 +124,9 @@ def test_runs_of_an_object_divide_it_by_their_option() -> None:
 
 def test_the_whole_object_is_enough_to_go_on_with_a_divided_run(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TaskSpec.from_json(classify(val_split=8, split_seed=3).spec().to_json())
-    monkeypatch.setattr(given, "_GIVEN", {})
+    monkeypatch.setattr(task_cache, "_GIVEN", {})
     assert tasks.give_again(classify(), spec).spec() == spec and tasks.build(spec).num_data == 32
-    monkeypatch.setattr(given, "_GIVEN", {})
+    monkeypatch.setattr(task_cache, "_GIVEN", {})
     tasks.give(classify())
     assert tasks.build(spec).num_data == 32
     with refused("task differs from the run's: held-out part ('8 of 40, seed 4' here, '8 of 40, seed 3' in the run)"):
@@ -181,28 +151,11 @@ def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_se
     spec = next(iter(run.comparison.chains().values()))
     records = ChainStore(run.store.root, spec.digest).records()
     assert [r.sha256 for r in records] == samples_of(task.holding_out(10), sampler="csghmc", batch_size=10)
-    given._GIVEN.clear()  # as in another process
+    task_cache._GIVEN.clear()  # as in another process
     again = rc.load(run.path, task=classify(name="held out"))
     wrong = again.predict(X[TEST]).argmax(1) != LABELS[TEST].numpy()
     assert run.table()["error"].iloc[0] == pytest.approx(wrong.mean())
     assert tasks.build(spec.task).splits()["val"].fingerprint == task.holding_out(10).splits()["val"].fingerprint
-
-
-def test_a_function_of_a_module_need_not_know_of_it(module: str) -> None:
-    options = Run(task=f"{module}:make_task", val_split=0.2, task_settings=("train=50",))
-    task = methods.make_task(options, options.task)
-    spec = TaskSpec.from_json(task.spec().to_json())
-    assert dict(spec.settings) == {"train": 50, "val_split": 10} and spec.kind == options.task
-    assert (
-        methods.make_task(Run(task=options.task, val_split=10, task_settings=("train=50",)), options.task).spec()
-        == spec
-    )
-    given._GIVEN.clear()  # as in another process
-    built = tasks.build(spec)
-    assert built is not task and built.num_data == 40 and len(built.splits()["val"]._labels) == 10
-    assert "val_split" not in methods.make_task(Run(task=options.task), options.task).spec().settings
-    aware = methods.make_task(Run(task=f"{module}:itself", val_split=0.2), f"{module}:itself")
-    assert aware.num_data == 16 and dict(aware.spec().settings) == {"val_split": 0.2}
 
 
 MISTAKES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -225,18 +178,18 @@ def test_a_mistake_is_one_line(settings: dict[str, Any], words: tuple[str, ...])
         classify(**settings)
 
 
-def test_what_cannot_be_divided_says_so(module: str) -> None:
+def test_what_cannot_be_divided_says_so() -> None:
     listed = Listed(X[TRAIN], LABELS[TRAIN])
     listed.fingerprint = "flowers-3"
     with refused("val_split must be left out for a streamed train_set that states its fingerprint, got 0.2", "val="):
         classify(train_set=listed, resident=False, val_split=0.2)
     assert listed.asked < 20  # and it was not read to find out
     with refused("val_split must be left out, got 0.5: task 'own' holds out a part already"):
-        comparisons.run(Run(task="own", val_split=0.5), classify(val_split=0.2))
+        default_arms.run(Run(task="own", val_split=0.5), classify(val_split=0.2))
     with refused("val_split must be left out for task Mixture25, got 0.5"):
-        methods.make_task(Run(task=f"{module}:density", val_split=0.5), f"{module}:density")
+        default_arms.run(Run(task="mixture25", val_split=0.5), rc.make_task("mixture25"))
     with refused("val_split must be left out for task Digits"):
-        comparisons.run(Run(task="digits", val_split=0.5), rc.make_task("digits"))
+        default_arms.run(Run(task="digits", val_split=0.5), rc.make_task("digits"))
 
 
 def test_a_streamed_part_is_read_in_the_chain_s_own_order() -> None:

@@ -6,22 +6,16 @@ import os
 import shutil
 from pathlib import Path
 
-from raychains.data.prepared import shards, sources
+from raychains.core.errors import UserError
+from raychains.data.prepared import sources
 from raychains.data.prepared.manifest import NAME, Manifest
-from raychains.data.prepared.plan import Plan
-from raychains.errors import UserError
+from raychains.data.prepared.plan import ROW_GROUP, Plan, encode
 
 
-def prepare(source: Path, to: Path, *, row_group: int = shards.ROW_GROUP, seed: int = 0) -> Manifest:
-    """Prepare the pictures of ``source`` as the set that ``to`` is the folder of; what lies there whole is left as it is.
+def prepare(source: Path, to: Path, *, row_group: int = ROW_GROUP, seed: int = 0) -> Manifest:
+    """Prepare the pictures of ``source`` as the set with the folder ``to``; a complete set there is left as it is.
 
     The folder appears when everything is in it.
-
-    Args:
-        source: train/CLASS/*.jpg and val/CLASS/*.jpg, or what else `sources.find` knows.
-        to: the set's folder, whose name is the set's.
-        row_group: pictures of a row group.
-        seed: of the order of storage.
 
     Raises:
         UserError: no such pictures, damaged ones, or a target that cannot be written.
@@ -41,7 +35,7 @@ def _build(plan: Plan, to: Path) -> None:
     building.mkdir()
     written = {}
     for work in plan.works:
-        data, written[work.name] = shards.encode(work.items, work.name, plan.row_group)
+        data, written[work.name] = encode(work.items, work.name, plan.row_group)
         (building / work.name).write_bytes(data)
     (building / NAME).write_bytes(plan.manifest(written, skip_damaged=False).dumps())
     try:

@@ -1,19 +1,17 @@
 """The order in which a prepared set's images are learned from: a function of the manifest and a seed alone.
 
 Row groups are the unit of reading. They are permuted, cut into windows of W groups, and the rows of each window are
-permuted together: a reader needs W groups in memory, and a batch mixes images of about all of them. Neither ranks nor
-decoders nor the cluster's size come into it.
+permuted together: a reader needs W groups in memory, and a batch mixes images of about all of them. The order depends on
+neither ranks nor decoders nor the cluster's size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-
-from raychains.errors import require
 
 Array = np.ndarray[Any, Any]
 GROUPS, ROWS = 0, 1
@@ -21,7 +19,7 @@ GROUPS, ROWS = 0, 1
 
 
 def permutation(seed: int, purpose: int, number: int, size: int) -> Array:
-    """A permutation of range(size), int64, from the Philox stream of (seed, purpose, number).
+    """Return a permutation of range(size), int64, from the Philox stream of (seed, purpose, number).
 
     The ranks of 64-bit random integers: the bits are those of the published generator in every version of numpy.
     """
@@ -37,22 +35,11 @@ class Epoch:
     indices: Array
     """Every index of the set once, int64 [images], in the order of learning."""
     place: Array
-    """Of each row group, its place in the order in which groups are read, int64 [groups]; place // W is its window."""
+    """The place of each row group in the order in which groups are read, int64 [groups]; place // W is its window."""
 
 
 def epoch_order(rows: Sequence[int], seed: int, window: int) -> Epoch:
-    """The order of the epoch with this seed.
-
-    Args:
-        rows: of each row group, in the order of storage, how many images it holds.
-        seed: of the epoch; another one gives another order.
-        window: W, row groups whose images are mixed.
-
-    Raises:
-        UserError: a window below 1, or a seed that is negative.
-    """
-    require(isinstance(window, int) and window >= 1, "window", window, "be an integer of at least 1")
-    require(isinstance(seed, int) and seed >= 0, "seed", seed, "be an integer of at least 0")
+    """Return the order of the epoch with this seed, of row groups of so many ``rows`` each in the order of storage."""
     counts = np.asarray(rows, dtype=np.int64)
     first = np.concatenate([[0], np.cumsum(counts)])
     groups = permutation(seed, GROUPS, 0, len(counts))
@@ -65,22 +52,22 @@ def epoch_order(rows: Sequence[int], seed: int, window: int) -> Epoch:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank takes of a global batch, or all of it."""
+    """One rank's share of a global batch, or all of it."""
 
     seed: int
-    """Of the epoch: crops are drawn from it and the image's index."""
+    """Seed of the epoch: crops are drawn from it and the image's index."""
     indices: Array
     """int64 [images]."""
     step: int
     """The batch's place in its epoch, from 0."""
     start: int = 0
-    """Where in the batch the part begins."""
+    """Index in the batch at which the part begins."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def slice(self, first: int, parts: int, last: int | None = None) -> Part:
-        """The ``first``-th of ``parts`` contiguous pieces, whose lengths differ by one at most; or those before ``last``."""
+        """Return the ``first``-th of ``parts`` contiguous pieces, whose lengths differ by one at most; or those before ``last``."""
         low, high = (len(self) * n // parts for n in (first, first + 1 if last is None else last))
         return Part(self.seed, self.indices[low:high], self.step, self.start + low)
 
@@ -95,13 +82,7 @@ class ShardedOrder(Sequence[Part]):
     def __len__(self) -> int:
         return -(-len(self.epoch.indices) // self.batch_size)
 
-    @overload
-    def __getitem__(self, i: int) -> Part: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Part]: ...
-    def __getitem__(self, i: int | slice) -> Part | list[Part]:
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
+    def __getitem__(self, i: int) -> Part:  # type: ignore[override]  # no slices
         if not 0 <= i < len(self):
             raise IndexError(i)
         return Part(self.seed, self.epoch.indices[i * self.batch_size : (i + 1) * self.batch_size], i)

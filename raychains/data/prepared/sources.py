@@ -1,4 +1,4 @@
-"""Where pictures are before they are prepared: folders of classes, or ILSVRC's tar files as they are distributed."""
+"""The pictures of a set before it is prepared: folders of classes, or ILSVRC's tar files as they are distributed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raychains.errors import UserError
+from raychains.core.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff")
 TRAIN_TAR, VAL_TAR, DEVKIT = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"
@@ -27,7 +27,7 @@ class Item:
     """-1: the whole file."""
 
     def read(self) -> bytes:
-        """The picture's bytes as they lie there."""
+        """Return the picture's bytes as they are stored."""
         with open(self.file, "rb") as f:
             f.seek(self.offset)
             return f.read(self.size)
@@ -48,7 +48,7 @@ class Source:
 
 
 def find(folder: Path) -> Source:
-    """What lies in ``folder``: ILSVRC's tar files, or train/ and val/ with a folder per class.
+    """Find the pictures in ``folder``: ILSVRC's tar files, or train/ and val/ with a folder per class.
 
     Raises:
         UserError: neither is there, a split is empty, or a class of val is unknown to train.
@@ -101,7 +101,7 @@ def _ilsvrc(folder: Path) -> Source:
 
 
 def _tars_in(file: Path) -> Iterator[Item]:
-    """The pictures of a tar of one tar per class, which stays as it is: they are found by their places in it."""
+    """Yield the pictures of a tar of one tar per class, by their places in it: it is not unpacked."""
     for name, offset, _ in _members(file, 0):
         wnid = Path(name).stem
         for picture, at, size in _members(file, offset):
@@ -109,7 +109,7 @@ def _tars_in(file: Path) -> Iterator[Item]:
 
 
 def _members(file: Path, offset: int) -> Iterator[tuple[str, int, int]]:
-    """Name, place in the file and size of each member of the tar that begins at ``offset``."""
+    """Yield name, place in the file and size of each member of the tar that begins at ``offset``."""
     with open(file, "rb") as f:
         f.seek(offset)
         try:
@@ -124,7 +124,7 @@ def _members(file: Path, offset: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _devkit(file: Path) -> tuple[dict[int, str], dict[str, str], list[int]]:
-    """Class number → WordNet id, id → words, and the number of each val picture, from the development kit."""
+    """Return class number → WordNet id, id → words, and the number of each val picture, from the development kit."""
     from scipy.io import loadmat
 
     try:
@@ -143,5 +143,5 @@ def _devkit(file: Path) -> tuple[dict[int, str], dict[str, str], list[int]]:
 
 
 def labels_of(classes: Sequence[str]) -> dict[str, int]:
-    """A class's label: its rank among the sorted names."""
+    """Return each class's label: its rank among the sorted names."""
     return {name: i for i, name in enumerate(sorted(classes))}

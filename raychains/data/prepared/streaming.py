@@ -11,26 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains.data.prepared.carrier import Carry, Cutting
-from raychains.data.prepared.decode import augmented, central
-from raychains.data.prepared.feed import Feed
-from raychains.data.prepared.manifest import Manifest
-from raychains.data.prepared.order import Part, ShardedOrder
-from raychains.data.prepared.processes import decoders
-from raychains.data.prepared.rows import Rows
+from raychains.data.prepared.feed import Cutting, Feed, decoders
+from raychains.data.prepared.manifest import Manifest, Rows
+from raychains.data.prepared.order import Array, Part, ShardedOrder
+from raychains.data.prepared.pictures import augmented, central
 
-Array = np.ndarray[Any, Any]
+THREADS = 2
+"""Threads that decode central crops."""
 
 
 class Streaming:
     """Batches of a prepared split, cut ahead by decoders that start with the first of them.
 
-    Args:
-        uri: where the set lies.
-        manifest: its own.
-        split: whose pictures.
-        size: pixels of a side.
-        window: W, row groups that are mixed.
+    ``size`` is in pixels of a side, ``window`` W, the row groups that are mixed.
     """
 
     def __init__(self, uri: str, manifest: Manifest, split: str, size: int, window: int) -> None:
@@ -40,7 +33,6 @@ class Streaming:
         self._feed: Feed | None = None
         self._batch_size = 0
         self._share = (0, 1, 1)
-        self._carry: Carry | None = None
         self._epoch: Iterator[tuple[Array, Array]] | None = None
         self._next: tuple[int, int] = (-1, -1)
         """(seed, step) of what the feed gives next."""
@@ -51,28 +43,23 @@ class Streaming:
         return len(self.rows)
 
     def order(self, seed: int, batch_size: int) -> ShardedOrder:
-        """An epoch's batches."""
+        """Return an epoch's batches."""
         if batch_size != self._batch_size:
             self.close()
             self._batch_size = batch_size
-        return ShardedOrder(self.rows.split.rows, batch_size, seed, self._window)
+        return self._cutting().order(self.rows, seed)
 
     def share(self, first: int, last: int, parts: int) -> None:
         """Cut only the pieces [first, last) of ``parts`` of every batch from now on."""
         self.close()
         self._share = (first, last, parts)
 
-    def carried(self, carry: Carry | None) -> None:
-        """Take batches from what ``carry`` makes from now on; None: from processes beside this one."""
-        self.close()
-        self._carry = carry
-
     def to(self, device: torch.device) -> None:
         """Give batches on ``device`` from now on."""
         self._device, self._now = device, None
 
     def batch(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Pictures uint8 [part, 3, size, size] (in memory [part, size, size, 3]) and labels int64 [part] on the device.
+        """Return pictures uint8 [part, 3, size, size] (in memory [part, size, size, 3]) and labels int64 [part] on the device.
 
         Raises:
             DecodingFailed: a picture is damaged, or a decoder's process ended.
@@ -91,7 +78,7 @@ class Streaming:
         return images[chosen], targets[chosen]
 
     def _begin(self, step: int) -> int:
-        """Where in the batch of this step the share begins."""
+        """Return where in the batch of this step the share begins."""
         length = min(self._batch_size, len(self) - step * self._batch_size)
         return length * self._share[0] // self._share[2]
 
@@ -101,7 +88,7 @@ class Streaming:
         return moved, torch.from_numpy(labels).to(self._device)
 
     def _inline(self, part: Part) -> tuple[Array, Array]:
-        """Cut here."""
+        """Cut the pictures in this process."""
         groups = self.rows.groups_of(part.indices)
         cut = [
             augmented(self.rows.read(int(g))[int(i - self.rows.first[g])], self._size, part.seed, int(i))
@@ -109,14 +96,14 @@ class Streaming:
         ]
         return np.stack(cut), self.rows.labels[part.indices]
 
+    def _cutting(self) -> Cutting:
+        first, last, parts = self._share
+        place: dict[str, Any] = {"uri": self._uri, "split": self._split, "size": self._size, "window": self._window}
+        return Cutting(**place, batch_size=self._batch_size, first=first, last=last, parts=parts)
+
     def _cut(self, key: tuple[int, int]) -> tuple[Array, Array]:
         if self._feed is None:
-            first, last, parts = self._share
-            cutting = Cutting(
-                uri=self._uri, split=self._split, size=self._size, batch_size=self._batch_size, window=self._window,
-                first=first, last=last, parts=parts,
-            )  # fmt: skip
-            self._feed = Feed(cutting, self.rows, decoders=decoders(), carry=self._carry)
+            self._feed = Feed(self._cutting(), self.rows, decoders=decoders())
             self._finalizer = weakref.finalize(self, self._feed.close)
         if self._epoch is None or key != self._next:  # another epoch, or the chain jumped
             if self._epoch is not None:
@@ -134,22 +121,16 @@ class Streaming:
 
 
 class Central:
-    """Central crops of a prepared split by place, decoded when they are asked for: memory holds what was asked for.
+    """Central crops of a prepared split by place, decoded when they are asked for: memory holds what was asked for."""
 
-    Args:
-        rows: the split's.
-        size: pixels of a side.
-        threads: that decode.
-    """
-
-    def __init__(self, rows: Rows, size: int, threads: int = 2) -> None:
-        self._rows, self._size, self._threads = rows, size, threads
+    def __init__(self, rows: Rows, size: int) -> None:
+        self._rows, self._size = rows, size
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, places: slice) -> Tensor:
-        """Pictures uint8 [n, 3, size, size] of contiguous places."""
+        """Return pictures uint8 [n, 3, size, size] of contiguous places."""
         start, stop, _ = places.indices(len(self))
         groups: Sequence[int] = ()
         if stop > start:
@@ -157,8 +138,8 @@ class Central:
             groups = range(int(low), int(high) + 1)
         jpegs = [j for g in groups for j in self._rows.read(g)]
         first = int(self._rows.first[groups[0]]) if groups else 0
-        wanted = jpegs[start - first : stop - first]
-        with ThreadPoolExecutor(self._threads) as pool:  # Pillow decodes without the interpreter's lock
-            cut = list(pool.map(lambda j: central(j, self._size), wanted))
+        chosen = jpegs[start - first : stop - first]
+        with ThreadPoolExecutor(THREADS) as pool:  # Pillow decodes without the interpreter's lock
+            cut = list(pool.map(lambda j: central(j, self._size), chosen))
         pixels = np.stack(cut) if cut else np.zeros((0, self._size, self._size, 3), dtype=np.uint8)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)

@@ -1,67 +1,28 @@
-"""The page's figures, one idea per file; each gives a `Drawing`, or None with nothing to show."""
+"""The page's figures: those of the run itself, one per file of this folder, and those of its measures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from raychains.report.figures import (
-    agreement,
-    calibration,
-    corrupted,
-    cycles,
-    density,
-    detection,
-    disagreement,
-    embedding,
-    entropy,
-    flatness,
-    interpolation,
-    learning,
-    mixing,
-    modes,
-    progress_by_gradients,
-    reference,
-    reliability,
-    samples,
-    schedule,
-    spread,
-    temperature,
-    trace,
-    views,
-    weights,
-)
-from raychains.report.material import Material
-from raychains.report.style import Drawing
+from raychains import measures
+from raychains.inference.run_data import RunData
+from raychains.measures import weights
+from raychains.plotting.style import Drawing
+from raychains.report.figures import density, gradients, learning, samples, schedule, spread, views
 
-MAKERS: dict[str, Callable[[Material], Drawing | None]] = {
+FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
     "spread": spread.drawing,
     "density": density.drawing,
     "samples": samples.drawing,
-    "cycles": cycles.drawing,
+    "cycles": samples.cycles,
     "views": views.drawing,
-    "weights": weights.drawing,
-    "reliability": reliability.drawing,
-    "calibration": calibration.drawing,
-    "entropy": entropy.drawing,
-    "detection": detection.drawing,
-    "corrupted": corrupted.drawing,
-    "agreement": agreement.drawing,
-    "embedding": embedding.drawing,
-    "interpolation": interpolation.drawing,
-    "disagreement": disagreement.drawing,
-    "fisher": flatness.spectrum,
-    "directions": flatness.directions,
-    "plane": flatness.plane,
-    "mixing": mixing.drawing,
-    "traces": trace.drawing,
-    "modes": modes.drawing,
-    "temperatures": temperature.drawing,
-    "reference": reference.drawing,
+    "weights": weights.figure,
+    **measures.figures(),
     "schedules": schedule.drawing,
     "learning": learning.drawing,
-    "gradients": progress_by_gradients.drawing,
+    "gradients": gradients.drawing,
 }
-"""By the figure's name, in the page's order."""
+"""By the figure's name; each gives a `Drawing`, or None with nothing to show."""
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Predictive": ("spread", "samples", "cycles", "views", "weights"),

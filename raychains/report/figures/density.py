@@ -1,4 +1,4 @@
-"""Where a low-dimensional chain's kept draws lie, beside the exact target (cSG-MCMC's Figures 2 and 5)."""
+"""Density of a low-dimensional chain's kept draws, and the exact target (cSG-MCMC's Figures 2 and 5)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
+from raychains.core.sample import THETA
 from raychains.evaluation.base import Array
+from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.report.material import Material
+from raychains.plotting.style import HEAT, MUTED, WIDTH, Drawing
 from raychains.report.reference import MODES, is_mixture
-from raychains.report.style import WIDTH, Drawing, Theme
-from raychains.sample import THETA
 from raychains.store import codec
 from raychains.tasks.mixture import AXIS, RADIUS, VARIANCE
 
@@ -29,28 +29,28 @@ LIMIT = 5.2
 BINS = 104
 
 
-def drawing(material: Material) -> Drawing | None:
+def drawing(run: RunData) -> Drawing | None:
     """None unless draws are points of the plane."""
-    if not material.by_blocks:
+    if not run.by_blocks:
         return None
-    arms = material.comparison.arms
-    histograms = {arm.name: h for arm in arms if (h := histogram(material, arm)) is not None}
+    arms = run.comparison.arms
+    histograms = {arm.name: h for arm in arms if (h := histogram(run, arm)) is not None}
     if not histograms:
         return None
-    target = is_mixture(material.comparison)
-    chain = material.comparison.arms[0].chains[0][0]
+    target = is_mixture(run.comparison)
+    shown = [Panel(a.label, _modes(run, a), histograms[a.name]) for a in arms if a.name in histograms]
+    chain = run.comparison.arms[0].chains[0][0]
     first = chain.repeat * chain.lanes
-    beside = (
+    exact = (
         ", beside the exact target. The scale ends at the target's highest density, which chains that stay "
         "in a few modes exceed. Circles have the radius within which a draw counts for a mode"
     )
-    beside = beside if target else ""
     return Drawing(
         name="density",
         title="Density of the kept draws",
-        caption=f"All kept draws of repeat {first} of every arm, on one colour scale{beside}.",
+        caption=f"All kept draws of repeat {first} of every arm, on one colour scale{exact if target else ''}.",
         alt="Two-dimensional histograms of the draws of each arm" + (", and the exact target" if target else ""),
-        draw=lambda theme: _draw(material, histograms, theme),
+        draw=lambda: draw(shown, target=target),
         data=[row for name, density in histograms.items() for row in cells(name, density)],
     )
 
@@ -67,20 +67,17 @@ def cells(arm: str, density: Array) -> list[dict[str, Any]]:
 def gridded(rows: pd.DataFrame) -> Array:
     """The density [x, y] that `cells` gave as rows."""
     density = np.zeros((BINS, BINS))
-    at = [
-        np.rint((rows[name].to_numpy() + LIMIT) * BINS / (2 * LIMIT) - 0.5).astype(int)
-        for name in ("theta_1", "theta_2")
-    ]
+    at = [np.rint((rows[n] + LIMIT) * BINS / (2 * LIMIT) - 0.5).astype(int) for n in ("theta_1", "theta_2")]
     density[at[0], at[1]] = rows["density"]
     return density
 
 
-def histogram(material: Material, arm: Arm) -> Array | None:
+def histogram(run: RunData, arm: Arm) -> Array | None:
     """Density of an arm's first lane on the grid, [x, y]; None without draws in two dimensions."""
     edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
     counts, total = np.zeros((BINS, BINS)), 0
     for spec in arm.chains[0]:
-        chain = material.chain(spec.digest)
+        chain = run.chain(spec.digest)
         for record in chain.records():
             if record.meta.variable != THETA:
                 continue
@@ -102,12 +99,6 @@ def exact_density() -> Array:
     return np.outer(factor, factor)
 
 
-def _draw(material: Material, histograms: dict[str, Array], theme: Theme) -> Figure:
-    arms = [a for a in material.comparison.arms if a.name in histograms]
-    shown = [Panel(a.label, _modes(material, a), histograms[a.name]) for a in arms]
-    return draw(shown, theme, target=is_mixture(material.comparison))
-
-
 class Panel(NamedTuple):
     """One density, with what stands over it on the left and on the right."""
 
@@ -116,29 +107,22 @@ class Panel(NamedTuple):
     density: Array
 
 
-def draw(panels: Sequence[Panel], theme: Theme, *, target: bool) -> Figure:
+def draw(panels: Sequence[Panel], *, target: bool) -> Figure:
     """Densities on one colour scale; beside the mixture's own, with its modes' circles, where that is the ``target``."""
-    top = float(exact_density().max()) if target else max(p.density.max() for p in panels)
-    norm = PowerNorm(0.6, vmin=0, vmax=top, clip=True)
-    colours = LinearSegmentedColormap.from_list("density", theme.heat)
-    figure, axes, aside = _axes(len(panels), target)
+    exact = [Panel("Exact target", f"{MODES} modes, variance {VARIANCE}", exact_density())] if target else []
+    norm = PowerNorm(0.6, vmin=0, vmax=float(max(p.density.max() for p in exact or panels)), clip=True)
+    colours = LinearSegmentedColormap.from_list("density", HEAT)
+    figure, axes = _axes(len(panels), target)
     image: Any = None
-    for axis, panel in zip(axes, panels, strict=True):
-        image = _panel(axis, panel.density, colours, norm)
-        _label(axis, panel.left, panel.right, theme)
-        if target:
-            _rings(axis, theme)
-    if aside is not None:
-        image = _panel(aside, exact_density(), colours, norm)
-        _label(aside, "Exact target", f"{MODES} modes, variance {VARIANCE}", theme)
-    shown = [*axes, *([aside] if aside is not None else [])]
-    for axis in shown:
+    for axis, panel in zip(axes, [*exact, *panels], strict=True):
+        image = _panel(axis, panel, colours, norm)
         axis.set(xlabel="θ₁", ylabel="θ₂")
+    for axis in axes[len(exact) :]:
         axis.label_outer()
-    if aside is not None:
-        aside.set(xlabel="θ₁", ylabel="θ₂")
+        if target:
+            _rings(axis)
     extend: Any = "max" if target else "neither"
-    bar = figure.colorbar(image, ax=shown, extend=extend, shrink=0.9, aspect=28, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, extend=extend, shrink=0.9, aspect=28, pad=0.02)
     bar.locator = MaxNLocator(5)
     bar.update_ticks()
     bar.set_label("Density")
@@ -146,8 +130,8 @@ def draw(panels: Sequence[Panel], theme: Theme, *, target: bool) -> Figure:
     return figure
 
 
-def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes], Axes | None]:
-    """Axes of the arms and of the target, which stands large on the left of three or more arms."""
+def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes]]:
+    """Axes of the target, which stands large on the left of three or more arms, and of the arms."""
     if not target or arms <= 2:
         n = arms + target
         columns = min(n, 3)
@@ -156,7 +140,7 @@ def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes], Axes | None]:
         grid = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
         for spare in grid[n:]:
             spare.set_axis_off()
-        return (figure, grid[1:n], grid[0]) if target else (figure, grid[:n], None)
+        return figure, grid[:n]
     rows = -(-arms // 2)
     names: list[Any] = []
     for r in range(rows):
@@ -164,38 +148,29 @@ def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes], Axes | None]:
         names.append(["target" if r < 2 else "."] * 2 + pair)
     figure = Figure(figsize=(WIDTH, rows * 2.15 + 0.3))
     made = figure.subplot_mosaic(names, sharex=True, sharey=True)
-    return figure, [made[str(i)] for i in range(arms)], made["target"]
+    return figure, [made["target"], *(made[str(i)] for i in range(arms))]
 
 
-def _panel(axis: Axes, density: Array, colours: Any, norm: Any) -> Any:
+def _panel(axis: Axes, panel: Panel, colours: Any, norm: Any) -> Any:
     axis.grid(False)
     axis.set_aspect("equal")
     axis.set(xticks=AXIS, yticks=AXIS)
-    return axis.imshow(
-        density.T,
-        origin="lower",
-        extent=(-LIMIT, LIMIT, -LIMIT, LIMIT),
-        cmap=colours,
-        norm=norm,
-        interpolation="nearest",
-    )
+    axis.set_title("\n".join(textwrap.wrap(panel.left, 24)) + ("\n" if panel.right else ""), fontsize=8.5)
+    axis.text(0, 1.03, panel.right, transform=axis.transAxes, fontsize=8, color=MUTED)
+    style: Any = {"origin": "lower", "cmap": colours, "norm": norm, "interpolation": "nearest"}
+    return axis.imshow(panel.density.T, extent=(-LIMIT, LIMIT, -LIMIT, LIMIT), **style)
 
 
-def _label(axis: Axes, left: str, right: str, theme: Theme) -> None:
-    axis.set_title("\n".join(textwrap.wrap(left, 24)) + ("\n" if right else ""), fontsize=8.5)
-    axis.text(0, 1.03, right, transform=axis.transAxes, fontsize=8, color=theme.muted)
-
-
-def _modes(material: Material, arm: Arm) -> str:
-    """How many modes the drawn repeat covered."""
-    mine = material.of(material.results, arm)
+def _modes(run: RunData, arm: Arm) -> str:
+    """The number of modes that the drawn repeat covered."""
+    mine = run.of(run.results, arm)
     if not len(mine) or "modes" not in mine:
         return ""
     n = int(mine.sort_values("repeat")["modes"].iloc[0])
     return f"{n} of {MODES} modes"
 
 
-def _rings(axis: Axes, theme: Theme) -> None:
+def _rings(axis: Axes) -> None:
     rings = [Circle((x, y), RADIUS) for x in AXIS for y in AXIS]
-    style: Any = {"facecolor": "none", "edgecolor": theme.muted, "linewidth": 0.5, "alpha": 0.7}
+    style: Any = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.5, "alpha": 0.7}
     axis.add_collection(PatchCollection(rings, **style))

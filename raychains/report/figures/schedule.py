@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from raychains import schedules
+from raychains.core.spec import Part
 from raychains.evaluation.base import Array
+from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.report.figures.layout import COUNT, legend, panels
-from raychains.report.looks import Look, Panel
-from raychains.report.material import Material
-from raychains.report.style import Drawing, Theme
-from raychains.spec import Part
+from raychains.plotting.arm_styles import Panel
+from raychains.plotting.layout import COUNT, dot_entry, entry, legend, panels
+from raychains.plotting.style import MUTED, Drawing, records
 
 POINTS = 3000
 """Most points of a drawn curve."""
@@ -35,9 +35,9 @@ class Trace(NamedTuple):
     kept_lr: Array
 
 
-def drawing(material: Material) -> Drawing:
+def drawing(run: RunData) -> Drawing:
     """One panel per sampler, one curve per schedule."""
-    dense = any(len(trace(a.chains[0][0].schedule).kept_step) > MARKS for a in material.comparison.arms)
+    dense = any(len(trace(a.chains[0][0].schedule).kept_step) > MARKS for a in run.comparison.arms)
     kept = "Draws are kept throughout the sampling stage" if dense else "Upright strokes are the kept draws"
     return Drawing(
         name="schedules",
@@ -46,9 +46,9 @@ def drawing(material: Material) -> Drawing:
             "Step size on the mean-loss scale (lr of torch.optim.SGD; the papers' step is lr/N). Dashed: "
             f"exploration or burn-in without noise; solid: sampling. {kept}."
         ),
-        alt=f"Step size against {material.comparison.unit} for every schedule of the run, with its stages",
-        draw=lambda theme: _draw(material, theme),
-        data=[row for panel in material.looks.panels for _, arm in _schedules(material, panel) for row in _points(arm)],
+        alt=f"Step size against {run.comparison.unit} for every schedule of the run, with its stages",
+        draw=lambda: _draw(run),
+        data=[row for panel in run.arm_styles.panels for arm in _schedules(panel) for row in _points(arm)],
     )
 
 
@@ -56,19 +56,16 @@ def _points(arm: Arm) -> list[dict[str, Any]]:
     """One schedule's curve, as it is drawn."""
     spec = arm.chains[0][0]
     curve = trace(spec.schedule)
-    kept = set(curve.kept_step.tolist())
-    return [
-        {
-            "arm": arm.name,
-            "step": int(step),
-            "epoch": step / spec.steps_per_epoch,
-            "lr": float(lr),
-            "sampling": bool(sampling),
-            "cycle": int(cycle),
-            "kept": int(step) in kept,
-        }
-        for step, lr, sampling, cycle in zip(curve.step, curve.lr, curve.sampling, curve.cycle, strict=True)
-    ]
+    points = {
+        "arm": arm.name,
+        "step": curve.step,
+        "epoch": curve.step / spec.steps_per_epoch,
+        "lr": curve.lr,
+        "sampling": curve.sampling,
+        "cycle": curve.cycle,
+        "kept": np.isin(curve.step, curve.kept_step),
+    }
+    return records(points)
 
 
 @lru_cache(maxsize=64)
@@ -86,47 +83,42 @@ def trace(part: Part) -> Trace:
     return Trace(chosen + 1, lr[chosen], sampling[chosen], cycle[chosen], kept, lr[kept - 1])
 
 
-def _schedules(material: Material, panel: Panel) -> list[tuple[Look, Arm]]:
+def _schedules(panel: Panel) -> list[Arm]:
     """Each schedule of the panel once: arms that differ in their number of chains share it."""
-    found: dict[Part, tuple[Look, Arm]] = {}
+    found: dict[Part, Arm] = {}
     for arm in panel.arms:
-        found.setdefault(arm.chains[0][0].schedule, (material.looks[arm], arm))
+        found.setdefault(arm.chains[0][0].schedule, arm)
     return list(found.values())
 
 
-def _draw(material: Material, theme: Theme) -> Figure:
-    shown = material.looks.panels
+def _draw(run: RunData) -> Figure:
+    shown = run.arm_styles.panels
     figure, axes = panels(1, len(shown), 2.7)
+    exploring: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.1}
     handles: dict[str, Line2D] = {}
     dots = False
     for axis, panel in zip(axes[0], shown, strict=True):
-        for look, arm in _schedules(material, panel):
-            spec, colour = arm.chains[0][0], theme.colour(look)
+        for arm in _schedules(panel):
+            spec, colour = arm.chains[0][0], run.arm_styles[arm].colour
             curve = trace(spec.schedule)
             x = curve.step / spec.steps_per_epoch
             for c in np.unique(curve.cycle):
-                here = curve.cycle == c
-                first = np.flatnonzero(here & curve.sampling)[:1]  # both stages meet there
-                cold = here & ~curve.sampling
-                cold[first] = True
-                hot = here & curve.sampling
-                axis.plot(x[cold], curve.lr[cold], color=colour, linestyle=(0, (3, 1.5)), linewidth=1.1, alpha=0.8)
+                hot = (curve.cycle == c) & curve.sampling
+                cold = (curve.cycle == c) & ~curve.sampling
+                cold[np.flatnonzero(hot)[:1]] = True  # both stages meet there
+                axis.plot(x[cold], curve.lr[cold], color=colour, alpha=0.8, **exploring)
                 axis.plot(x[hot], curve.lr[hot], color=colour, linewidth=2)
             if len(curve.kept_step) <= MARKS:
                 dots = True
                 kept = curve.kept_step / spec.steps_per_epoch
                 axis.plot(kept, curve.kept_lr, "|", color=colour, markersize=8, markeredgewidth=0.9, clip_on=False)
-            label = f"{arm.schedule}, {arm.length:,} {material.comparison.unit}"
-            handles.setdefault(label, Line2D([], [], color=colour, linewidth=2, label=label))
-        axis.set(title=panel.title, xlabel=material.unit.capitalize(), ylabel="Step size lr")
+            label = f"{arm.schedule}, {arm.length:,} {run.comparison.unit}"
+            handles.setdefault(label, entry(label, color=colour, linewidth=2))
+        axis.set(title=panel.title, xlabel=run.unit.capitalize(), ylabel="Step size lr")
         axis.set_ylim(bottom=0)
         axis.margins(x=0.01)
         axis.xaxis.set_major_formatter(COUNT)
-    stages = [
-        Line2D([], [], color=theme.muted, linestyle=(0, (3, 1.5)), linewidth=1.1, label="without noise"),
-        Line2D([], [], color=theme.muted, linewidth=2, label="sampling"),
-    ]
-    if dots:
-        stages.append(Line2D([], [], color=theme.muted, marker="|", markersize=8, linestyle="", label="kept draw"))
+    stages = [entry("without noise", color=MUTED, **exploring), entry("sampling", color=MUTED, linewidth=2)]
+    stages += [dot_entry("kept draw", marker="|", markersize=8)] * dots
     legend(figure, [*handles.values(), *stages], columns=3)
     return figure

@@ -13,8 +13,7 @@ from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms import functional as F
 
-from raychains.data.prepared.crops import ATTEMPTS, Crop, middle, random_crop, uniforms
-from raychains.data.prepared.decode import augmented, central
+from raychains.data.prepared.pictures import ATTEMPTS, Crop, augmented, central, middle, random_crop, uniforms
 from tests.data.prepared.made import picture
 
 

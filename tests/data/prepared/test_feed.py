@@ -6,20 +6,19 @@ import os
 import random
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raychains.data.prepared.carrier import Cutting, DecoderGone, DecodingFailed
-from raychains.data.prepared.decode import augmented
-from raychains.data.prepared.decoder import Decoder
-from raychains.data.prepared.feed import Feed
-from raychains.data.prepared.manifest import Manifest
+from raychains.data.prepared import worker
+from raychains.data.prepared.feed import Cutting, DecoderGone, DecodingFailed, Feed
+from raychains.data.prepared.manifest import Manifest, Rows
 from raychains.data.prepared.order import ShardedOrder
-from raychains.data.prepared.processes import Processes
-from raychains.data.prepared.rows import Rows
+from raychains.data.prepared.pictures import augmented
+from raychains.data.prepared.worker import Decoder
 from tests.data.prepared.made import folder_of_classes, prepared
 
 SIZE, BATCH, WINDOW = 16, 8, 3
@@ -46,9 +45,9 @@ def plainly(rows: Rows, seed: int) -> tuple[Array, Array]:
 
 def fed(uri: str, rows: Rows, seeds: list[int], start: int = 0, **more: Any) -> list[tuple[Array, Array]]:
     """By processes; of the first epoch from the ``start``-th batch on."""
-    share = {k: more.pop(k) for k in ("first", "last", "parts") if k in more}
-    cutting = Cutting(uri=uri, split="train", size=SIZE, batch_size=BATCH, window=WINDOW, **share)
-    with Feed(cutting, rows, **more) as feed:
+    decoders = more.pop("decoders", 1)
+    cutting = Cutting(uri=uri, split="train", size=SIZE, batch_size=BATCH, window=WINDOW, **more)
+    with closing(Feed(cutting, rows, decoders=decoders)) as feed:
         return [(p.copy(), t.copy()) for i, seed in enumerate(seeds) for p, t in feed.epoch(seed, 0 if i else start)]
 
 
@@ -56,9 +55,9 @@ def joined(batches: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     return np.concatenate([p for p, _ in batches]), np.concatenate([t for _, t in batches])
 
 
-@pytest.mark.parametrize(("decoders", "ahead"), [(1, 1), (3, 4)])
-def test_two_epochs_are_the_plain_ones(small: tuple[str, Manifest], rows: Rows, decoders: int, ahead: int) -> None:
-    pixels, labels = joined(fed(small[0], rows, [5, 6], decoders=decoders, ahead=ahead))
+@pytest.mark.parametrize(("decoders", "slots"), [(1, 2), (3, 5)])
+def test_two_epochs_are_the_plain_ones(small: tuple[str, Manifest], rows: Rows, decoders: int, slots: int) -> None:
+    pixels, labels = joined(fed(small[0], rows, [5, 6], decoders=decoders, slots=slots))
     for epoch, seed in enumerate((5, 6)):
         expected, expected_labels = plainly(rows, seed)
         assert (pixels[60 * epoch : 60 * (epoch + 1)] == expected).all()
@@ -73,7 +72,7 @@ def test_an_epoch_that_is_cut_goes_on_with_the_same_bytes(small: tuple[str, Mani
 
 def test_an_epoch_that_is_left_early_does_not_disturb_the_next(small: tuple[str, Manifest], rows: Rows) -> None:
     cutting = Cutting(uri=small[0], split="train", size=SIZE, batch_size=BATCH, window=WINDOW)
-    with Feed(cutting, rows, decoders=2) as feed:
+    with closing(Feed(cutting, rows, decoders=2)) as feed:
         epoch = feed.epoch(4)
         next(epoch)
         epoch.close()  # type: ignore[attr-defined]
@@ -89,7 +88,9 @@ def test_ranks_get_their_slices_of_every_batch(small: tuple[str, Manifest], rows
 
 
 @pytest.mark.parametrize("decoders", [1, 2, 5])
-def test_each_row_group_is_read_once_and_slow_decoders_change_nothing(rows: Rows, decoders: int) -> None:
+def test_each_row_group_is_read_once_and_slow_decoders_change_nothing(
+    rows: Rows, decoders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(1)
 
     def slowly(jpeg: Any, size: int, seed: int, index: int) -> Array:
@@ -98,7 +99,8 @@ def test_each_row_group_is_read_once_and_slow_decoders_change_nothing(rows: Rows
 
     order = ShardedOrder(rows.split.rows, BATCH, 9, WINDOW)
     out = np.zeros((len(rows), SIZE, SIZE, 3), dtype=np.uint8)
-    all_of_them = [Decoder(rows, slowly) for _ in range(decoders)]
+    monkeypatch.setattr(worker, "augmented", slowly)
+    all_of_them = [Decoder(rows) for _ in range(decoders)]
     for share in rng.sample(range(decoders), decoders):
         for part in order:
             place = out[part.step * BATCH : part.step * BATCH + len(part)]
@@ -109,17 +111,15 @@ def test_each_row_group_is_read_once_and_slow_decoders_change_nothing(rows: Rows
 
 
 def test_a_killed_decoder_is_named(small: tuple[str, Manifest], rows: Rows) -> None:
-    cutting = Cutting(uri=small[0], split="train", size=SIZE, batch_size=BATCH, window=WINDOW)
-    with Feed(cutting, rows, decoders=2, ahead=1) as feed:
+    cutting = Cutting(uri=small[0], split="train", size=SIZE, batch_size=BATCH, window=WINDOW, slots=2)
+    with closing(Feed(cutting, rows, decoders=2)) as feed:
         epoch = feed.epoch(5)
         next(epoch)
-        carrier = feed._carrier
-        assert isinstance(carrier, Processes)
-        process = carrier._decoders[1]._process
+        process = feed._decoders[1]._process
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(DecoderGone, match="decoder 1: its process ended with status -9"):
             list(epoch)
-        assert process.poll() == -9 and not carrier._decoders
+        assert process.poll() == -9 and not feed._decoders
 
 
 def test_a_missing_shard_is_said(small: tuple[str, Manifest], rows: Rows, tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_a_missing_shard_is_said(small: tuple[str, Manifest], rows: Rows, tmp_pa
     gone = tmp_path / "out" / manifest.splits["train"].shards[1].file
     gone.unlink()
     cutting = Cutting(uri=str(tmp_path / "out"), split="train", size=SIZE, batch_size=BATCH, window=WINDOW)
-    with Feed(cutting, mine) as feed, pytest.raises(DecodingFailed, match=gone.name):
+    with closing(Feed(cutting, mine)) as feed, pytest.raises(DecodingFailed, match=gone.name):
         list(feed.epoch(1))

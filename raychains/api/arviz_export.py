@@ -1,0 +1,235 @@
+"""A run's draws as ArviZ's DataTree, with which its plots and statistics work: the optional extra ``arviz``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import raychains
+from raychains import schedules
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.sample import THETA
+from raychains.core.spec import ChainSpec, digest_of
+from raychains.evaluation.base import Array, Evaluation
+from raychains.inference.predictive import Selection, select
+from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of
+from raychains.planning import Comparison
+from raychains.store import Storage
+from raychains.store.caches import Predictions
+from raychains.store.caches import predictions as predictions_of
+from raychains.tasks import Task
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+Groups = dict[str, dict[str, Any]]
+
+
+def to_arviz(
+    root: Storage,
+    comparison: Comparison,
+    task: Task,
+    arm: str | None = None,
+    group: int = 0,
+    *,
+    variable: str = THETA,
+    selection: Selection | None = None,
+    predictions: Iterable[Array] | None = None,
+    evaluation: Evaluation | None = None,
+    seed: int = 0,
+) -> DataTree:
+    """Return the samples of one arm and group of repeats; chains that are not finished are left out.
+
+    Of a density ``posterior`` holds every coordinate as ``theta`` [chain, draw, repeat, coordinate], without ``repeat``
+    where the chains have one lane, and ``sample_stats`` the log density ``lp``. Of networks ``posterior`` holds numbers of
+    θ and of what it predicts, ``norm`` and ``projection`` [chain, draw, direction], ``p_label`` and ``entropy`` (averaged),
+    and ``log_likelihood`` log p(label) of every example, as leave-one-out statistics of ``arviz_stats`` want it: on a
+    held-out split it is a log *predictive* density of each sample. ``sample_stats`` has lr, temperature, cycle, step and
+    stage of each draw, and of networks train_nll. Chains of unequal length count with their last draws.
+
+    Args:
+        arm: the arm's name; default the first.
+        group: which group of repeats.
+        variable: ``theta``, or another that the sampler draws (``anchor``).
+        selection: the arm's samples, of a network (`raychains.inference.predictive.select`).
+        predictions: each sample's log-probabilities [examples, classes] in the selection's order, of a classifier.
+        evaluation: the split that they are on.
+        seed: of the projections.
+
+    Raises:
+        UserError: an unknown arm, group or variable, no finished chain, or the extra is not installed.
+    """
+    from_dict = _from_dict()
+    arms = {a.name: a for a in comparison.arms}
+    name = arm if arm is not None else comparison.arms[0].name
+    if name not in arms:
+        raise unknown_name("arm", name, arms)
+    groups = arms[name].chains
+    require(isinstance(group, int) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
+    chains = groups[group]
+    dims: dict[str, list[str]] = {"projection": ["direction"], "log_p_label": ["example"], "label": ["example"]}
+    if task.low_dimensional:
+        made, used = _density(root, task, chains, variable)
+        lanes = ["repeat"] if chains[0].lanes > 1 else []
+        dims |= {variable: [*lanes, "coordinate"], "lp": lanes}
+        coords: dict[str, Any] = {"repeat": np.arange(chains[0].lanes) + group * chains[0].lanes} if lanes else {}
+    else:
+        require(selection is not None, "selection", selection, "be given for a network: its samples")
+        assert selection is not None
+        made, used = _network(selection, chains, variable, predictions, evaluation, seed)
+        coords = {}
+    attributes = {
+        "created_by": f"raychains {raychains.__version__}",
+        "task": comparison.task,
+        "task_digest": digest_of(comparison.task_spec.to_json()),
+        "split": comparison.split,
+        "arm": name,
+        "group": group,
+        "variable": variable,
+        "chains": " ".join(spec.digest for spec in used),
+    }
+    found: DataTree = from_dict({k: v for k, v in made.items() if v}, dims=dims, coords=coords, attrs={"/": attributes})
+    return found
+
+
+def of_run(
+    root: Storage,
+    comparison: Comparison,
+    task: Task,
+    arm: str | None = None,
+    group: int = 0,
+    *,
+    dropped: Collection[str] = (),
+    predict: bool = False,
+    **settings: Any,
+) -> DataTree:
+    """Return `to_arviz` of a stored run: of networks with predictions on the run's split where they are kept.
+
+    Args:
+        root, comparison, task, arm, group: as for `to_arviz`.
+        dropped: digests of chains that the run was evaluated without.
+        predict: make predictions that are not kept here, sample by sample.
+        settings: of `to_arviz`: variable, seed.
+
+    Raises:
+        UserError: as `to_arviz`, or an unfinished chain of a network.
+    """
+    if task.low_dimensional:
+        return to_arviz(root, comparison, task, arm, group, **settings)
+    selection = select(root, comparison, arm, group, dropped=dropped)
+    if task.predicts != "classes":
+        return to_arviz(root, comparison, task, arm, group, selection=selection, **settings)
+    split = task.splits()[comparison.split]
+    kept = Predictions(root, comparison.task_spec, split.fingerprint, split.shards)
+    there = predict or all(root.exists(kept.name(record.sha256)) for _, record in selection.records)
+    predicted = predictions_of(root, split, selection.records) if there else None
+    return to_arviz(
+        root, comparison, task, arm, group, selection=selection, predictions=predicted, evaluation=split, **settings
+    )
+
+
+def _from_dict() -> Any:
+    try:
+        from arviz_base import from_dict
+    except ImportError:
+        raise UserError(
+            "arviz export needs the extra 'arviz', which is not installed: pip install 'raychains[arviz]'"
+        ) from None
+    return from_dict
+
+
+def _density(root: Storage, task: Task, chains: Sequence[ChainSpec], variable: str) -> tuple[Groups, list[ChainSpec]]:
+    used = [spec for _, spec in finished(root, chains)]
+    known = variables_of(root, used[0])
+    if variable not in known:
+        raise unknown_name("variable", variable, known)
+    drawn = [read(root, spec, variable) for spec in used]
+    least = min(len(d.values) for d in drawn)
+    values = np.stack([d.values[len(d.values) - least :] for d in drawn])
+    stats: dict[str, Any] = _settings(used[0], np.stack([d.step[len(d.step) - least :] for d in drawn]))
+    if variable == THETA:
+        potential = target_of(task, chains[0]).potential(values.reshape(-1, values.shape[-1]))
+        if potential is not None:
+            stats["lp"] = -potential[0].reshape(values.shape[:3])
+    if chains[0].lanes == 1:
+        values = values[:, :, 0]
+        stats |= {"lp": stats["lp"][:, :, 0]} if "lp" in stats else {}
+    return {"posterior": {variable: values}, "sample_stats": stats}, used
+
+
+def _settings(spec: ChainSpec, step: Array) -> dict[str, Any]:
+    """The schedule's values at the draws kept after ``step`` [chains, draws], each of that shape."""
+    schedule = schedules.build(spec.schedule)
+    unique, inverse = np.unique(step, return_inverse=True)
+    values = [schedule.at(int(k)) for k in unique]
+    columns = {n: np.array([getattr(v, n) for v in values]) for n in ("lr", "temperature", "cycle", "stage")}
+    return {"step": step, **{n: v[inverse].reshape(step.shape) for n, v in columns.items()}}
+
+
+def _network(
+    selection: Selection,
+    chains: Sequence[ChainSpec],
+    variable: str,
+    predictions: Iterable[Array] | None,
+    evaluation: Evaluation | None,
+    seed: int,
+) -> tuple[Groups, list[ChainSpec]]:
+    likelihoods = _LogLikelihoods(evaluation)
+    read = None if predictions is None else likelihoods.read(predictions)
+    networks = of_network(selection, chains, predictions=read, evaluation=evaluation, seed=seed)
+    found = {f.variable: f for f in networks}
+    if variable not in found:
+        raise unknown_name("variable", variable, found)
+    followed = found[variable]
+    values = {name: v[..., 0] for name, v in followed.values.items()}
+    along = [v for name, v in values.items() if name.startswith("projection ")]
+    posterior: dict[str, Any] = {"norm": values["norm"], "projection": np.stack(along, axis=-1)}
+    renamed = {"p_label": "mean p(label)", "entropy": "mean entropy"}
+    posterior |= {new: values[old] for new, old in renamed.items() if old in values}
+    used = [chains[i] for i in followed.chains]
+    order = _order(selection, used, variable, followed.draws)
+    metas = [[selection.records[i][1].meta for i in row] for row in order]
+    stats: dict[str, Any] = {
+        field: np.array([[getattr(meta, field) for meta in row] for row in metas])
+        for field in ("lr", "temperature", "cycle", "epoch", "step", "stage")
+    }
+    if all(meta.train_nll is not None for row in metas for meta in row):
+        stats["train_nll"] = np.array([[meta.train_nll for meta in row] for row in metas])
+    groups: Groups = {"posterior": posterior, "sample_stats": stats}
+    if likelihoods.labels is not None:
+        groups["log_likelihood"] = {"log_p_label": np.array([[likelihoods.values[i] for i in row] for row in order])}
+        groups["observed_data"] = {"label": likelihoods.labels}
+    return groups, used
+
+
+class _LogLikelihoods:
+    """log p(label) of every example under each sample, collected while predictions are read."""
+
+    def __init__(self, evaluation: Evaluation | None) -> None:
+        self._evaluation = evaluation
+        self.labels: Array | None = None
+        self.values: list[Array] = []
+
+    def read(self, predictions: Iterable[Array]) -> Iterator[Array]:
+        for i, block in enumerate(predictions):
+            if i == 0 and self._evaluation is not None:
+                self.labels = labels_of(self._evaluation, block)
+            if self.labels is not None:
+                of_label = block[np.arange(len(self.labels)), self.labels].astype(np.float64)
+                self.values.append(np.maximum(of_label, np.log(np.finfo(np.float64).tiny)))
+            yield block
+
+
+def _order(selection: Selection, used: Sequence[ChainSpec], variable: str, draws: int) -> list[list[int]]:
+    """Indices in the selection of each chain's last ``draws`` samples of a variable, in their order."""
+    order = []
+    for spec in used:
+        mine = [
+            (record.meta.index, i)
+            for i, (owner, record) in enumerate(selection.records)
+            if owner.digest == spec.digest and record.meta.variable == variable
+        ]
+        order.append([i for _, i in sorted(mine)][len(mine) - draws :])
+    return order

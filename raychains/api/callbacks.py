@@ -1,0 +1,147 @@
+"""The callbacks of a call: the caller's own, and the built-in ones that its options name."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from raychains.callbacks import NAMES, Callback, CallbackList
+from raychains.core.config import Common
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.registry import is_path, load
+from raychains.store import RunStore, Storage
+from raychains.store.filesystem import LONGEST_PART
+
+Options = TypeVar("Options", bound=Common)
+Requested = Callback | str | Sequence[Callback | str] | None
+"""One or several callbacks; a text names a built-in one, or a class by its import path."""
+
+
+def named(options: Options, callbacks: Requested) -> tuple[Options, list[Callback]]:
+    """Return options with the names among ``callbacks`` added to those of built-in ones, and the callback objects."""
+    several = isinstance(callbacks, Sequence) and not isinstance(callbacks, str)
+    listed: list[Any] = [*callbacks] if several else [] if callbacks is None else [callbacks]  # type: ignore[misc]
+    names = tuple(one for one in listed if isinstance(one, str))
+    if names:
+        options = dataclasses.replace(options, callback=(*options.callback, *names))
+    return options, [one for one in listed if not isinstance(one, str)]
+
+
+def names(options: Common) -> list[str]:
+    """Return the names of the requested callbacks, each once; ``tensorboard`` is requested by its folder, too.
+
+    Raises:
+        UserError: there is none of a name.
+    """
+    for name in options.callback:
+        if name not in NAMES and not is_path(name):
+            raise unknown_name("callback", name, NAMES)
+    return list(dict.fromkeys([*options.callback, *["tensorboard"] * (options.tensorboard is not None)]))
+
+
+def check(options: Common) -> None:
+    """Raise, before anything starts, the errors of `attach`.
+
+    Raises:
+        UserError: an unknown name, a package that is missing, a log without a folder, or TensorBoard without a local one.
+    """
+    requested = names(options)
+    for name in {"mlflow", "wandb"} & {*requested}:
+        from raychains.callbacks.trackers import client
+
+        client(name)
+    if options.log is not None:
+        ok = _is_name(options.log) and os.path.isdir(Path(options.log).parent) and not os.path.isdir(options.log)
+        require(ok, "log", options.log, "be a local file in a folder that exists")
+    if "tensorboard" in requested:
+        _tensorboard_folder(options, Storage(options.store), "-")
+    for name in filter(is_path, requested):
+        _own(name)
+
+
+def attach(
+    callbacks: CallbackList,
+    options: Common,
+    folder: RunStore,
+    driver: str,
+    adapt: Callable[[Callback], Callback] = lambda callback: callback,
+) -> None:
+    """Add the callbacks that are requested by name to ``callbacks``, which close them.
+
+    Args:
+        adapt: wraps each built-in one but ``jsonl``, for events of another kind than a run's.
+
+    Raises:
+        UserError: one cannot begin; those before it are closed.
+    """
+    made = CallbackList()
+    try:
+        if options.log is not None:
+            from raychains.callbacks.jsonl import JsonLinesFile
+
+            made.add(JsonLinesFile(options.log, folder.name))
+        for name in names(options):
+            one = _make(name, options, folder, driver)
+            made.add(one if name == "jsonl" or is_path(name) else adapt(one))
+    except BaseException:
+        made.close()
+        raise
+    callbacks.add(made)
+
+
+def _make(name: str, options: Common, folder: RunStore, driver: str) -> Callback:
+    if is_path(name):
+        own: Callback = _own(name)()
+        return own
+    root, run = folder.root, folder.name
+    config = {
+        **dataclasses.asdict(options),
+        "store": root.location(),
+    }  # without the secrets that a store's URI may hold
+    if name == "jsonl":
+        from raychains.callbacks.jsonl import JsonLinesParts
+
+        return JsonLinesParts(folder, driver)
+    if name == "ray-metrics":
+        from raychains.orchestration.prometheus import RayMetrics
+
+        return RayMetrics(run)
+    if name == "tensorboard":
+        from raychains.callbacks.tensorboard import TensorBoard
+
+        return TensorBoard(_tensorboard_folder(options, root, f"{folder.kind}s/{run}"))
+    from raychains.callbacks import trackers
+
+    return (trackers.MLflow if name == "mlflow" else trackers.WandB)(run, config)
+
+
+def _own(path: str) -> Any:
+    """Return the user's class at an import path."""
+    found = load("callback", path)
+    ok = isinstance(found, type) and callable(getattr(found, "on", None))
+    require(ok, "callback", path, "name a class with a method on(event)")
+    return found
+
+
+def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
+    if options.tensorboard is not None:
+        ok = "://" not in options.tensorboard and _is_name(options.tensorboard)
+        require(ok and not os.path.isfile(options.tensorboard), "tensorboard", options.tensorboard, "be a local folder")
+        return Path(options.tensorboard)
+    if not root.exclusive:
+        raise UserError(
+            f"tensorboard must be a local folder, given by --tensorboard, where the store is none, got {root.location()!r}"
+        )
+    return Path(root.location(f"{folder}/tensorboard").removeprefix("file://"))
+
+
+def _is_name(path: str) -> bool:
+    """Return whether a file or folder can have this name."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return bool(name) and b"\0" not in name and all(len(part) <= LONGEST_PART for part in name.split(b"/"))

@@ -1,0 +1,168 @@
+"""Run drivers for sampling and evaluation: make the resource configuration, open the Ray session, store the results."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raychains.api.result import Result
+from raychains.callbacks import CallbackList
+from raychains.core.config import Common, Run
+from raychains.core.errors import ChainsFailed
+from raychains.data.root import root_of
+from raychains.planning import Comparison
+from raychains.planning.events import Callback, Measuring, RunEvent, Tick
+from raychains.store import RunStore, Storage
+
+if TYPE_CHECKING:
+    from raychains.orchestration.lease import Lease
+    from raychains.orchestration.outcome import DriverOutcome
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.worker_pool import WorkerPool
+
+
+class OutOfTime(Exception):
+    """The hours that the user allowed are over."""
+
+
+@dataclass
+class Clock:
+    """The end of the time that the user allowed; as a callback it stops a run at that time."""
+
+    until: float | None
+    rang: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Return whether the time is over."""
+        return self.until is not None and time.monotonic() >= self.until
+
+    def check(self) -> None:
+        """Raise `OutOfTime` if the time is over."""
+        if self.over:
+            raise OutOfTime
+
+    def on(self, event: RunEvent) -> None:
+        """Stop the run as Ctrl-C does: chains write checkpoints, and the next command resumes them."""
+        if isinstance(event, Tick | Measuring) and self.over and not self.rang:
+            self.rang = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class KeepOpen:
+    """Hands events to callbacks that outlive one run: it has no ``close``."""
+
+    callbacks: CallbackList
+
+    def on(self, event: RunEvent) -> None:
+        """Hand the event on."""
+        self.callbacks.on(event)
+
+
+def placement(options: Common) -> ResourceConfig:
+    """Return the part of the options that says where chains run."""
+    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.planning.duration import seconds
+    from raychains.planning.methods import workers_of
+
+    workers, share = workers_of(options)
+    same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
+    own = {
+        "gpus_per_chain": share,
+        "workers_per_chain": workers,
+        "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
+        "slot_timeout": seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
+        "checkpoint_every": seconds("checkpoint_every", options.checkpoint_every),
+        "data_root": root_of(options.data_root) if options.data_root is not None else None,
+    }
+    return ResourceConfig(**same | own)
+
+
+def located(options: Run) -> Run:
+    """Return the options with absolute locations: trials have other working folders."""
+    root = root_of(options.data_root) if options.data_root is not None else None
+    start = os.path.abspath(options.init_from) if options.init_from is not None else None
+    return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
+
+
+@contextlib.contextmanager
+def connected(options: Common) -> Iterator[None]:
+    """Connect to Ray for the body; a connection that is made here ends with it."""
+    from raychains.orchestration.session import connect
+
+    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
+    try:
+        yield
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
+    """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after another.
+
+    The connection to Ray is made here and ends with the body.
+
+    Args:
+        options: the address of Ray and what belongs to it; all other options are those of each run.
+        name: the first part of the actors' names.
+    """
+    from raychains.orchestration.worker_pool import WorkerPool
+
+    with connected(options), WorkerPool(name) as made:
+        yield made
+
+
+def drive(
+    comparison: Comparison,
+    root: Storage,
+    options: Common,
+    callback: Callback,
+    lease: Lease,
+    worker_pool: WorkerPool | None = None,
+) -> DriverOutcome:
+    """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors."""
+    from raychains.orchestration.run import run_chains
+
+    with connected(options):
+        lease.confirm()  # an entry that came at the same time is listed by now
+        return run_chains(comparison, root, placement(options), callback, lease=lease, workers=worker_pool)
+
+
+def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:
+    """Write a driver's outcome as the run's tables."""
+    from raychains.inference import results
+
+    results.write(folder, comparison, outcome.views, outcome.seconds)
+    if outcome.failed:
+        folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
+
+
+def publish(
+    folder: RunStore, comparison: Comparison, outcome: DriverOutcome, data_root: str | None, *, page: bool = True
+) -> Result:
+    """Write tables and ``page`` of a run; return its `Result`.
+
+    Raises:
+        ChainsFailed: some chains were given up; everything else is written.
+    """
+    from raychains.report import page as pages
+
+    store_results(folder, comparison, outcome)
+    if page:
+        pages.write(folder, comparison)
+    result = Result(folder, comparison, outcome.failed, data_root)
+    if outcome.failed:
+        digest, reason = next(iter(outcome.failed.items()))
+        raise ChainsFailed(
+            f"{len(outcome.failed)} of {len(comparison.chains())} chains failed, results of the others are in {result.path}; "
+            f"the first, {digest[:12]}: {reason}"
+        )
+    return result

@@ -1,0 +1,220 @@
+"""`sweep`: plan the points, run them by Ray Tune, and report which is the best."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raychains.api import callbacks
+from raychains.api.drivers import connected, located, placement
+from raychains.api.sampling import options_and_task
+from raychains.callbacks import CallbackList
+from raychains.callbacks.sweep import OfSweep
+from raychains.core.config import Sweep
+from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line, require
+from raychains.data.root import rooted
+from raychains.planning import search_space, sweep_points
+from raychains.planning.sweep_plan import SweepDone, SweepPlan, SweepPlanned
+from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raychains.tasks import Task
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep in its store: its table, its best point, its files."""
+
+    store: SweepStore
+    failed: Mapping[str, str]
+    """Chains that were given up in this session, and why."""
+
+    @property
+    def path(self) -> str:
+        """STORE/sweeps/NAME."""
+        return self.store.location()
+
+    @property
+    def report(self) -> str:
+        """Path of the HTML page."""
+        return self.store.location("report.html")
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Options of the best point as `raychains.run` takes them; empty where no point ran to its end."""
+        return self.store.best() or {}
+
+    def table(self) -> pd.DataFrame:
+        """One row per point and repeat: its options, its metrics on the split val, what it cost and how it ended."""
+        return self._read("results")
+
+    def reports(self) -> pd.DataFrame:
+        """One row per report: a chain's metrics after each of its cycles."""
+        return self._read("reports")
+
+    def _read(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        found = self.store.table(name)
+        return found.to_pandas() if found is not None else pd.DataFrame()
+
+
+def sweep(
+    options: Sweep | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    space: Mapping[str, Any] | Sequence[str] = (),
+    callback: Any = None,
+    listener: Any = None,
+    **settings: Any,
+) -> SweepResult:
+    """Find good settings by a sweep over the split val; see `raychains.core.config.Sweep` for the settings.
+
+    Args:
+        options: all settings in one, instead of by name.
+        grid: values of options, as in ``{"exploration": [0, .25, .5], "cycles": [2, 4, 8]}``.
+        space: ranges of options, as in ``{"lr": "log:1e-3:1", "sampler": ["csgld", "csghmc"]}``.
+        callback: one or several, called with events: those of `raychains.planning.sweep_plan`; names of built-in ones, too.
+        listener: the deprecated name of ``callback``.
+        settings: of `raychains.core.config.Sweep`, by name.
+
+    Example: ``rc.sweep(task="digits", epochs=80, grid={"exploration": [0, .5], "cycles": [2, 4]}).best``
+
+    Raises:
+        UserError: a setting out of range, or a name that another living driver works on.
+        Interrupted: the person stopped the sweep; what was computed is kept.
+        ChainsFailed: some points were given up; everything else is written.
+    """
+    given = {"grid": _entries(grid), "space": _entries(space)}
+    entered = {name: entries for name, entries in given.items() if entries}
+    options = dataclasses.replace(options, **entered) if options is not None else None  # type: ignore[arg-type]
+    options, task = options_and_task(Sweep, options, {**settings, **entered})
+    options, own = callbacks.named(options, callback)
+    with rooted(options.data_root):
+        planned = sweep_points.plan(options, task)
+        with CallbackList(own, listener=listener) as called:
+            return _execute(options, planned, called, task)
+
+
+def _entries(given: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, Mapping):
+        return tuple(search_space.as_text(name, values) for name, values in given.items())
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _execute(options: Sweep, planned: sweep_points.Planned, callback: Any, task: Task | None) -> SweepResult:
+    from raychains.inference import sweep_results
+    from raychains.orchestration import session, task_payload
+    from raychains.orchestration.lease import Lease
+    from raychains.orchestration.optuna_search import import_optuna
+    from raychains.orchestration.sweep import SweepExperiment
+
+    plan, root = planned.plan, Storage(options.store)
+    resources = placement(options)  # whatever is wrong is said before anything is written or started
+    alone = resources.workers_per_chain == 1
+    require(alone, "workers_per_chain", resources.workers_per_chain, "be left out of a sweep: a trial is one process")
+    callbacks.check(options)
+    if plan.search == "optuna":
+        import_optuna()
+    session.check_address(options.address, object_store_memory=options.object_store_memory)
+    if task is not None:
+        task_payload.check(planned.task)
+    folder = SweepStore(root, options.name or f"{_folder_name(plan.task)}-{plan.digest[:8]}")
+    _check_folder(folder, plan, options.resume)
+    with Lease(root, f"sweep:{folder.name}", patient=options.resume) as lease:
+        _check_folder(folder, plan, options.resume)
+        callbacks.attach(callback, options, folder, lease.driver_id, OfSweep)
+        callback.on(_planned(plan, folder, root))
+        if not folder.exists():
+            sweep_results.write_plan(folder, plan)
+        if planned.start is not None:
+            initial_states.publish(root, planned.start)
+        with connected(options):
+            lease.confirm()
+            outcome = SweepExperiment(
+                planned,
+                options=located(planned.points.options),
+                task=task,
+                space=search_space.read_space(options.space),
+                folder=folder,
+                resources=resources,
+                callback=callback,
+                lease=lease,
+            ).run()
+        if lease.lost:
+            raise UserError(f"{lease.lost}; this driver stopped, its chains resume from their last checkpoints")
+        rows = sweep_results.write(
+            folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
+        )
+        if outcome.stopped:
+            ended = sum(row["status"] in ("finished", "stopped") for row in rows)
+            raise Interrupted(
+                f"stopped with {ended} of {plan.count * plan.repeats} points' chains through; the others resume from their last "
+                f"checkpoints. To resume: the same command with --resume --name {folder.name}"
+            )
+        return publish(folder, outcome.failed, callback)
+
+
+def publish(folder: SweepStore, failed: Mapping[str, str], callback: Any) -> SweepResult:
+    """Write the page of a sweep whose tables are written.
+
+    Raises:
+        ChainsFailed: some chains were given up; everything else is written.
+    """
+    from raychains.report.sweep import page
+
+    page.write(folder)
+    callback.on(SweepDone(folder=folder))
+    if failed:
+        digest, reason = next(iter(failed.items()))
+        raise ChainsFailed(
+            f"{len(failed)} chains of the sweep failed, results of the others are in {folder.location()}; the first, "
+            f"{digest[:12]}: {last_line(reason)}"
+        )
+    return SweepResult(folder, failed)
+
+
+def draw(path: str) -> SweepResult:
+    """Draw the page of STORE/sweeps/NAME again from its tables.
+
+    Raises:
+        UserError: no such sweep, or one without results.
+    """
+    from raychains.report.sweep import page
+
+    folder = load_sweep(path)
+    if not folder.exists() or folder.table("results") is None:
+        raise UserError(f"run must be a run or a sweep with results, got {path!r}: continue it with --resume")
+    page.write(folder)
+    return SweepResult(folder, {})
+
+
+def _folder_name(task: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", task).strip("-._")[:80] or "task"
+
+
+def _check_folder(folder: SweepStore, plan: SweepPlan, resume: bool) -> None:
+    """Refuse a name that is neither free nor that of this plan's sweep, which is resumed."""
+    if not folder.exists():
+        return
+    if not resume:
+        raise UserError(
+            f"name must be a new one, got {folder.name!r}: the sweep exists; continue it with --resume or choose another --name"
+        )
+    if folder.plan().get("digest") != plan.digest:
+        raise UserError(
+            f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another --name"
+        )
+
+
+def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned:
+    specs = {spec.digest: spec for point in plan.points for spec in point.specs}
+    there = finished_chains(root, specs)
+    stops = folder.stops()
+    done = {d for d in specs if d in stops or plan.through(folder.reports(d))}
+    return SweepPlanned(plan=plan, name=folder.name, there=len(there), done=len(done))

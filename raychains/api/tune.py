@@ -1,0 +1,190 @@
+"""`rc.tune`: chains as trials of Ray Tune."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from raychains.api.drivers import located, placement
+from raychains.api.sampling import options_and_task
+from raychains.core.config import Run
+from raychains.core.errors import UserError, require, trial_error
+from raychains.core.validation import positive_int
+from raychains.data.root import rooted
+from raychains.planning import swept
+from raychains.planning.presets import default_arms
+from raychains.planning.reports import REPORTS
+from raychains.store import Storage, SweepStore
+
+if TYPE_CHECKING:
+    from raychains.api.sweep import SweepResult
+    from raychains.orchestration.tune import ChainTrainable
+    from raychains.tasks import Task
+
+__all__ = ["report", "search_space", "trainable"]
+
+TUNES = {
+    "name": "tune.RunConfig(name=…)",
+    "resume": "tune.Tuner.restore",
+    "address": "ray.init",
+    "namespace": "ray.init",
+    "object_store_memory": "ray.init",
+    "concurrent": "tune.TuneConfig(max_concurrent_trials=…)",
+    "callback": "tune.RunConfig(callbacks=…)",
+    "log": "tune.RunConfig(callbacks=…)",
+    "tensorboard": "tune.RunConfig(storage_path=…)",
+    "chains": "an entry 'repeat' of the config",
+    "repeats": "an entry 'repeat' of the config",
+    "lanes": "an entry 'repeat' of the config",
+}
+"""Options of `Run` that are Ray's or Tune's own here, and where they are given."""
+
+
+def trainable(
+    *,
+    task: str | Task,
+    epochs: int,
+    store: str = "runs",
+    reports: int = REPORTS,
+    allow_unequal_budget: bool = False,
+    **options: Any,
+) -> type[ChainTrainable]:
+    """Return a trainable class of Ray Tune, each of whose trials is one chain.
+
+    The config of a trial may hold any option of a chain that `raychains.run` takes (``sampler``, ``exploration``, ``cycles``, ``lr``,
+    ``temperature``, further settings of samplers and schedules, …), and ``repeat``, the number of a repetition, from 0. After
+    every cycle a trial reports the metrics (``nll``, ``error``, ``ece``, …) of the ensemble of its samples so far on the
+    split val, ``epoch``, ``cycle``, ``samples``, ``gradient_evaluations`` and ``digest``. The test split is never read.
+
+    Args:
+        task: a task's name, its import path, or a `raychains.Task`. Without a split val, a tenth of its training data is held out
+            (``val_split`` says how much).
+        epochs: the length of every chain.
+        store: the run store. A chain that it holds is only evaluated.
+        reports: how often a chain whose schedule has no cycles reports.
+        allow_unequal_budget: whether trials may cost other gradient evaluations than ``epochs`` say.
+        options: options of `raychains.run` that all trials share, among them ``cpus_per_chain`` and ``gpus_per_chain``.
+
+    Example: ``tune.Tuner(rc.tune.trainable(task="digits", epochs=80), param_space=rc.tune.search_space("digits", 80))``
+
+    Raises:
+        UserError: an option that is unknown, out of range or Tune's own; a task that no data can be held out of.
+    """
+    from raychains.orchestration import task_payload
+    from raychains.orchestration.tune import chain_trainable
+
+    for name, instead in TUNES.items():
+        if name in options:
+            raise UserError(f"{name} must be left out of a trainable, got {options[name]!r}: use {instead}")
+    positive_int("reports", reports)
+    made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, "store": store, **options})
+    alone = made.workers_per_chain in (None, 1)
+    require(alone, "workers_per_chain", made.workers_per_chain, "be 1: a trial is one process")
+    placement(made)
+    if given is not None:
+        task_payload.check(given)
+    made = located(made)
+    with rooted(made.data_root):
+        _spec_of(made, given, {})  # what is wrong is said here, not in every trial
+    return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
+
+
+def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any]:
+    """Return the grid of cSG-MCMC: β (``exploration``) 0, .25, .5, .75 × M (``cycles``) 2, 4, 8, as domains of Tune.
+
+    Args:
+        task: as for `trainable`.
+        epochs: the length of every chain: values of M that leave no room for a sample in a cycle are left out.
+        options: as for `trainable`.
+
+    Raises:
+        UserError: no M fits.
+    """
+    made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, **options})
+    grid, fitting, why = swept.DEFAULT_GRID, [], ""
+    with rooted(made.data_root):
+        for cycles in grid["cycles"]:
+            try:
+                for exploration in grid["exploration"]:
+                    _spec_of(made, given, {"exploration": exploration, "cycles": cycles})
+            except UserError as error:
+                why = str(error)
+            else:
+                fitting.append(cycles)
+    require(bool(fitting), "epochs", epochs, f"leave room for two cycles: {why}")
+    # as tune.grid_search says it, without importing Ray
+    return {"exploration": {"grid_search": list(grid["exploration"])}, "cycles": {"grid_search": fitting}}
+
+
+def report(
+    results: Any, trainable: type[ChainTrainable], *, metric: str = "nll", name: str | None = None
+) -> SweepResult:
+    """Write the tables and the page of an experiment, those of `raychains.sweep`, to STORE/sweeps/NAME.
+
+    Trials that never reported are left out.
+
+    Args:
+        results: the ``ResultGrid`` of ``tune.Tuner(trainable, …).fit()``. Its trials' progress is read from Tune's CSV or JSON logs.
+        trainable: the class that the trials are of, which says what they share.
+        metric: the metric that decides between points.
+        name: NAME, default the experiment's.
+
+    Example: ``rc.tune.report(tuner.fit(), trainable).report``
+
+    Raises:
+        UserError: no trial reported anything, or a name that another sweep has.
+    """
+    from raychains.api.sweep import publish
+    from raychains.callbacks import CallbackList
+    from raychains.inference import sweep_results
+    from raychains.orchestration.tune import values_and_repeat
+    from raychains.planning import sweep_points
+
+    settings = getattr(trainable, "settings", None)
+    if settings is None:
+        raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {trainable!r}")
+    # Of a trial that reported nothing Tune does not even keep the config.
+    reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
+    if not reported or any(frame is None for _, frame in reported):
+        raise UserError("results must hold trials that reported: none did, or Tune's CSV and JSON loggers are off")
+    given = settings.task.get() if settings.task is not None else None
+    with rooted(settings.options.data_root):
+        trials = [values_and_repeat(result.config) for result, _ in reported]
+        planned, points = sweep_points.of_trials(settings.options, given, trials, metric)
+    plan, notes = planned.plan, list(planned.plan.notes)
+    if len(reported) < len(results):
+        errors = [
+            trial_error(e) for e in (r.error for r in results if "digest" not in (r.metrics or {})) if e is not None
+        ]
+        missing = f"{len(results) - len(reported)} of {len(results)} trials ended without a report and are left out"
+        notes.append("; the first: ".join([missing, *errors[:1]]))
+    plan = dataclasses.replace(plan, notes=notes)
+    folder = SweepStore(Storage(settings.options.store), name or os.path.basename(results.experiment_path))
+    if folder.exists() and folder.plan().get("search") != plan.search:
+        raise UserError(
+            f"name must be that of an experiment or a new one, got {folder.name!r}: it is a sweep of raychains"
+        )
+    sweep_results.write_plan(folder, plan)
+    failed = {}
+    for (result, frame), (_, repeat), point in zip(reported, trials, points, strict=True):
+        digest = point.specs[repeat].digest
+        reports = [sweep_results.report_of(plan, row) for row in frame.to_dict("records")]
+        for one in reports:
+            folder.publish_report(digest, one)
+        if result.error is not None:
+            failed[digest] = trial_error(result.error)
+        elif not plan.through(reports, point.length):
+            folder.publish_stop(digest, reports[-1])
+    sweep_results.write(folder, plan, plan.points, failed=failed, best_options=planned.best_options)
+    return publish(folder, failed, CallbackList())
+
+
+def _spec_of(options: Run, given: Task | None, values: dict[str, Any]) -> None:
+    """Resolve the chain of some values.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    task, options, _ = swept.with_validation(options, given)
+    default_arms.run(swept.changed(swept.of_built_task(options), values), task=task)

@@ -1,0 +1,382 @@
+"""Chain: one Markov chain as a resumable producer of samples. Knows torch, nothing of Ray or disks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raychains import samplers, schedules, tasks
+from raychains.chain import initialization, sample_index
+from raychains.chain.draw_capture import Block, Network, indices_to
+from raychains.chain.microbatch import MicroBatches, compare
+from raychains.chain.precision import Execution, check_prior, like
+from raychains.chain.process_group import Group
+from raychains.core.errors import RaychainsError, UserError, require
+from raychains.core.rng import ReplayClosure, seeded, set_streams, streams
+from raychains.core.sample import Progress, Sample, SampleMeta
+from raychains.core.spec import ChainSpec, Environment, stream_seed
+from raychains.core.validation import integer
+from raychains.schedules import ScheduleValues
+from raychains.tasks import Task
+
+Event = Progress | Sample
+LOG_POINTS = 200
+"""Progress records of a chain whose epoch is a single step; others report once per epoch."""
+
+
+class Diverged(RaychainsError):
+    """A non-finite loss, draw, parameter or sampler state; it is never handed out.
+
+    ``step`` is where it was seen, at or behind the step at which it arose: see `raychains.chain.divergence`.
+    """
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class Chain:
+    """Executes a `ChainSpec`: `advance` runs to the next events, `state_dict` resumes it anywhere, bit for bit.
+
+    Args:
+        spec: what to run.
+        task: the spec's task when the caller has it already; built from the spec otherwise.
+        device: where the chain lives.
+        start: the tensors whose sha256 is ``spec.start``, named as in the model's ``state_dict()``.
+        group: the ranks that run it together, each with a `Chain` of its own; without one it runs alone.
+
+    Raises:
+        UserError: the task, the device or the start does not support something in the spec.
+    """
+
+    def __init__(
+        self,
+        spec: ChainSpec,
+        task: Task | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        start: Mapping[str, Tensor] | None = None,
+        group: Group | None = None,
+    ) -> None:
+        self.spec, self.device, self.start = spec, torch.device(device), start
+        self.group = group if group is not None else Group()
+        self.task = task if task is not None else tasks.build(spec.task)
+        if spec.lanes > 1 and not self.task.supports_lanes:
+            raise UserError(f"lanes must be 1 for task {spec.task.kind}, got {spec.lanes}: its parameters do not stack")
+        self.schedule = schedules.build(spec.schedule)
+        if self.schedule.steps != spec.steps:
+            raise UserError(f"steps must equal the schedule's ({self.schedule.steps}), got {spec.steps}")
+        self.task.to(self.device)  # first: its memory format may depend on the device
+        self._execution = Execution(spec, self.task, self.device)
+        built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
+        initialization.begin(built, start, spec.start)
+        self.model: nn.Module = self._execution.place(built)
+        self.sampled = initialization.sampled(self.model, spec.sample_only)
+        """The parameters that the sampler moves, by name."""
+        if spec.sample_only:
+            initialization.freeze(self.model, self.sampled.values())
+        self._execution.equip(self.model)
+        self.sampler = samplers.build(
+            spec.sampler,
+            list(self.sampled.values()),
+            lr=self.schedule.at(1).lr,
+            temperature=self.schedule.temperature,  # not step 1's: optimisers refuse a later one too
+            seed=stream_seed(spec, "noise"),
+            lanes=spec.lanes,
+        )
+        check_prior(self.task, spec)
+        self._micro = self._micro_batches()
+        self._asked = self.paused = False
+        """`paused`: of several ranks, whether rank 0 asked for a stop during the last step: true of all of them alike."""
+        self.step = 0
+        self.index = 0
+        """Kept draws, or blocks of them, so far."""
+        self.noise_attempt = 0
+        """Which noise streams the chain is on; above 0 after `restart_noise`."""
+        self._failure: Diverged | None = None
+        self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
+        self._dropout = seeded(self.device, stream_seed(spec, "dropout"))
+        self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._loss_count = 0
+        self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
+        self._network: Network | None = None
+        if not spec.block_draws:
+            self._network = Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
+        self._order: tuple[int, Sequence[Any]] = (-1, ())
+        batches = len(self._batches(0))
+        if batches != spec.steps_per_epoch:
+            raise UserError(
+                f"steps per epoch must be {batches} for batches of {spec.batch_size} from "
+                f"{self.task.num_data} data, got {spec.steps_per_epoch}"
+            )
+        self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
+
+    @property
+    def drawn(self) -> int:
+        """Samples of all variables so far: the next one's `position`."""
+        return self.index * sample_index.samples_per_keep(self.spec)
+
+    @property
+    def done(self) -> bool:
+        """True if every step has been made."""
+        return self.step >= self.spec.steps
+
+    def __iter__(self) -> Iterator[Event]:
+        while events := self.advance():
+            yield from events
+
+    def advance(self, stop: Callable[[], bool] = lambda: False) -> list[Event]:
+        """Run to the next events and return them; empty when the chain is done or ``stop()`` held.
+
+        ``stop`` is called between steps. After `advance` returns, `state_dict` continues exactly behind the
+        events that it returned.
+
+        Raises:
+            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state where one is kept; and from
+                then on always.
+        """
+        self._refuse_failed()
+        if torch.get_num_threads() != self.spec.threads:
+            torch.set_num_threads(self.spec.threads)  # counts are per calling thread
+        outside = streams(self.device)
+        set_streams(self.device, self._dropout)
+        try:
+            with self._execution.stepping():
+                together = self.group.size > 1
+                while not self.done and (together or not stop()):
+                    self._asked = together and stop()
+                    setting = self._one_step()
+                    if events := self._events(setting):
+                        return events
+                    if self.paused:
+                        break
+            return []
+        finally:
+            self._dropout = streams(self.device)
+            set_streams(self.device, outside)
+
+    def _micro_batches(self) -> MicroBatches | None:
+        if self.spec.micro_batch is None:
+            require(self.group.size == 1, "micro_batch", None, "be given for a chain of several ranks")
+            return None
+        whole = "be left out for samplers that divide a batch"
+        require(self.sampler.parts == 1, "micro_batch", self.spec.micro_batch, whole)
+        return MicroBatches(self.spec, self.task, self.model, self.sampled, self.group)
+
+    def _one_step(self) -> ScheduleValues:
+        setting = self.schedule.at(self.step + 1)
+        epoch, position = divmod(self.step, self.spec.steps_per_epoch)
+        for group in self.sampler.param_groups:
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
+            for p in group["params"]:
+                p.grad = None
+        batch = self._batches(epoch)[position]
+        if self.sampler.gradients_per_step == 1:
+            losses = [self._gradient(batch)]
+            self.sampler.step()
+        else:
+            parts = self.task.divide(batch, self.sampler.parts)
+            again = [ReplayClosure(self.model, self._augmentation, partial(self._gradient, part)) for part in parts]
+            self.sampler.step(again)
+            losses = [a.loss for a in again]
+        if losses[0] is not None:
+            self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
+            self._loss_count += 1
+        self.step += 1
+        return setting
+
+    def _gradient(self, batch: Any) -> Tensor | None:
+        """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone."""
+        if self._micro is None:
+            loss = self.task.backward(self.model, batch, self._augmentation)
+        else:
+            loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
+        if self.task.prior is not None:
+            log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
+            if log_density.requires_grad:  # else it is that of frozen parameters alone
+                (-log_density / self.task.num_data).backward()
+        if self.sampler.gradients_per_step == 2:
+            self._execution.settle(self.sampled.values())
+        return loss
+
+    def _batches(self, epoch: int) -> Sequence[Any]:
+        # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
+        if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
+            seed = stream_seed(self.spec, "order", epoch)
+            order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
+            self._order = (epoch, indices_to(order, self.device))
+        return self._order[1]
+
+    def _events(self, setting: ScheduleValues) -> list[Event]:
+        log = self.step % self._log_every == 0 or self.done
+        block_full = self._block is not None and setting.keep and self._block.add()
+        network = self._block is None and setting.keep
+        last_block = self._block is not None and self.done and self._block.count > 0
+        if not (log or block_full or network or last_block):
+            return []
+        loss, kinetic = self._numbers(log)
+        events: list[Event] = []
+        if block_full or network or last_block:
+            events += self._samples(setting, loss)
+        if log:
+            self._loss_sum.zero_()
+            self._loss_count = 0
+            events.append(Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic))
+        return events
+
+    def _place(self, setting: ScheduleValues) -> dict[str, Any]:
+        """Fields that samples and progress records have in common."""
+        where = {name: getattr(setting, name) for name in ("cycle", "stage", "lr", "temperature")}
+        return {"step": self.step, "epoch": (self.step - 1) // self.spec.steps_per_epoch, **where}
+
+    def _numbers(self, log: bool) -> tuple[float | None, float | None]:
+        """Mean loss since the last record and, for a record, the kinetic temperature: the device is waited for once."""
+        kinetic = self.sampler.kinetic() if log else None
+        if self._loss_count == 0:
+            return None, _finite(kinetic)
+        both = float(self._loss_sum) if kinetic is None else torch.complex(self._loss_sum, kinetic).item()
+        loss = both.real / self._loss_count
+        if not math.isfinite(loss):
+            self._fail(f"the loss is {loss}")
+        return loss, None if kinetic is None else _finite(both.imag)
+
+    def _samples(self, setting: ScheduleValues, loss: float | None) -> list[Event]:
+        """One sample per draw that the sampler yields here, each with the index that its variable counts."""
+        samples: list[Event] = []
+        taken = self._block.take() if self._block is not None else self._network.take()  # type: ignore[union-attr]
+        per_keep, seen = sample_index.per_keep(self.spec), Counter[str]()
+        for variable, draws, tensors in taken:
+            self._check_finite(tensors)
+            nth = seen[variable]
+            seen[variable] += 1
+            which: dict[str, Any] = {
+                "index": self.index * per_keep[variable] + nth,
+                "variable": variable,
+                "draws": draws,
+            }
+            meta = SampleMeta(digest=self.spec.digest, **which, **self._place(setting), train_nll=loss)
+            samples.append(Sample(meta=meta, tensors=tensors))
+        self._check_finite(self._sampler_tensors())
+        self.index += 1
+        return samples
+
+    def _sampler_tensors(self) -> dict[str, Tensor]:
+        """The sampler's states of every parameter, e.g. ``velocity of 0.weight``."""
+        return {
+            f"{key} of {name}": value
+            for name, p in self.sampled.items()
+            for key, value in self.sampler.state.get(p, {}).items()
+            if isinstance(value, Tensor)
+        }
+
+    def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
+        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point()}
+        if finite and not bool(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
+            name = next(name for name, ok in finite.items() if not bool(ok))
+            self._fail(f"{name} has a non-finite value")
+
+    def _fail(self, what: str) -> NoReturn:
+        lr = self.sampler.param_groups[0]["lr"]
+        self._failure = Diverged(f"{what} at step {self.step}: a smaller lr may help (lr is {lr:.3g})", self.step)
+        raise self._failure
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise Diverged(str(self._failure), self._failure.step)
+
+    def restart_noise(self, attempt: int) -> None:
+        """Draw the sampler's noise from now on from the fresh streams of ``attempt``; recorded in the state.
+
+        The same chain from the same state under another attempt takes another path, and again the same one under the
+        same. Initialisation, data order, augmentation and dropout stay: a sampler without noise repeats its path.
+
+        Raises:
+            UserError: ``attempt`` is no integer of at least 0.
+        """
+        integer("attempt", attempt)
+        self.noise_attempt = attempt
+        self.sampler.reseed(stream_seed(self.spec, "noise", attempt))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that `load_state_dict` needs to resume, as nested dicts of (live) tensors and JSON values.
+
+        Raises:
+            Diverged: anything in it is not finite, so that no checkpoint ever is; or `advance` raised it.
+        """
+        self._refuse_failed()
+        block = self._block.state() if self._block is not None else None
+        self._check_finite(self._stored())
+        self._check_finite(self._sampler_tensors())
+        self._check_finite({"the loss": self._loss_sum})
+        for variable, tensors in (block or {}).items():
+            self._check_finite({f"a draw of {variable}, {name},": t for name, t in tensors.items()})
+        return {
+            "digest": self.spec.digest,
+            "step": self.step,
+            "index": self.index,
+            "model": self._stored(),
+            "sampler": self.sampler.state_dict(),
+            "augmentation": self._augmentation.get_state(),
+            "dropout": self._dropout,
+            "loss_sum": self._loss_sum,
+            "loss_count": self._loss_count,
+            "block": block,
+            "noise_attempt": self.noise_attempt,
+        }
+
+    def _stored(self) -> dict[str, Tensor]:
+        """The model's state without what stays at the start."""
+        state = self.model.state_dict()
+        return {name: state[name] for name in self._network.names} if self._network is not None else state
+
+    def check_ranks(self) -> None:
+        """Compare this rank's parameters, sampler's state and noise with rank 0's; all ranks call it at the same step.
+
+        Raises:
+            RankDiffers: on every rank.
+        """
+        compare(self.group, self.sampled, self._sampler_tensors(), self.sampler)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises:
+            UserError: the state is another chain's.
+        """
+        if state["digest"] != self.spec.digest:
+            raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
+        self.step, self.index = state["step"], state["index"]
+        self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
+        self._failure = None
+        self.model.load_state_dict({**self.model.state_dict(), **state["model"]})
+        self.sampler.load_state_dict(state["sampler"])
+        for p, own in self.sampler.state.items():
+            own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})
+        self._augmentation.set_state(state["augmentation"].to(torch.uint8))
+        self._dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
+        self._loss_sum = state["loss_sum"].to(self.device).clone()
+        self._loss_count = state["loss_count"]
+        if self._block is not None:
+            self._block.load(state["block"])
+
+    def environment(self) -> Environment:
+        """Return what besides the spec decides this chain's bytes."""
+        return Environment(
+            torch=torch.__version__,
+            cuda=torch.version.cuda if self.device.type == "cuda" else None,
+            device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            cpu_capability=torch.backends.cpu.get_cpu_capability(),
+            threads=self.spec.threads,
+            numpy=np.__version__,
+        )
+
+
+def _finite(value: Tensor | float | None) -> float | None:
+    return None if value is None or not math.isfinite(number := float(value)) else number

@@ -1,0 +1,178 @@
+"""A chain's initial state: tensors of a file fitted to a network, and the parameters that are sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_safetensors
+from torch import Tensor, nn
+
+from raychains.core.errors import UserError, format_error
+from raychains.core.sample import tensors_sha256
+
+WRAPPERS = ("state_dict", "model", "model_state_dict")
+"""Entries under which training scripts keep the network, next to optimizers and counters."""
+PREFIXES = ("module.", "_orig_mod.")
+"""Put before every name by DistributedDataParallel and torch.compile."""
+SHOWN = 6
+"""Names that a message lists."""
+
+Tensors = Mapping[str, Tensor]
+
+
+def read(path: str) -> dict[str, Tensor]:
+    """Return the named tensors of a safetensors file, or of a torch file that holds a state dict and nothing that is unpickled.
+
+    Raises:
+        UserError: no such file, or one of another kind.
+    """
+    try:
+        stat = Path(path).stat()
+        return dict(_read(path, stat.st_mtime_ns, stat.st_size))
+    except OSError as error:
+        raise UserError(f"init_from must be a file, got {path!r}: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=1)  # every arm of a comparison asks
+def _read(path: str, _modified: int, _size: int) -> Tensors:
+    data = Path(path).read_bytes()
+    if data[8:9] == b"{":
+        found = _opened(path, "safetensors file", lambda: load_safetensors(data))
+    elif data[:2] == b"PK" or data[:1] == b"\x80":
+        found = _opened(path, "torch file", lambda: torch.load(path, map_location="cpu", weights_only=True))
+    else:
+        raise UserError(f"init_from must be a whole safetensors or torch file, got {path!r}: it begins otherwise")
+    for key in WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+            break
+    if not isinstance(found, Mapping) or not found or not all(isinstance(name, str) for name in found):
+        raise UserError(f"init_from must hold a state dict, names with tensors, got {path!r}: {type(found).__name__}")
+    for name, value in found.items():
+        if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_quantized:
+            raise UserError(f"init_from must hold dense tensors alone, got {path!r}: {name!r} is something else")
+    return {name: t.detach() for name, t in found.items()}
+
+
+def _opened(path: str, kind: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:  # both libraries raise classes of their own for torn files
+        if type(error).__name__ == "UnpicklingError":
+            raise UserError(
+                f"init_from must hold tensors alone, got {path!r}: it holds other Python objects, which are never "
+                "unpickled; write it anew by torch.save(model.state_dict(), …)"
+            ) from None
+        raise UserError(f"init_from must be a whole {kind}, got {path!r}: {format_error(error)}") from None
+
+
+def fitted(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], str | None]:
+    """Return ``tensors`` under the names of ``model.state_dict()``, and the prefix that was removed.
+
+    Raises:
+        UserError: a name or shape that differs; the line names the first.
+    """
+    expected, removed = model.state_dict(), ""
+    found = dict(tensors)
+    while found.keys() != expected.keys():
+        prefix = next((p for p in PREFIXES if all(n.startswith(p) for n in found)), None)
+        if prefix is None:
+            break
+        found, removed = {n.removeprefix(prefix): t for n, t in found.items()}, removed + prefix
+    check(found, expected)
+    return {name: found[name] for name in expected}, removed or None
+
+
+def check(found: Tensors, expected: Tensors) -> None:
+    """Refuse tensors that are not those of a network.
+
+    Raises:
+        UserError: the first name that one of the two lacks, or the first shape that differs.
+    """
+    for name, t in expected.items():
+        if name not in found:
+            raise UserError(
+                f"init_from must fit the task's network: it lacks {name!r} of shape {_shape(t)}, which the network has; "
+                f"its own are {_some(found)}"
+            )
+        if found[name].shape != t.shape:
+            raise UserError(
+                f"init_from must fit the task's network: {name!r} has shape {_shape(found[name])} in the file and "
+                f"{_shape(t)} in the network"
+            )
+    for name in found:
+        if name not in expected:
+            raise UserError(
+                f"init_from must fit the task's network: it has {name!r} of shape {_shape(found[name])}, which the network "
+                f"lacks; the network's are {_some(expected)}"
+            )
+
+
+def begin(model: nn.Module, tensors: Tensors | None, digest: str | None) -> None:
+    """Set ``model`` to the start whose sha256 is ``digest``; None of both leaves it as initialised.
+
+    Raises:
+        UserError: a start is missing, superfluous, another one, or does not fit.
+    """
+    if digest is None:
+        if tensors is not None:
+            raise UserError("start must be left out for a spec that has none: it is part of the spec")
+        return
+    if tensors is None:
+        raise UserError(f"start must be given for a chain that begins at one: tensors of sha256 {digest[:12]}…")
+    if (got := tensors_sha256(tensors)) != digest:
+        raise UserError(f"start must be the tensors of sha256 {digest[:12]}…, got {got[:12]}…")
+    check(tensors, model.state_dict())
+    model.load_state_dict(dict(tensors))
+
+
+def sampled(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Parameter]:
+    """Return the parameters whose name one of the shell patterns matches (``*`` takes dots too); all without patterns.
+
+    Raises:
+        UserError: a pattern that matches none.
+    """
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in named):
+            raise UserError(f"sample_only must match names of parameters, got {pattern!r}: there are {_some(named)}")
+    return {n: p for n, p in named.items() if not patterns or any(fnmatchcase(n, pattern) for pattern in patterns)}
+
+
+def freeze(model: nn.Module, kept: Iterable[nn.Parameter]) -> None:
+    """Hold every other parameter fixed, and put modules without a parameter of ``kept`` into evaluation mode.
+
+    BatchNorm's statistics of frozen layers then stay, and features under a sampled head are the same every time.
+    """
+    ids = {id(p) for p in kept}
+    for p in model.parameters():
+        p.requires_grad_(id(p) in ids)
+    for module in model.modules():
+        module.training = _owns(module, ids)
+
+
+def stored(model: nn.Module, kept: Iterable[nn.Parameter]) -> list[str]:
+    """Return the names in ``model.state_dict()`` of a sample's tensors: ``kept`` and their modules' buffers."""
+    ids = {id(p) for p in kept}
+    ids |= {id(b) for module in model.modules() if _owns(module, ids) for b in module.buffers(recurse=False)}
+    return [name for name, t in model.state_dict(keep_vars=True).items() if id(t) in ids]
+
+
+def _owns(module: nn.Module, ids: set[int]) -> bool:
+    return any(id(p) in ids for p in module.parameters(recurse=False))
+
+
+def _shape(t: Tensor) -> str:
+    return f"[{', '.join(map(str, t.shape))}]"
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first of the names, for a message."""
+    listed = list(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + more

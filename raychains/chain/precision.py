@@ -1,0 +1,203 @@
+"""Execution of a chain's network: precision, compilation, exact or fast kernels, memory format. Draws no numbers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raychains.core.errors import UserError, format_error, require
+from raychains.core.spec import ChainSpec
+from raychains.tasks import Task
+from raychains.tasks.base import check_decay
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
+"""Dtypes of parameters, samplers' states and losses."""
+SETTINGS: dict[str, dict[str, Any]] = {"default": {}, "cuda-graphs": {"mode": "reduce-overhead"}}
+"""Settings of torch.compile."""
+
+
+def check(spec: ChainSpec, *, gpu: bool) -> None:
+    """Refuse settings that the kind of device cannot execute.
+
+    Raises:
+        UserError: TF32 or CUDA graphs without a GPU.
+    """
+    why = "without a GPU: its arithmetic and its graphs exist there only"
+    require(gpu or spec.precision != "tf32", "precision", spec.precision, f"be fp32, bf16 or fp64 {why}")
+    require(gpu or spec.compile != "cuda-graphs", "compile", spec.compile, f"be none or default {why}")
+
+
+def check_task(spec: ChainSpec, task: Task, name: str) -> None:
+    """Refuse settings of networks for a density: its gradient is a formula in full precision.
+
+    Raises:
+        UserError: half precisions, compilation or frozen parameters of a density.
+    """
+    density = task.low_dimensional
+    ok = not density or spec.precision in ("fp32", "fp64")
+    require(ok, "precision", spec.precision, f"be fp32 or fp64 for task {name}: it is a density")
+    require(not density or spec.compile == "none", "compile", spec.compile, f"be none for task {name}: it is a density")
+    ok = not density or not spec.sample_only
+    require(ok, "sample_only", spec.sample_only, f"be left out for task {name}: it is a density")
+
+
+def check_prior(task: Task, spec: ChainSpec) -> None:
+    """The prior counts once: the task's or the sampler's weight decay."""
+    if task.prior is not None and spec.lanes > 1:
+        raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
+    check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
+
+
+def not_exact(spec: ChainSpec) -> str:
+    """Return one line on a chain that is not exact, for plan and report."""
+    how = {"none": "fast kernels", "default": "compiled", "cuda-graphs": "compiled, CUDA graphs"}[spec.compile]
+    return f"not exact ({how}): a chain that goes on from a checkpoint follows the same law, not the same bytes"
+
+
+class Execution:
+    """Runs the network of one chain as its spec says.
+
+    Under bf16 the forward pass alone is autocast: parameters, sampler's states, what the network returns, the loss and
+    everything behind it stay in single precision. Names and tensors of `state_dict` are never touched.
+
+    Raises:
+        UserError: the device or the task cannot execute it, or compilation without a compiler.
+    """
+
+    def __init__(self, spec: ChainSpec, task: Task, device: torch.device) -> None:
+        check(spec, gpu=device.type == "cuda")
+        check_task(spec, task, spec.task.kind)
+        if spec.compile != "none":
+            _check_compiler(spec.compile, device)
+        self._spec, self._device, self._format = spec, device, task.memory_format
+        if device.type == "cuda" and spec.exact:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Return ``model`` on the chain's device, in its dtype and memory format."""
+        model = model.to(self._device, DTYPES[self._spec.precision])
+        return model.to(memory_format=torch.channels_last) if self._format is torch.channels_last else model
+
+    def equip(self, model: nn.Module) -> None:
+        """Make calls of a placed model run as the spec says."""
+        channels_last = self._format is torch.channels_last
+        bf16 = self._spec.precision == "bf16"
+        if not (channels_last or bf16 or self._spec.compile != "none"):
+            return
+        run: Callable[..., Any] = model.forward
+        if self._spec.compile != "none":
+            run = torch.compile(run, dynamic=False, **SETTINGS[self._spec.compile])
+        device = self._device.type
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if channels_last:
+                args = tuple(_channels_last(a) for a in args)
+            if not bf16:
+                return run(*args, **kwargs)
+            with torch.autocast(device, torch.bfloat16):
+                out = run(*args, **kwargs)
+            return _single(out)
+
+        model.forward = forward
+
+    def settle(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Copy gradients out of the CUDA graphs' memory, which the next evaluation overwrites."""
+        if self._spec.compile == "cuda-graphs":
+            for p in parameters:
+                p.grad = None if p.grad is None else p.grad.clone()
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Set torch's process-wide switches as the spec says, and restore them at the end.
+
+        Raises:
+            UserError: torch.compile refuses the network.
+        """
+        with _switches(self._spec) if self._device.type == "cuda" else nullcontext():
+            if self._spec.compile == "none":
+                yield
+                return
+            from torch._dynamo.exc import TorchDynamoException
+
+            try:
+                yield
+            except TorchDynamoException as error:
+                why = format_error(error)
+                raise UserError(f"compile must be none for this network, got {self._spec.compile}: {why}") from error
+
+
+def like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return ``value``, if it has the parameter's shape, with the parameter's own strides.
+
+    Files hold contiguous tensors; a state that lies otherwise than its parameter takes other kernels, with other bits.
+    """
+    if value.shape != parameter.shape or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _channels_last(value: Any) -> Any:
+    image = isinstance(value, Tensor) and value.dim() == 4
+    return value.contiguous(memory_format=torch.channels_last) if image else value
+
+
+def _single(value: Any) -> Any:
+    """A network's output with half-precision tensors in single precision."""
+    if isinstance(value, Tensor):
+        return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+    if isinstance(value, dict):
+        return type(value)((k, _single(v)) for k, v in value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_single, value))
+    return type(value)(map(_single, value)) if isinstance(value, list | tuple) else value
+
+
+def _check_compiler(kind: str, device: torch.device) -> None:
+    """torch.compile makes C++ on a CPU, and on a GPU kernels whose launchers are C."""
+    names = ("CC", ("gcc", "cc", "clang")) if device.type == "cuda" else ("CXX", ("g++", "c++", "clang++"))
+    compilers = (os.environ[names[0]],) if names[0] in os.environ else names[1]
+    if not any(shutil.which(c) for c in compilers):
+        raise UserError(
+            f"compile must be none on this machine, got {kind}: torch.compile needs a compiler ({' or '.join(compilers)}), "
+            "and there is none on PATH"
+        )
+
+
+@contextmanager
+def _switches(spec: ChainSpec) -> Iterator[None]:
+    """Kernels of a GPU: reproducible or fast, and whether products of fp32 may round their factors to TF32."""
+    deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark, cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    filling: Any = torch.utils.deterministic
+    fill = filling.fill_uninitialized_memory
+    before = _tf32()
+    try:
+        torch.use_deterministic_algorithms(spec.exact)
+        filling.fill_uninitialized_memory = False  # a pass over every new tensor, against bugs only
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = spec.exact, not spec.exact
+        _set_tf32((spec.precision == "tf32",) * 2)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+        filling.fill_uninitialized_memory = fill
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn, benchmark
+        _set_tf32(before)
+
+
+def _tf32() -> tuple[bool, bool]:
+    """Return whether matrix products and convolutions of fp32 use TF32; torch refuses to say after a mixture of its two ways."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+        return matmul.fp32_precision == "tf32", conv.fp32_precision == "tf32"
+
+
+def _set_tf32(allowed: tuple[bool, bool]) -> None:
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed

@@ -1,0 +1,1 @@
+"""Plain data and rules that every other room shares: specs, samples, options, errors, retries, random streams."""

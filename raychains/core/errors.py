@@ -1,0 +1,75 @@
+"""The exceptions that users see; a user's mistake is one line that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RaychainsError(Exception):
+    """Base class of raychains' own exceptions."""
+
+    exit_status = 1
+
+
+class UserError(RaychainsError, ValueError):
+    """A user's mistake: one line with the field, the value and the allowed range."""
+
+    exit_status = 2
+
+
+class StorageFull(UserError):
+    """The store has no room left. Earlier files are intact; after space is freed, the run can be resumed."""
+
+
+class StorageAway(UserError):
+    """The store could not be reached, after many attempts. Earlier files are intact."""
+
+
+class ChainsFailed(RaychainsError):
+    """A run finished but some of its chains failed; the samples of the others are in the store."""
+
+    exit_status = 3
+
+
+class Interrupted(RaychainsError):
+    """The user stopped the run; its files stay, and the message says how to resume."""
+
+    exit_status = 130
+
+
+def require(condition: bool, field: str, value: object, allowed: str) -> None:
+    """Raise `UserError` unless ``condition`` holds.
+
+    ``allowed`` completes the sentence "``field`` must …", e.g. "lie in [0, 1)"; what follows a ": " in it says why and
+    comes last.
+    """
+    if not condition:
+        range_, colon, why = allowed.partition(": ")
+        raise UserError(f"{field} must {range_}, got {value!r}{colon}{why}")
+
+
+def unknown_name(field: str, value: str, known: Iterable[str]) -> UserError:
+    """Return the error for a name that does not exist, with the nearest known name suggested."""
+    names = sorted(known)
+    close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return UserError(f"{field} must be one of {', '.join(names)}, got {value!r}{hint}")
+
+
+def format_error(error: BaseException, *, kind: bool = False) -> str:
+    """An exception in one line: the first line of its message, or with ``kind`` its class and its whole message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    name = type(error).__name__
+    return ": ".join([name, *([" ".join(lines)] if lines else [])]) if kind else (lines or [name])[0]
+
+
+def trial_error(error: BaseException) -> str:
+    """The line of an error of a trial of Ray Tune that says what its own code raised."""
+    cause = getattr(error, "cause", None)
+    return format_error(cause, kind=True) if cause is not None else last_line(str(error).strip())
+
+
+def last_line(reason: str) -> str:
+    """The last line of a traceback, which names the exception."""
+    return (reason.splitlines() or ["no reason given"])[-1]

@@ -1,0 +1,65 @@
+"""torch's global random streams, which dropout draws from: read, set, seeded, and replayed for a second gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+def streams(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators that dropout on ``device`` draws from: the CPU's, and the GPU's own."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def set_streams(device: torch.device, states: list[Tensor]) -> None:
+    """Set the generators to what `streams` returned."""
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
+def seeded(device: torch.device, seed: int) -> list[Tensor]:
+    """Return the states of `streams` after both generators were seeded with ``seed``."""
+    kinds = ["cpu", "cuda"] if device.type == "cuda" else ["cpu"]
+    return [torch.Generator(kind).manual_seed(seed).get_state() for kind in kinds]
+
+
+@contextmanager
+def kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Set a model's buffers, such as BatchNorm's running statistics, back to what they were once the body is through."""
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    yield
+    with torch.no_grad():
+        for name, b in model.named_buffers():
+            b.copy_(before[name])
+
+
+class ReplayClosure:
+    """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and dropout.
+
+    BatchNorm's running statistics learn from the first evaluation only.
+    """
+
+    def __init__(self, model: nn.Module, augmentation: torch.Generator, gradient: Callable[[], Tensor | None]) -> None:
+        self._model, self._augmentation, self._gradient = model, augmentation, gradient
+        self._before: tuple[Tensor, list[Tensor]] | None = None
+        self.loss: Tensor | None = None
+        """Loss of the first evaluation."""
+
+    def __call__(self) -> Tensor:
+        for p in self._model.parameters():
+            p.grad = None
+        device = self._augmentation.device
+        if self._before is None:
+            self._before = (self._augmentation.get_state(), streams(device))
+            self.loss = self._gradient()
+            return self.loss if self.loss is not None else torch.zeros(())
+        self._augmentation.set_state(self._before[0])
+        set_streams(device, self._before[1])
+        with kept_buffers(self._model):
+            loss = self._gradient()
+        return loss if loss is not None else torch.zeros(())

@@ -1,0 +1,85 @@
+"""Samples: a draw of the posterior with its metadata; progress records of the chain that drew it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+THETA = "theta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleMeta:
+    """A sample's place in its chain; stored in the sample file's own header."""
+
+    digest: str
+    """Digest of the chain's spec."""
+    index: int
+    """Position among the chain's samples of this variable, from 0."""
+    variable: str = THETA
+    cycle: int
+    epoch: int
+    """Epoch in which the draw was made, from 0."""
+    step: int
+    """Gradient steps made when it was drawn (of a block: its last draw)."""
+    lr: float
+    temperature: float
+    stage: str
+    train_nll: float | None
+    """Mean minibatch loss since the last progress record; None for densities, which have no data."""
+    draws: int = 1
+    """Consecutive kept draws on axis 0 (a block of a low-dimensional target); 1 for networks, without that axis."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SampleMeta:
+        """Return the metadata that `to_json` wrote; unknown fields, of later versions, are ignored."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One draw of a network: tensors exactly as in ``model.state_dict()``; or a block of draws [draws, lanes, dim]."""
+
+    meta: SampleMeta
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A chain's record at its log interval."""
+
+    step: int
+    epoch: int
+    cycle: int
+    stage: str
+    lr: float
+    temperature: float
+    loss: float | None
+    """Mean minibatch loss since the last record; None for densities."""
+    kinetic_temperature: float | None = None
+    """`Sampler.kinetic_temperature` at this step, of all lanes together; None of samplers without momentum."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of names, dtypes, shapes and bytes, in the order of the names."""
+    import torch
+
+    h = hashlib.sha256()
+    for name in sorted(tensors):
+        t = tensors[name].detach().cpu().contiguous()
+        h.update(f"{name}|{t.dtype}|{tuple(t.shape)}|".encode())
+        h.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return h.hexdigest()

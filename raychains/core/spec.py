@@ -1,0 +1,254 @@
+"""Chain specs: everything that determines a chain, as plain data: frozen, JSON round-trip, one digest.
+
+A spec holds *parts* (task, sampler, schedule): a kind, an integer revision and JSON settings. The rooms that own
+the parts turn them into live objects and validate them; nothing here imports torch, so planning stays light.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from raychains.core.errors import UserError, require
+from raychains.core.validation import integer, is_int
+
+JSON = Any
+"""A value that JSON can hold."""
+Precision = Literal["fp32", "tf32", "bf16", "fp64"]
+Compile = Literal["none", "default", "cuda-graphs"]
+BatchNorm = Literal["keep", "reestimate", "shared", "refuse"]
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+FORMAT = 1
+"""Version of the JSON form below; a reader refuses a newer one."""
+
+
+def canonical_json(value: JSON) -> str:
+    """Return one text for one value: sorted keys, no spaces, no NaN. The digest is that of this text.
+
+    Raises:
+        UserError: a value that JSON cannot hold, such as nan or a set.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"settings must be values that JSON can hold: {error}") from None
+
+
+def digest_of(value: JSON) -> str:
+    """Return the sha256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A named, versioned ingredient of a chain: ``{"kind": …, "revision": …, **settings}``.
+
+    ``revision`` is the integer that the ingredient's class carries: it is raised by any change that alters
+    samples, so that old and new samples never share a digest.
+    """
+
+    kind: str
+    revision: int
+    settings: Mapping[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"kind": self.kind, "revision": self.revision, **self.settings}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JSON]) -> Part:
+        kind, revision = data.get("kind"), data.get("revision")
+        if not isinstance(kind, str) or not isinstance(revision, int) or isinstance(revision, bool):
+            raise UserError(f"a part needs a text 'kind' and an integer 'revision', got {dict(data)!r}")
+        settings = {k: v for k, v in data.items() if k not in ("kind", "revision")}
+        return cls(kind=kind, revision=revision, settings=settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy does not pickle, and specs travel to actors
+        return type(self).from_json, (self.to_json(),)
+
+    def __hash__(self) -> int:
+        return hash(canonical_json(self.to_json()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec(Part):
+    """A task: ``kind`` is the import path ``module:Class``, ``settings`` its JSON arguments.
+
+    ``fingerprint`` identifies the data: a hash of them, or published checksums, with the split seed.
+    """
+
+    fingerprint: str
+
+    def to_json(self) -> dict[str, JSON]:
+        return {**super().to_json(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JSON]) -> TaskSpec:
+        fingerprint = data.get("fingerprint")
+        if not isinstance(fingerprint, str):
+            raise UserError(f"a task needs a text 'fingerprint', got {fingerprint!r}")
+        part = Part.from_json({k: v for k, v in data.items() if k != "fingerprint"})
+        return cls(kind=part.kind, revision=part.revision, settings=part.settings, fingerprint=fingerprint)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSpec:
+    """Everything that determines one chain's samples; storage, resources and evaluation are not part of it."""
+
+    task: TaskSpec
+    sampler: Part
+    schedule: Part
+    steps: int
+    """Gradient steps of the whole chain."""
+    steps_per_epoch: int
+    """Steps that one pass over the data takes (1 for densities)."""
+    batch_size: int
+    """Examples per step (1 for densities)."""
+    seed: int
+    repeat: int
+    """Which independent repetition of the experiment; with ``seed`` and ``chain`` it names the random streams."""
+    chain: int
+    """Position of the chain in its arm; arms that differ only in their number of chains share the first ones."""
+    # Fields below are left out of the JSON at their default, which is therefore frozen for good.
+    precision: Precision = "fp32"
+    threads: int = 1
+    """torch's intra-op threads: other counts give other bits."""
+    lanes: int = 1
+    """Independent chains stacked on axis 0 of every parameter."""
+    block_draws: int = 0
+    """Draws per stored block of a low-dimensional target; 0 stores each draw by itself, as networks do."""
+    batchnorm: BatchNorm = "keep"
+    """BatchNorm's running statistics in samples: keep those of the chain, re-estimate them by a pass over the training
+    data, share the chain's among draws that they do not belong to (for ablations), or refuse models that have any."""
+    exact: bool = True
+    """Equal bytes for equal digests and environments. False lets a GPU tune itself and use kernels that add up in any
+    order: the same law, and a resumed chain takes another path."""
+    compile: Compile = "none"
+    """torch.compile of the network's forward pass, with CUDA graphs or without; never exact."""
+    start: str | None = None
+    """sha256 of the tensors at which the chain starts; None initialises from the seed."""
+    sample_only: tuple[str, ...] = ()
+    """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
+    micro_batch: int | None = None
+    """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it whole."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
+            integer(name.replace("_", " "), getattr(self, name), 1)
+        for name in ("seed", "repeat", "chain", "block_draws"):
+            integer(name.replace("_", " "), getattr(self, name))
+        for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        if self.micro_batch is not None:
+            integer("micro batch", self.micro_batch, 1, self.batch_size, ": at most the batch size")
+        self._check_execution()
+
+    def _check_execution(self) -> None:
+        require(isinstance(self.exact, bool), "exact", self.exact, "be true or false")
+        ok = self.compile == "none" or not self.exact
+        require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
+        ok = self.start is None or (isinstance(self.start, str) and _SHA256.fullmatch(self.start) is not None)
+        require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
+        patterns = self.sample_only
+        ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
+        require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
+        object.__setattr__(self, "sample_only", tuple(patterns))
+        ok = not patterns or self.start is not None
+        require(ok, "sample_only", patterns, "be left out without a start (init_from): the other parameters stay there")
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON: equal digests and environments give equal bytes."""
+        return digest_of(self.to_json())
+
+    @property
+    def examples(self) -> int:
+        """Examples that the steps of all lanes read: an epoch reads N of them, a step of a density one."""
+        most = self.steps_per_epoch * self.batch_size
+        per_epoch = min(most, self.sampler.settings.get("num_data", most))  # the last batch of an epoch may be short
+        epochs, rest = divmod(self.steps, self.steps_per_epoch)
+        return (epochs * per_epoch + rest * self.batch_size) * self.lanes
+
+    def to_json(self) -> dict[str, JSON]:
+        out: dict[str, JSON] = {"format": FORMAT}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.default is MISSING or value != f.default:
+                plain = list(value) if isinstance(value, tuple) else value
+                out[f.name] = plain.to_json() if isinstance(plain, Part) else plain
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ChainSpec:
+        """Return the spec that `to_json` wrote.
+
+        Raises:
+            UserError: a newer format, or a field missing, unknown or of the wrong kind.
+        """
+        read = check_format(data, "chain spec")
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        unknown = read.keys() - known.keys()
+        missing = {n for n, f in known.items() if f.default is MISSING} - read.keys()
+        if unknown or missing:
+            problem = f"unknown field {min(unknown)!r}" if unknown else f"no field {min(missing)!r}"
+            raise UserError(f"chain spec: {problem}; known fields are {', '.join(known)}")
+        for name, kind in (("task", TaskSpec), ("sampler", Part), ("schedule", Part)):
+            if not isinstance(read[name], Mapping):
+                raise UserError(f"chain spec: {name} must be an object, got {read[name]!r}")
+            read[name] = kind.from_json(read[name])
+        return cls(**read)
+
+
+def check_format(data: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return ``data`` without its format number; raise `UserError` for one that this version does not read."""
+    number = data.get("format") if isinstance(data, Mapping) else None
+    if not is_int(number) or not 1 <= number <= FORMAT:
+        raise UserError(
+            f"{what}: format must be an integer from 1 to {FORMAT}, got {number!r}; newer files need a newer raychains"
+        )
+    return {k: v for k, v in data.items() if k != "format"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Everything besides the spec that decides a sample's bytes; recorded with every sample."""
+
+    torch: str
+    cuda: str | None
+    device: str
+    """``cpu`` or the GPU's name."""
+    cpu_capability: str
+    """The instruction set that torch's kernels use, e.g. ``AVX512``."""
+    threads: int
+    numpy: str | None = None
+    """Makes a CPU's noise; None in older versions' records."""
+
+    def to_json(self) -> dict[str, JSON]:
+        return dataclasses.asdict(self)
+
+
+Purpose = Literal["init", "order", "augmentation", "noise", "dropout"]
+
+
+def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:
+    """Return the seed of one random stream, from (seed, repeat, chain, purpose) and never from the arm.
+
+    Chains that two arms share therefore coincide, and adding a stream moves no other. ``index`` tells streams of
+    one purpose apart (the epoch, for the data order).
+    """
+    text = f"raychains/{spec.seed}/{spec.repeat}/{spec.chain}/{purpose}/{index}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1  # torch takes 63 bits

@@ -1,1 +1,0 @@
-"""Published comparisons as data: arms, settings and published numbers."""

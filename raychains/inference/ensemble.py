@@ -1,0 +1,404 @@
+"""PosteriorPredictive: the samples of a posterior as one `torch.nn.Module`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
+
+from raychains.core.errors import UserError, format_error, require
+from raychains.core.validation import is_int, is_number
+from raychains.data.augment import normalise
+from raychains.evaluation.regression import LOG_NOISE
+from raychains.inference import networks
+
+CACHE = 4 << 20
+"""Bytes of activations on a CPU that vmap takes on at once: with more, samples one by one are faster (measured)."""
+SHARE = 0.5
+"""Share of a GPU's free memory."""
+OTHER_DEVICES = 256 << 20
+"""Bytes on other devices, which do not report free memory."""
+
+
+def budget(device: torch.device) -> float:
+    """Return the bytes of activations that samples may take together."""
+    if device.type == "cpu":
+        return CACHE
+    if device.type != "cuda":
+        return OTHER_DEVICES
+    free, _ = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return SHARE * (free + cached)
+
+
+class Counted(TorchFunctionMode):
+    """Sums the bytes of the tensors that torch's functions make in its body, views left out: at least the peak.
+
+    A dispatch mode would see more, and import torch's compiler: ten seconds before the first prediction (measured).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        made = list(_tensors(out))
+        if made:
+            inputs = {t.untyped_storage().data_ptr() for t in _tensors([*args, *kwargs.values()])}
+            fresh = [t for t in made if t.untyped_storage().data_ptr() not in inputs]
+            self.bytes += sum(t.numel() * t.element_size() for t in fresh)
+        return out
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def check_preparation(preparation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return ``preparation``; raise `UserError` for one that `prepare_inputs` does not know."""
+    if preparation is None:
+        return None
+    ok = isinstance(preparation, Mapping) and preparation.get("kind") == "normalise"
+    for field in ("mean", "std"):
+        values = preparation.get(field) if ok else None
+        ok = ok and isinstance(values, list | tuple) and bool(values) and all(is_number(v) for v in values)
+    if not ok or len(preparation["mean"]) != len(preparation["std"]) or not all(s > 0 for s in preparation["std"]):
+        raise UserError(
+            "prepare must be None or {'kind': 'normalise', 'mean': […], 'std': […]}, a number per channel each, "
+            f"got {preparation!r}"
+        )
+    return {"kind": "normalise", "mean": list(preparation["mean"]), "std": list(preparation["std"])}
+
+
+def prepare_inputs(x: Tensor, preparation: Mapping[str, Any] | None, dtype: torch.dtype) -> Tensor:
+    """Return the network's inputs for ``x`` [n, …].
+
+    With a preparation uint8 images [n, c, h, w] become (x/255 − mean)/std, in float32 at least. Floating inputs are taken
+    as prepared already. Those that are floating then have ``dtype``, the network's; others, such as token numbers, stay.
+    """
+    if preparation is not None and x.dtype == torch.uint8:
+        channels = len(preparation["mean"])
+        if x.ndim != 4 or x.shape[1] != channels:
+            raise UserError(
+                f"uint8 inputs must be images of {channels} channel{'s' * (channels != 1)}, [n, {channels}, height, width], "
+                f"got {list(x.shape)}"
+            )
+        return normalise(x, preparation["mean"], preparation["std"], dtype)
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+class Classified(NamedTuple):
+    """A classifier's posterior predictive; at least float32. Entropies are in nats."""
+
+    probabilities: Tensor
+    """p̄ = Σ_s w_s p(y | x, θ_s), [n, …, classes]."""
+    entropy: Tensor
+    """H[p̄], the whole uncertainty, [n, …]."""
+    expected_entropy: Tensor
+    """Σ_s w_s H[p(y | x, θ_s)], the uncertainty under a known θ (aleatoric), [n, …]."""
+    mutual_information: Tensor
+    """I[y; θ] = entropy − expected_entropy ≥ 0, the samples' disagreement (epistemic), [n, …]."""
+
+
+def classify(outputs: Iterable[tuple[Tensor, Tensor]]) -> Classified:
+    """Return the predictive of chunks of (weights [k], logits [k, n, …, classes]) whose weights add up to 1.
+
+    Source: Depeweg et al. 2018, Eqs. 5–6, for the split.
+    """
+    mean: Tensor | float = 0.0
+    expected: Tensor | float = 0.0
+    for weights, logits in outputs:
+        p = torch.softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+        w = weights.to(p.dtype).view(-1, *[1] * (p.ndim - 1))
+        mean = mean + (w * p).sum(0)  # no matrix product: autocast would take it in half precision
+        expected = expected + (w[..., 0] * torch.special.entr(p).sum(-1)).sum(0)
+    assert isinstance(mean, Tensor) and isinstance(expected, Tensor)
+    entropy = torch.special.entr(mean).sum(-1)
+    return Classified(mean, entropy, expected, (entropy - expected).clamp_min(0))  # rounding may fall below 0
+
+
+class Regressed(NamedTuple):
+    """A regression's posterior predictive, a mixture of Gaussians by its first two moments; at least float32."""
+
+    mean: Tensor
+    """Σ_s w_s μ_s(x), [n, outputs]."""
+    variance: Tensor
+    """Variance of the mixture: aleatoric + epistemic, [n, outputs], in the square of the target's unit."""
+    aleatoric: Tensor
+    """Σ_s w_s σ_s²(x), the noise's variance, [n, outputs]."""
+    epistemic: Tensor
+    """Σ_s w_s (μ_s(x) − mean)², the variance of the means over the samples, [n, outputs]."""
+
+
+def regress(outputs: Iterable[tuple[Tensor, Tensor]], noise: Tensor) -> Regressed:
+    """Return the predictive of chunks of (weights [k], means μ_s [k, n] or [k, n, outputs]).
+
+    ``noise`` is the noise's average variance Σ_s w_s σ_s².
+    """
+    shift: Tensor | None = None
+    first: Tensor | float = 0.0
+    second: Tensor | float = 0.0
+    for weights, raw in outputs:
+        means = raw.to(torch.promote_types(raw.dtype, torch.float32)).flatten(2)
+        means = means.unsqueeze(-1) if means.ndim == 2 else means
+        shift = means[0] if shift is None else shift  # squares of small differences: large means would cancel
+        w = weights.to(means.dtype).view(-1, 1, 1)
+        first = first + (w * (means - shift)).sum(0)
+        second = second + (w * (means - shift).square()).sum(0)
+    assert isinstance(shift, Tensor) and isinstance(first, Tensor) and isinstance(second, Tensor)
+    epistemic = (second - first.square()).clamp_min(0)
+    aleatoric = noise.to(epistemic.dtype).expand_as(epistemic)
+    return Regressed(shift + first, aleatoric + epistemic, aleatoric, epistemic)
+
+
+log = logging.getLogger(__name__)
+
+_ONE_AT_A_TIME = threading.RLock()
+"""`functional_call` puts tensors into the network and takes them out again: two threads would mix their samples."""
+
+
+class PosteriorPredictive(nn.Module):
+    """The equally weighted (or weighted) average over samples of a posterior, p(y | x) = Σ_s w_s p(y | x, θ_s).
+
+    ``forward(x)`` takes inputs [n, …] and gives `Classified` (probabilities, entropy, expected entropy, mutual
+    information) or `Regressed` (mean, variance, aleatoric, epistemic). Samples are stacked on axis 0 of buffers and run
+    several at a time by `torch.func.vmap` where that pays and memory allows, else one after another; the result is the
+    same up to rounding. `to`, `half`, autocast, `no_grad`
+    and `state_dict` work as for any module; dropout is off and BatchNorm uses each sample's own statistics, also after
+    ``train()``. Gradients with respect to the input flow unless switched off: wrap calls in `torch.inference_mode`.
+
+    Args:
+        model: the network; kept in evaluation mode, its own parameters are not used.
+        samples: state dicts, one per sample, read once each in turn; or one dict of their tensors stacked, [S, …].
+        shared: tensors that all samples have in common and lack therefore (last-layer inference): layers that need only
+            these run once for all samples.
+        weights: w_s ≥ 0 per sample; default equal. They are divided by their sum.
+        prepare: what is done to uint8 images, ``{"kind": "normalise", "mean": […], "std": […]}`` per channel on the scale
+            [0, 1]; floating inputs are taken as prepared already. Default nothing.
+        kind: classification, where the network gives logits [n, …, classes]; or regression, where it gives means [n] or
+            [n, outputs] under Gaussian noise.
+        noise: σ of a regression; None where each sample has its own, ``log_noise`` = log σ.
+        chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
+            small part of the memory holds (on a CPU: as the cache does). One that does not fit is made smaller.
+
+    Raises:
+        UserError: samples that do not fit the network, or a setting out of range.
+    """
+
+    weights: Tensor
+    log_noise: Tensor | None
+    chunk: int | Literal["auto"]
+
+    def __init__(
+        self,
+        model: nn.Module,
+        samples: Collection[Mapping[str, Tensor]] | Mapping[str, Tensor],
+        *,
+        shared: Mapping[str, Tensor] | None = None,
+        weights: Sequence[float] | None = None,
+        prepare: Mapping[str, Any] | None = None,
+        kind: str = "classification",
+        noise: float | None = None,
+        chunk: int | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__()
+        require(kind in ("classification", "regression"), "kind", kind, "be classification or regression")
+        ok = noise is None or (kind == "regression" and is_number(noise) and noise > 0)
+        require(ok, "noise", noise, "be the positive σ of a regression, or None")
+        ok = chunk == "auto" or (is_int(chunk) and chunk >= 1)
+        require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
+        self.kind, self.prepare, self.chunk = kind, check_preparation(prepare), chunk
+        learned = [LOG_NOISE] if kind == "regression" and noise is None else []
+        needed = [n for n in networks.names(model) if n not in learned]  # a network without it will do
+        common = {n: shared[n] for n in (*needed, *learned) if n in shared} if shared else {}
+        own = [n for n in needed if n not in common]
+        mine = [n for n in (*own, *learned) if n not in common]
+        stacked = dict(samples) if isinstance(samples, Mapping) else networks.stack(samples, mine)
+        sigmas = [t.pop(LOG_NOISE) for t in (common, stacked) if learned and LOG_NOISE in t]
+        size = networks.check(needed, model, stacked, common)
+        self.samples, self.shared = networks.held({n: stacked[n] for n in own}), networks.held(common)
+        self._constants = networks.held(networks.constants(model), persistent=False)
+        self.register_buffer("weights", _weights(weights, size))
+        self.noise = noise
+        self.register_buffer("log_noise", _log_noise(sigmas, size) if learned else None)
+        self._network = (model.eval(),)  # not a submodule: its parameters would be part of this module's own
+        self._vmaps = True
+        self._bytes: dict[Any, float] = {}
+        """Activations per example of one sample, by what the inputs are like."""
+        self._rows: int | None = None
+        """Examples × samples that fit the device's memory, once something did not."""
+
+    @classmethod
+    def load(
+        cls,
+        file: str | Path,
+        model: nn.Module | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        trust: bool = False,
+        chunk: int | Literal["auto"] = "auto",
+    ) -> PosteriorPredictive:
+        """Return the ensemble in a file of `raychains export`; needs neither the task's data nor a store nor Ray.
+
+        Args:
+            file: the file.
+            model: the network, where the file does not name one of `raychains.models`.
+            device: where its tensors go.
+            trust: import the network that the file names by its path, which runs that module's code.
+            chunk: as above.
+
+        Raises:
+            UserError: no such file, a torn, altered or newer one, or one whose network cannot be built.
+        """
+        from raychains.inference import file as files
+
+        about = files.describe(file)
+        network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
+        stacked, shared = files.tensors(file, about, device)
+        settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
+        kind = about.get("kind", "classification")
+        return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(device)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.weights)
+
+    def __repr__(self) -> str:
+        return f"PosteriorPredictive({len(self)} samples of {type(self._network[0]).__name__}, {self.kind})"
+
+    def forward(self, x: Tensor) -> Classified | Regressed:
+        """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
+        network = self._network[0]
+        samples, shared = dict(self.samples.named_buffers()), dict(self.shared.named_buffers())
+        shared |= dict(self._constants.named_buffers())
+        dtype = next((t.dtype for t in (*samples.values(), *shared.values()) if t.is_floating_point()), torch.float32)
+        x = prepare_inputs(x, self.prepare, dtype)
+        with _ONE_AT_A_TIME:
+            network.eval()  # its owner may have set it to training
+            outputs = self._outputs(_Runner(network, samples, shared), x)
+            return classify(outputs) if self.kind == "classification" else regress(outputs, self._variance())
+
+    def _shares(self) -> Tensor:
+        """w_s, which add up to 1."""
+        weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
+        return weights / weights.sum()
+
+    def _variance(self) -> Tensor:
+        """The noise's average variance Σ_s w_s σ_s²."""
+        shares = self._shares()
+        if self.log_noise is None:
+            return torch.tensor(float(self.noise or 0) ** 2, device=shares.device)
+        return (shares * (2 * self.log_noise.to(shares.dtype)).exp()).sum()
+
+    def _outputs(self, run: _Runner, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of (weights [k], outputs [k, n, …]) of all samples."""
+        weights = self._shares()
+        done, size = 0, len(weights)
+        like = (x.shape[1:], x.dtype, x.device, torch.is_grad_enabled())
+        if self.chunk == "auto" and like not in self._bytes:
+            with Counted() as counted:
+                outputs = run.one(0, x)[None]
+            self._bytes[like] = counted.bytes / max(len(x), 1)
+            yield weights[:1], outputs
+            done = 1
+        while done < size:
+            k = min(self._at_once(run, x, like), size - done)
+            found: Tensor | None = None
+            try:
+                found = self._several(run, done, k, x)
+            except torch.OutOfMemoryError:
+                if k == 1:
+                    raise
+            if found is None:  # outside: the error holds on to the tensors that filled the memory
+                self._rows = max(k // 2, 1) * len(x)
+                if x.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                continue
+            yield weights[done : done + k], found
+            done += k
+
+    def _at_once(self, run: _Runner, x: Tensor, like: Any) -> int:
+        """The number of samples to run at a time."""
+        if not self._vmaps:
+            return 1
+        if self.chunk == "auto":
+            k = budget(x.device) // (self._bytes[like] * len(x) + run.bytes_per_sample(x.device))
+        else:
+            k = self.chunk
+        if self._rows is not None:
+            k = min(k, self._rows // max(len(x), 1))
+        return max(int(k), 1)
+
+    def _several(self, run: _Runner, start: int, k: int, x: Tensor) -> Tensor:
+        """Outputs [k, n, …] of samples ``start`` … ``start + k − 1``."""
+        if k == 1:
+            return run.one(start, x)[None]
+        try:
+            return run.vmapped(start, k, x)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # each thing that vmap cannot do has an error class of its own
+            outputs = torch.stack([run.one(s, x) for s in range(start, start + k)])  # wrong inputs fail here as well
+            self._vmaps = False
+            log.warning(
+                "samples run one after another: torch.func.vmap cannot run this network (%s)", format_error(error)
+            )
+            return outputs
+
+
+class _Runner:
+    """Runs a network under samples by number."""
+
+    def __init__(self, network: nn.Module, samples: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> None:
+        self._network, self._samples, self._shared = network, samples, shared
+
+    def _call(self, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        out = functional_call(self._network, {**self._shared, **tensors}, (x,))
+        if not isinstance(out, Tensor):
+            raise UserError(f"model must give one tensor of logits, [n, …, classes], got {type(out).__name__}")
+        return out
+
+    def one(self, s: int, x: Tensor) -> Tensor:
+        """Outputs [n, …] of one sample."""
+        return self._call({name: t[s] for name, t in self._samples.items()}, x)
+
+    def vmapped(self, start: int, k: int, x: Tensor) -> Tensor:
+        """Outputs [k, n, …] of k samples at once."""
+        part = {name: t[start : start + k] for name, t in self._samples.items()}
+        return vmap(lambda tensors: self._call(tensors, x), randomness="different")(part)
+
+    def bytes_per_sample(self, device: torch.device) -> int:
+        """Memory that copies of a sample's own tensors may take; none worth counting where the cache is the limit."""
+        if device.type == "cpu":
+            return 0
+        return sum(t[0].numel() * t.element_size() for t in self._samples.values())
+
+
+def _log_noise(found: Sequence[Tensor], size: int) -> Tensor:
+    """log σ of every sample, [S]."""
+    if not found or found[0].numel() not in (1, size):
+        raise UserError(f"samples must hold {LOG_NOISE!r}, log σ, or the regression have its noise: one number each")
+    return found[0].reshape(-1).expand(size).clone()
+
+
+def _weights(weights: Sequence[float] | None, size: int) -> Tensor:
+    if weights is None:
+        return torch.ones(size)
+    values = weights.tolist() if hasattr(weights, "tolist") else weights
+    ok = isinstance(values, list | tuple) and len(values) == size
+    ok = ok and all(is_number(w) and w >= 0 for w in values) and 0 < sum(values) < float("inf")
+    require(ok, "weights", weights, f"be {size} numbers of at least 0, not all 0: one per sample")
+    return torch.tensor(values, dtype=torch.float32)

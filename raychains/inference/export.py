@@ -1,0 +1,127 @@
+"""A run's arm as an ensemble: in memory, or as one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains import __version__
+from raychains.core.errors import UserError
+from raychains.inference import file, networks
+from raychains.inference.ensemble import PosteriorPredictive
+from raychains.inference.predictive import Selection
+from raychains.store import initial_states
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+Progress = Callable[[int, int], None]
+"""Called with the number of samples done, and of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A file that was written."""
+
+    path: Path
+    samples: int
+    bytes: int
+    arm: str
+    network: Mapping[str, Any] | None
+    """The network that the file names; None: the user passes the network to `PosteriorPredictive.load`."""
+
+
+def export(
+    selection: Selection, to: str | Path, *, run: str = "", dtype: str | None = None, progress: Progress | None = None
+) -> Exported:
+    """Write the selected samples as one file that `PosteriorPredictive.load` reads.
+
+    Args:
+        selection: the samples.
+        to: a new file.
+        run: the run's name, for the file's users.
+        dtype: fp32, bf16 or fp16: what floating tensors are rounded to; None keeps the samples' own.
+        progress: called after each sample.
+
+    Raises:
+        UserError: a name that is taken, an unknown dtype, a value that fp16 cannot hold, or no room.
+    """
+    task: Any = selection.task
+    if dtype is not None and dtype not in DTYPES:
+        raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    kind = _kind(task)
+    shared = common(selection)
+    network, size = networks.named(task), len(selection.records)
+    about = {
+        "raychains": __version__,
+        "run": run,
+        "arm": selection.arm,
+        "task": task.spec().to_json(),
+        **kind,
+        "network": network,
+        "preparation": task.preparation(),
+        "shared": sorted(shared),
+        "samples": [[spec.digest, r.meta.variable, r.meta.index, r.sha256] for spec, r in selection.records],
+    }
+    path, rounded = Path(to), DTYPES[dtype] if dtype is not None else None
+    samples = _counted(_Own(selection, shared), progress)
+    length = file.write(path, samples, size, shared=shared, dtype=rounded, about=about)
+    return Exported(path=path, samples=size, bytes=length, arm=selection.arm, network=network)
+
+
+def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
+    """Return the selected samples as an ensemble in memory; ``settings`` as `PosteriorPredictive` takes them."""
+    shared = common(selection)
+    model = selection.task.build_model(seed=0, lanes=1)
+    settings = {"prepare": selection.task.preparation(), **_kind(selection.task), **settings}
+    return PosteriorPredictive(model, _Own(selection, shared), shared=shared, **settings)
+
+
+def _kind(task: Any) -> dict[str, Any]:
+    """An ensemble's kind, from the task."""
+    if task.predicts == "classes":
+        return {"kind": "classification"}
+    if task.predicts == "gaussian":
+        return {"kind": "regression", "noise": task.noise}
+    raise UserError(
+        f"task must be a classification or a regression with Gaussian noise, got one that predicts {task.predicts}: "
+        "what its likelihood says of an input is known to its own code alone"
+    )
+
+
+def common(selection: Selection) -> dict[str, Tensor]:
+    """Return tensors that no sample stores because all chains left them at one start; none when starts differ."""
+    starts = {initial_states.needed(spec) for spec, _ in selection.records}
+    start = starts.pop()
+    if starts or start is None:
+        return {}
+    stored = next(selection.stored())
+    return {name: t for name, t in initial_states.read(selection.root, start).items() if name not in stored}
+
+
+class _Own:
+    """Each sample's tensors but the shared ones, as a collection that reads one at a time."""
+
+    def __init__(self, selection: Selection, shared: Mapping[str, Tensor]) -> None:
+        self._selection, self._shared = selection, shared
+
+    def __len__(self) -> int:
+        return len(self._selection.records)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        for tensors in self._selection.completed():
+            yield {name: t for name, t in tensors.items() if name not in self._shared}
+
+    def __contains__(self, item: object) -> bool:
+        return False
+
+
+def _counted(samples: _Own, progress: Progress | None) -> Iterator[dict[str, Tensor]]:
+    for s, sample in enumerate(samples, 1):
+        yield sample
+        if progress is not None:
+            progress(s, len(samples))

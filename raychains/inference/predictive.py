@@ -1,0 +1,165 @@
+"""The posterior predictive of a run's samples: the equally weighted average of their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raychains import tasks
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.spec import ChainSpec
+from raychains.core.validation import integer
+from raychains.evaluation.classification import Average, log_probabilities
+from raychains.evaluation.regression import gaussians, moments, outputs
+from raychains.planning.comparison import Comparison
+from raychains.store import ChainStore, SampleRecord, Storage, codec, initial_states
+from raychains.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The samples of one arm and one group of repeats, in the order of views: first draws of all chains first."""
+
+    root: Storage
+    task: Task
+    arm: str
+    records: tuple[tuple[ChainSpec, SampleRecord], ...]
+    """Each sample's chain and record."""
+
+    def stored(self) -> Iterator[dict[str, Tensor]]:
+        """Yield each sample's tensors as they are stored, read one at a time.
+
+        Raises:
+            Corrupt: a file is torn or altered.
+        """
+        for spec, record in self.records:
+            store = ChainStore(self.root, spec.digest)
+            try:
+                yield codec.decode(store.read_sample(record.file))[0]
+            except codec.Corrupt as error:
+                where = self.root.location(f"chains/{spec.digest}/{record.file}")
+                raise codec.Corrupt(f"{where}: {error}") from None
+
+    def completed(self) -> Iterator[dict[str, Tensor]]:
+        """Yield each sample's tensors with those that stayed at the chain's start: whole state dicts."""
+        complete = initial_states.Completion(self.root)
+        for (spec, _), tensors in zip(self.records, self.stored(), strict=True):
+            yield complete(tensors, initial_states.needed(spec))
+
+
+def select(
+    root: Storage,
+    comparison: Comparison,
+    arm: str | None = None,
+    group: int = 0,
+    first: int | None = None,
+    *,
+    dropped: Collection[str] = (),
+) -> Selection:
+    """Return the samples of a run's arm.
+
+    Args:
+        root: the store.
+        comparison: the run's comparison.
+        arm: the arm's name; default the first.
+        group: which group of repeats.
+        first: take this many samples only, in the order of views.
+        dropped: digests of chains that the run was evaluated without, unless they finished since.
+
+    Raises:
+        UserError: an unknown arm or group, an unfinished chain, or a task that predicts nothing.
+    """
+    arms = {a.name: a for a in comparison.arms}
+    name = arm if arm is not None else comparison.arms[0].name
+    if name not in arms:
+        raise unknown_name("arm", name, arms)
+    groups = arms[name].chains
+    if not 0 <= group < len(groups):
+        raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
+    task = tasks.build(groups[group][0].task)  # arms may have networks of their own on the same data
+    if task.low_dimensional:
+        raise UserError(
+            f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
+        )
+    found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
+    for position, spec in enumerate(groups[group]):
+        store = ChainStore(root, spec.digest)
+        if not store.finished(expected_samples(spec)):
+            if spec.digest in dropped:
+                continue
+            raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
+        records = [record for record in store.records() if arms[name].takes(record.meta.variable)]
+        found += [(record.meta.index, position, spec, record) for record in records]
+    found.sort(key=lambda f: f[:2])
+    if first is not None:
+        integer("first", first, 1, len(found), ", the arm's samples")
+    return Selection(root=root, task=task, arm=name, records=tuple((spec, r) for _, _, spec, r in found[:first]))
+
+
+class Predictive:
+    """p(y | x) = (1/S) Σ_s p(y | x, θ_s) over the samples of one arm and one group of repeats.
+
+    Samples are read from the store one at a time at each call, so memory holds one network.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._model = selection.task.build_model(seed=0, lanes=1).eval()
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._selection.records)
+
+    def __call__(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
+
+        Inputs of bytes (uint8) are prepared as the task does it; others are taken as prepared already. Of a regression
+        the mean of `mean_and_std`.
+
+        Raises:
+            UserError: the task's likelihood is the user's own function, of which only `outputs` is known.
+        """
+        task = self._selection.task
+        if task.predicts == "gaussian":
+            return self.mean_and_std(x)[0]
+        if task.predicts != "classes":
+            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
+        inputs = _tensor(x)
+        stored = inputs.dtype == torch.uint8
+        prepare = self._selection.task.prepare if stored else None
+        samples = self._selection.completed()
+        average = Average.of(log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
+        assert average is not None  # a selection holds a sample
+        return average.mean
+
+    def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
+
+        Both [n], or [n, outputs] where there are several: those of the mixture (1/S) Σ_s N(f_s(x), σ_s²).
+
+        Raises:
+            UserError: the task is no regression with Gaussian noise.
+        """
+        task: Any = self._selection.task
+        if task.predicts != "gaussian":
+            raise UserError(
+                f"mean_and_std needs a regression with Gaussian noise, got a task that predicts {task.predicts}"
+            )
+        blocks = [gaussians(self._model, t, _tensor(x), task.noise) for t in self._selection.completed()]
+        mean, std = moments(blocks)
+        return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
+
+    def outputs(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
+        inputs = _tensor(x)
+        return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
+
+
+def _tensor(x: Any) -> Tensor:
+    return torch.as_tensor(np.asarray(x) if not isinstance(x, torch.Tensor) else x)

@@ -1,0 +1,214 @@
+"""A run's results, chains and metrics, read from the store once: what reports and figures are drawn from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from raychains import schedules
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import RaychainsError
+from raychains.core.spec import ChainSpec
+from raychains.evaluation.base import Evaluation, Metric
+from raychains.inference import results
+from raychains.planning import Arm, Comparison
+from raychains.plotting.arm_styles import ArmStyles
+from raychains.store import ChainStore, RunStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_METRICS = {"arm", "group", "repeat", "samples", "chains", "chain_seconds"}
+"""The columns of results.parquet that describe a row."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run's results and chains."""
+
+    store: RunStore
+    comparison: Comparison
+
+    @cached_property
+    def arm_styles(self) -> ArmStyles:
+        """The arms' styles in figures."""
+        return ArmStyles(self.comparison)
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """Metrics per arm and repeat; empty before any arm is evaluated."""
+        return results.read(self.store, "results")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Metrics of the first n samples per arm and repeat."""
+        return results.read(self.store, "curves")
+
+    @cached_property
+    def views(self) -> pd.DataFrame:
+        """Metrics per view and repeat; empty where only the view of all samples was evaluated."""
+        return results.read(self.store, "views")
+
+    @cached_property
+    def rows(self) -> pa.Table | None:
+        """One row per arm, group and example (or lane)."""
+        return self.store.table("rows")
+
+    @cached_property
+    def measured(self) -> tuple[Metric, ...]:
+        """Every measured metric in the order of the task's evaluation."""
+        columns = set(self.results.columns) - NOT_METRICS
+        return tuple(m for m in metrics_of(self.store, self.comparison, columns) if m.name in columns)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Metrics of the comparison's table and of figures."""
+        return tuple(m for m in self.measured if not m.minor)
+
+    @property
+    def minor(self) -> tuple[Metric, ...]:
+        """Metrics of the second table only."""
+        return tuple(m for m in self.measured if m.minor)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row per arm: see `results.summary`."""
+        return results.summary(self.comparison, self.results, self.measured)
+
+    @cached_property
+    def plan(self) -> Mapping[str, Any]:
+        """The run's plan as stored; empty when the page is drawn for a folder without one."""
+        return self.store.plan() if self.store.exists() else {}
+
+    @property
+    def unit(self) -> str:
+        """``epoch`` or ``step``."""
+        return self.comparison.unit.removesuffix("s")
+
+    @property
+    def by_blocks(self) -> bool:
+        """True if draws are stored in blocks, as those of a density are."""
+        return self.comparison.arms[0].chains[0][0].block_draws > 0
+
+    def of(self, table: pd.DataFrame, arm: Arm) -> pd.DataFrame:
+        """One arm's part of `results` or `curves`."""
+        return table[table["arm"] == arm.name] if len(table) else table
+
+    def chain(self, digest: str) -> ChainStore:
+        """A chain's folder."""
+        return ChainStore(self.store.root, digest)
+
+    def losses(self, spec: ChainSpec) -> list[tuple[int, float]]:
+        """Steps and training losses that a chain recorded."""
+        return [(r["step"], r["loss"]) for r in self.chain(spec.digest).progress() if r.get("loss") is not None]
+
+    def draws(self, arm: Arm) -> int:
+        """Draws that one repeat of an arm keeps."""
+        return sum(schedules.build(spec.schedule).kept for spec in arm.chains[0])
+
+    @cached_property
+    def finished(self) -> frozenset[str]:
+        """Digests of the chains whose samples are all in the store."""
+        return frozenset(
+            digest
+            for digest, spec in self.comparison.chains().items()
+            if self.chain(digest).finished(expected_samples(spec))
+        )
+
+    @cached_property
+    def _records(self) -> list[tuple[int, Mapping[str, Any]]]:
+        """Per chain that ever began: the number of incarnations, and the record of the last."""
+        found: list[tuple[int, Mapping[str, Any]]] = []
+        for digest in self.comparison.chains():
+            chain = self.chain(digest)
+            if last := chain.last_incarnation():
+                try:
+                    found.append((last, chain.incarnation(last)))
+                except RaychainsError:  # a torn record does not say where the chain ran
+                    found.append((last, {}))
+        return found
+
+    @property
+    def restarted(self) -> int:
+        """Chains that took more than one incarnation: they were resumed, or their worker was lost."""
+        return sum(1 for n, _ in self._records if n > 1)
+
+    @property
+    def environments(self) -> list[tuple[str, int]]:
+        """Environments that chains ran in, and the number of chains; the most frequent first."""
+        return Counter(_describe(record) for _, record in self._records).most_common()
+
+
+def planned_metrics(comparison: Comparison) -> list[dict[str, Any]] | None:
+    """The metrics of the comparison's split as a plan stores them; None where the task's data are not on this machine."""
+    from raychains import tasks
+    from raychains.data.fetch import without_downloads
+
+    try:
+        with without_downloads():
+            metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
+    except (RaychainsError, OSError, KeyError):
+        return None
+    return stored_metrics(metrics)
+
+
+def stored_metrics(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
+    """Metrics as a plan stores them."""
+    numbers: dict[str, Callable[[Any], Any]] = {"scale": float, "digits": int, "minor": bool}
+    return [{k: numbers.get(k, str)(v) for k, v in asdict(metric).items()} for metric in metrics]
+
+
+def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:
+    """The metrics that a plan stores; None for a plan of an older version, and where they cannot be read."""
+    try:
+        found = tuple(Metric(**stored) for stored in plan["metrics"] or ())
+    except (KeyError, TypeError):
+        return None
+    kinds: dict[str, Any] = {
+        "name": str,
+        "label": str,
+        "better": str,
+        "scale": (int, float),
+        "digits": int,
+        "minor": bool,
+    }
+    whole = all(isinstance(getattr(m, k), kind) for m in found for k, kind in kinds.items())
+    return found if found and whole and all(0 <= m.digits <= 20 for m in found) else None
+
+
+def metrics_of(store: RunStore, comparison: Comparison, measured: Collection[str] = ()) -> tuple[Metric, ...]:
+    """The metrics of a run, from its plan; from its task, or from the columns ``measured``, where an older version planned it."""
+    stored = read_metrics(store.plan()) if store.exists() else None
+    if stored is None and (planned := planned_metrics(comparison)) is not None:
+        stored = tuple(Metric(**metric) for metric in planned)
+    return built_in_metrics(measured) if stored is None else stored
+
+
+def built_in_metrics(measured: Collection[str]) -> tuple[Metric, ...]:
+    """The metrics of the built-in evaluation that has most of ``measured``."""
+    from raychains.evaluation.classification import Classification, OutOfDistribution
+    from raychains.evaluation.exact import ModeCoverage, ModeShare
+    from raychains.evaluation.moments import GaussianMoments, SampledMoments
+    from raychains.evaluation.regression import Pointwise, Regression
+
+    kinds: list[type[Evaluation]] = [Classification, Regression, Pointwise, OutOfDistribution]
+    kinds += [ModeCoverage, ModeShare, GaussianMoments, SampledMoments]
+    return max(kinds, key=lambda kind: len({m.name for m in kind.metrics} & set(measured))).metrics
+
+
+def _describe(record: Mapping[str, Any]) -> str:
+    stored = record.get("environment")
+    e = stored if isinstance(stored, dict) else {}
+    parts = [f"torch {e.get('torch', '?')}", "CPU" if e.get("device") == "cpu" else str(e.get("device", "?"))]
+    if e.get("cuda"):
+        parts.append(f"CUDA {e['cuda']}")
+    elif e.get("cpu_capability"):
+        parts.append(str(e["cpu_capability"]))
+    if threads := e.get("threads"):
+        parts.append(f"{threads} thread{'s' * (threads > 1)}")
+    return ", ".join(parts)

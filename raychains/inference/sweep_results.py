@@ -1,0 +1,102 @@
+"""Tables of a sweep and the options of its best point, from the reports in its folder: who ran which chain makes no difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from raychains.inference.run_data import stored_metrics
+from raychains.planning.reports import report_steps
+from raychains.planning.sweep_plan import Point, SweepPlan, Values
+from raychains.store import ChainStore, SweepStore
+
+KEYS = ("epoch", "gradients", "samples")
+"""Entries of a report beside its cycle and its metrics."""
+
+
+def write_plan(folder: SweepStore, plan: SweepPlan) -> None:
+    """Write plan.json."""
+    folder.write_plan({**plan.to_json(), "metrics": stored_metrics(plan.metrics)})
+
+
+def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's result, `raychains.orchestration.tune.ChainTrainable`, as a sweep's folder keeps reports."""
+    return {
+        "cycle": int(result["cycle"]),
+        "epoch": float(result["epoch"]),
+        "gradients": int(result["gradient_evaluations"]),
+        "samples": int(result["samples"]),
+        "metrics": {m.name: float(result[m.name]) for m in plan.metrics if m.name in result},
+    }
+
+
+def write(
+    folder: SweepStore,
+    plan: SweepPlan,
+    points: Sequence[Point],
+    *,
+    failed: Mapping[str, str],
+    best_options: Callable[[Values], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Write results.parquet, reports.parquet and best.json; return the rows of the first.
+
+    Args:
+        folder: the sweep's.
+        plan: the sweep.
+        points: all of its points.
+        failed: chains that were given up, by digest, and why.
+        best_options: makes the options of `raychains run` of a point's values.
+    """
+    stops, metrics = folder.stops(), [metric.name for metric in plan.metrics]
+    results: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda p: p.number):
+        cycles = report_steps(point.specs[0])[-1].cycle + 1
+        for repeat, spec in enumerate(point.specs):
+            reported = folder.reports(spec.digest)
+            about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
+            reports += [_row(about, report, cycles, metrics) for report in reported]
+            status, reason = "waiting", ""
+            if spec.digest in failed:
+                status, reason = "failed", failed[spec.digest]
+            elif plan.through(reported, point.length):
+                status = "finished"
+            elif spec.digest in stops:
+                epoch = stops[spec.digest]["epoch"]
+                status, reason = "stopped", f"stopped by {plan.stopper} after {epoch:g} of {point.length} {plan.unit}"
+            seconds = ChainStore(folder.root, spec.digest).seconds()
+            row = _row(about, reported[-1] if reported else {}, cycles, metrics)
+            results.append({**row, "status": status, "reason": reason, "seconds": seconds})
+    missing = {name for name in metrics if all(row[name] is None for row in results)}
+    for name, rows in (("reports", reports), ("results", results)):
+        if rows:
+            folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
+    best = _best(results, points, plan)
+    if best is not None:
+        folder.write_best(best_options(best.values))
+    return results
+
+
+def _columns(point: Point) -> dict[str, Any]:
+    values = {k: v if isinstance(v, bool | int | float | str) or v is None else str(v) for k, v in point.values.items()}
+    return {"point": point.number, **values, "sampler": point.sampler}
+
+
+def _row(about: Mapping[str, Any], report: Mapping[str, Any], cycles: int, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return a table's row; a swept option, such as ``cycles``, takes precedence over the chain's own number."""
+    found = {"cycle": report.get("cycle"), "cycles": cycles, **{key: report.get(key) for key in KEYS}}
+    found |= {name: report.get("metrics", {}).get(name) for name in metrics}
+    return {**about, **{name: value for name, value in found.items() if name not in about}}
+
+
+def _best(rows: Sequence[Mapping[str, Any]], points: Sequence[Point], plan: SweepPlan) -> Point | None:
+    """Return the point with the best mean over its repeats, of those that ran to their ends; of equal ones the first."""
+    sign = 1 if plan.metric.better == "lower" else -1
+    means: list[tuple[float, int, Point]] = []
+    for point in points:
+        mine = [row for row in rows if row["point"] == point.number]
+        values = [row[plan.metric.name] for row in mine if row["status"] == "finished"]
+        if values and len(values) == len(mine) and all(math.isfinite(v) for v in values):
+            means.append((sign * math.fsum(values) / len(values), point.number, point))
+    return min(means, key=lambda one: one[:2])[2] if means else None

@@ -1,0 +1,41 @@
+"""Measures of finished runs, one per file: what `raychains evaluate --measures …` computes, its tables and its figures.
+
+A module of this folder that defines ``MEASURE`` is a measure of the module's name; nothing else registers it. A user's
+own measure is named by its import path, ``module:MEASURE``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from raychains.core.errors import require, unknown_name
+from raychains.core.registry import is_path, load, modules_defining
+from raychains.measures.base import Context, Figure, Measure, Tables
+
+NAMES = modules_defining("measures", "MEASURE")
+"""The names of all measures; none of them is imported for it."""
+
+
+def named(name: str) -> Measure:
+    """Return the measure of that name or import path.
+
+    Raises:
+        UserError: there is none.
+    """
+    if is_path(name):
+        own = load("measures", name)
+        require(isinstance(own, Measure), "measures", name, "name a raychains.measures.Measure")
+        return cast(Measure, own)
+    if name not in NAMES:
+        raise unknown_name("measures", name, NAMES)
+    found: Measure = import_module(f"{__name__}.{name}").MEASURE
+    return found
+
+
+def figures() -> dict[str, Figure]:
+    """Return the figures of all measures by name."""
+    return {figure: draw for name in NAMES for figure, draw in named(name).figures.items()}
+
+
+__all__ = ["NAMES", "Context", "Measure", "Tables", "figures", "named"]

@@ -1,0 +1,362 @@
+"""Calibration in bins: reliability diagrams of equal width and of equal mass, and the parts of the Brier score."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from raychains.evaluation import metrics
+from raychains.evaluation.base import BINS, Array, Rows
+from raychains.evaluation.calibration import Reliability, equal_mass, equal_width, gaps, mass_bins, top_class
+from raychains.inference.run_data import RunData
+from raychains.measures import panels
+from raychains.measures.base import Context, Measure, Row, Tables, not_labelled
+from raychains.planning import Arm
+from raychains.planning.views import Request
+from raychains.plotting import layout
+from raychains.plotting.style import INK, MUTED, WIDTH, Drawing
+
+NEEDED = ("confidence", "prediction", "label")
+EQUAL_WIDTH, EQUAL_MASS = "width", "mass"
+SUREST = 1e-5
+"""Confidences are shown up to 1 − SUREST: beyond it they round to 1."""
+TICKS = (0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.999, 0.9999)
+FEW = 10
+"""Bins with fewer predictions are drawn pale: their accuracy is mostly chance."""
+
+
+def tables(context: Context) -> Tables:
+    """``reliability``, the bins of every diagram, and ``calibration``, the numbers read off them.
+
+    reliability: arm, group, repeat, binning (``width`` or ``mass``), bin (from 0), bins, lower, upper (edges, or smallest
+        and largest confidence), count, confidence, accuracy, low, high (Wilson's 95 % interval of the accuracy).
+    calibration: arm, group, repeat, bins, ece, ece_mass, mce (the largest gap of a bin of equal width), and the Brier
+        score of the top class with its parts: brier_top and the fields of `BrierParts`.
+    """
+    bins = int(context.settings.get("bins", BINS))
+    results = context.evaluate(context.split, [Request(arm=arm, group=group) for arm, group in context.groups])
+    diagrams: list[Row] = []
+    numbers: list[Row] = []
+    for (arm, group), result in zip(context.groups, results, strict=True):
+        key, rows = context.key(arm, group), result.rows
+        diagrams += [{**key, **row} for row in diagram_rows(rows, bins)]
+        measured = {"ece": metrics.ece, "ece_mass": metrics.ece_mass, "mce": maximum_error}
+        errors = {name: error(rows, bins) for name, error in measured.items()}
+        parts = brier_parts(rows, bins)
+        numbers.append({**key, "bins": bins, **errors, "brier_top": parts.score, **dataclasses.asdict(parts)})
+    return {"reliability": diagrams, "calibration": numbers}
+
+
+def diagram_rows(rows: Rows, bins: int) -> list[Row]:
+    """Return the bins of a predictive's two diagrams, as in the table ``reliability``; empty bins are left out.
+
+    Raises:
+        UserError: no rows, or a confidence that is none.
+    """
+    found = []
+    for binning, diagram in ((EQUAL_WIDTH, equal_width(rows, bins)), (EQUAL_MASS, equal_mass(rows, bins))):
+        low, high = wilson(diagram)
+        columns = {name: getattr(diagram, name) for name in ("lower", "upper", "count", "confidence", "accuracy")}
+        columns |= {"low": low, "high": high}
+        for b in np.flatnonzero(diagram.count).tolist():
+            numbers = {name: values[b].item() for name, values in columns.items()}
+            found.append({"binning": binning, "bin": b, "bins": bins, **numbers})
+    return found
+
+
+def wilson(diagram: Reliability) -> tuple[Array, Array]:
+    """Return Wilson's 95 % interval of each bin's accuracy (lower, upper), each [bins]; nan in an empty bin.
+
+    (a + z²/2n ± z√(a(1 − a)/n + z²/4n²))/(1 + z²/n): unlike the binomial standard error it does not vanish where all of a bin are
+    right. Source: Wilson 1927.
+    """
+    z2 = NormalDist().inv_cdf(0.975) ** 2
+    a = diagram.accuracy
+    n = np.where(diagram.count > 0, diagram.count, np.nan)
+    middle, half = a + z2 / (2 * n), np.sqrt(z2 * (a * (1 - a) / n + z2 / (4 * n**2)))
+    return np.maximum((middle - half) / (1 + z2 / n), 0.0), np.minimum((middle + half) / (1 + z2 / n), 1.0)
+
+
+def maximum_error(rows: Rows, bins: int = BINS) -> float:
+    """Return the maximum calibration error: the largest |accuracy − confidence| of a bin of equal width, in [0, 1].
+
+    Source: Naeini et al. 2015. One bin of few examples decides it: read it beside the diagram's counts.
+    """
+    return float(gaps(equal_width(rows, bins)).max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrierParts:
+    """The parts of the mean of (confidence − right)² when confidences are put into bins, in units of probability².
+
+    reliability − resolution + uncertainty is Murphy's (1973) decomposition, exact where all confidences in a bin are the
+    same; the two terms within bins (Stephenson, Coelho & Jolliffe 2008) make it exact always.
+    """
+
+    reliability: float
+    """Σ n_b/n·(confidence_b − accuracy_b)²; 0 is calibrated."""
+    resolution: float
+    """Σ n_b/n·(accuracy_b − accuracy)²; more of it is better."""
+    uncertainty: float
+    """accuracy·(1 − accuracy): the score of a constant, calibrated confidence."""
+    within_variance: float
+    """Mean squared distance of the confidences from their bin's mean."""
+    within_covariance: float
+    """Twice the mean product of that distance and of right's from its bin's accuracy."""
+
+    @property
+    def score(self) -> float:
+        """The Brier score of the top class, (1/n) Σ (confidence − right)². The metric ``brier`` is that of all classes."""
+        calibrated = self.uncertainty - self.resolution
+        return calibrated + self.reliability + self.within_variance - self.within_covariance
+
+
+def brier_parts(rows: Rows, bins: int = BINS) -> BrierParts:
+    """Return `BrierParts` over bins of equal mass. Args and errors: as `equal_mass`."""
+    diagram = equal_mass(rows, bins)
+    confidence, right = top_class(rows)
+    which = mass_bins(confidence, bins)
+    share, accuracy = diagram.count / len(right), float(right.mean())
+    away = confidence - diagram.confidence[which]
+    return BrierParts(
+        reliability=float((share * gaps(diagram) ** 2).sum()),
+        resolution=float((share * np.nan_to_num(diagram.accuracy - accuracy) ** 2).sum()),
+        uncertainty=accuracy * (1 - accuracy),
+        within_variance=float(np.mean(away**2)),
+        within_covariance=float(2 * np.mean(away * (right - diagram.accuracy[which]))),
+    )
+
+
+# Figures
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """One arm's diagram, all repeats together."""
+
+    arm: Arm
+    bins: int
+    table: pd.DataFrame
+    """A row per bin that is not empty: arm, bins, bin, lower, upper, count, confidence, accuracy; low and high, Wilson's
+    95 % interval for as many predictions as one repeat has: repeats share their inputs."""
+
+    @property
+    def error(self) -> float:
+        """Σ n_b/n·|accuracy_b − confidence_b|."""
+        count, confidence, accuracy = (self.table[c].to_numpy() for c in ("count", "confidence", "accuracy"))
+        return float((count * np.abs(accuracy - confidence)).sum() / count.sum())
+
+
+def diagrams(run: RunData, binning: str) -> list[Diagram]:
+    """Return every arm's diagram with bins of ``binning``; none unless the run's rows are predictions.
+
+    The bins are those of the measure's table, or else `BINS` of the run's rows.
+    """
+    numbers = "group bin bins lower upper count confidence accuracy"
+    table = panels.table(run, "reliability", "arm binning", numbers)
+    if table is None:
+        table = _of_rows(run)
+    if table is None:
+        return []
+    table = table[table["binning"] == binning]
+    return [_pooled(arm, table[table["arm"] == arm.name]) for arm in panels.present(run, table)]
+
+
+def _of_rows(run: RunData) -> pd.DataFrame | None:
+    rows = run.rows
+    if rows is None or not {*NEEDED, "arm", "group"} <= set(rows.column_names):
+        return None
+    found: list[Row] = []
+    for arm in run.comparison.arms:
+        mine = rows.filter(pc.equal(rows["arm"].cast("string"), arm.name))
+        for group in sorted(pc.unique(mine["group"]).to_pylist()):
+            one = mine.filter(pc.equal(mine["group"], group))
+            columns = {name: one[name].to_numpy() for name in NEEDED}
+            found += [{"arm": arm.name, "group": group, **row} for row in diagram_rows(columns, BINS)]
+    return pd.DataFrame(found) if found else None
+
+
+def _pooled(arm: Arm, rows: pd.DataFrame) -> Diagram:
+    repeats = rows["group"].nunique()
+    means = ("confidence", "accuracy")
+    weighted = rows.assign(**{name: rows[name] * rows["count"] for name in means})
+    by = weighted.groupby("bin").agg({"lower": "min", "upper": "max", "count": "sum", **dict.fromkeys(means, "sum")})
+    columns = {"bin": by.index.to_numpy(), **{name: by[name].to_numpy() for name in by}}
+    columns |= {name: columns[name] / columns["count"] for name in means}
+    whole = {name: columns[name] for name in ("lower", "upper", *means)}
+    one = Reliability(count=np.maximum(columns["count"] / repeats, 1), **whole)
+    low, high = wilson(one)
+    bins = int(rows["bins"].max())
+    return Diagram(arm, bins, pd.DataFrame({"arm": arm.name, "bins": bins, **columns, "low": low, "high": high}))
+
+
+def reliability(run: RunData) -> Drawing | None:
+    """Draw accuracy against confidence in bins of equal width; None unless the run's rows are predictions."""
+    found = diagrams(run, EQUAL_WIDTH)
+    if not found:
+        return None
+    return Drawing(
+        name="reliability",
+        title="Reliability",
+        caption=(
+            f"Accuracy of the predictions in {found[0].bins} equal-width bins of confidence, all repeats together; upright "
+            "lines are Wilson's 95 % intervals over as many predictions as one repeat has. Hatched: the gap between "
+            "accuracy and mean confidence, above the bar where the predictive is over-confident. Bins with fewer than "
+            f"{FEW} predictions are pale. Below: predictions per bin (logarithmic)."
+        ),
+        alt="Accuracy against confidence for every arm, with the diagonal of perfect calibration",
+        draw=lambda: _draw_reliability(run, found),
+        data=[row for diagram in found for row in diagram.table.to_dict("records")],
+    )
+
+
+def _draw_reliability(run: RunData, found: list[Diagram]) -> Figure:
+    columns = min(panels.COLUMNS, max(len(found), 2))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(WIDTH, rows * 2.9 + 0.4))
+    ratios = {"height_ratios": [3.4, 1] * rows}
+    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True, gridspec_kw=ratios)
+    tops, bottoms = (panels.used(grid[start::2], len(found)) for start in (0, 1))
+    most = max(diagram.table["count"].max() for diagram in found)
+    for i, (diagram, above, below) in enumerate(zip(found, tops, bottoms, strict=True)):
+        colour = run.arm_styles[diagram.arm].colour
+        _diagram(above, diagram, colour)
+        _counts(below, diagram, colour, most)
+        title = layout.wrapped(diagram.arm.label, 26, 9)
+        if "ece" in run.summary.columns:
+            title += f"\nECE {100 * run.summary.loc[diagram.arm.name, 'ece']:.1f} %"
+        above.set_title(title, fontsize=8.5)
+        for axis, label in ((above, "Accuracy"), (below, "Count")):
+            if i % columns == 0:
+                axis.set_ylabel(label)
+            else:
+                axis.tick_params(labelleft=False)
+        above.tick_params(labelbottom=False)
+        below.tick_params(labelbottom=True)
+        below.set_xlabel("Confidence")
+    hatched = _hatched()
+    handles = [
+        Patch(facecolor=MUTED, alpha=0.6, label="accuracy"),
+        layout.entry("its 95 % interval", color=INK, linewidth=1.2),
+        Patch(label="gap to mean confidence", **hatched),
+        layout.dashed_entry("perfect calibration"),
+    ]
+    layout.legend(figure, handles, columns=4)
+    return figure
+
+
+def _diagram(axis: Axes, diagram: Diagram, colour: str) -> None:
+    width = 1 / diagram.bins
+    hatched = _hatched()
+    for one in diagram.table.itertuples():
+        middle, pale = (one.bin + 0.5) * width, 0.35 if one.count < FEW else 1.0
+        gap = one.confidence - one.accuracy
+        axis.bar(middle, one.accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
+        axis.bar(middle, gap, width * 0.88, bottom=one.accuracy, alpha=pale, **hatched)
+        axis.plot([middle, middle], [one.low, one.high], color=INK, linewidth=1.2, alpha=pale, zorder=4)
+    axis.plot([0, 1], [0, 1], color=INK, linestyle=layout.DASHED, linewidth=0.9)
+    axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
+    axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def _hatched() -> dict[str, Any]:
+    return {"facecolor": "none", "edgecolor": INK, "hatch": "/////", "linewidth": 0.6}
+
+
+def _counts(axis: Axes, diagram: Diagram, colour: str, most: int) -> None:
+    width = 1 / diagram.bins
+    axis.bar((diagram.table["bin"] + 0.5) * width, diagram.table["count"], width * 0.88, color=colour)
+    axis.set(yscale="log", ylim=(0.8, most * 2))
+    decades = [10**k for k in range(0, int(np.log10(most)) + 1, 2)]
+    axis.set_yticks(decades, [f"{d:,}" for d in decades])
+    axis.set_yticks([], minor=True)
+
+
+def calibration(run: RunData) -> Drawing | None:
+    """Draw by how much accuracy misses confidence in bins of equal mass; None unless the run's rows are predictions."""
+    found = diagrams(run, EQUAL_MASS)
+    if not found:
+        return None
+    errors = "; ".join(f"{d.arm.label}: {100 * d.error:.1f} %" for d in found)
+    return Drawing(
+        name="calibration",
+        title="Calibration in bins of equal mass",
+        caption=(
+            f"Accuracy minus mean confidence in {found[0].bins} bins of equally many predictions, all repeats together: "
+            "above 0 the predictive is under-confident, below it over-confident. Upright lines are Wilson's 95 % intervals "
+            "over as many predictions as one repeat has. Confidence is shown on the scale of its log odds. "
+            f"Expected calibration errors over these bins: {errors}."
+        ),
+        alt="Accuracy minus confidence against confidence for every arm, with the line of perfect calibration",
+        draw=lambda: _draw_calibration(run, found),
+        data=[row for diagram in found for row in diagram.table.to_dict("records")],
+    )
+
+
+def _draw_calibration(run: RunData, found: list[Diagram]) -> Figure:
+    looks = run.arm_styles
+    by_arm = {diagram.arm.name: diagram for diagram in found}
+    shown = [panel for panel in looks.panels if any(arm.name in by_arm for arm in panel.arms)]
+    figure, axes = layout.panels(1, len(shown), 2.9, sharey=True)
+    lowest = max(min(d.table["confidence"].min() for d in found), SUREST)
+    highest = min(max(d.table["confidence"].max() for d in found), 1 - SUREST)
+    low, high = _odds(lowest), _odds(highest)
+    edge = 0.05 * max(high - low, 1.0)
+    for axis, panel in zip(axes[0], shown, strict=True):
+        for arm in panel.arms:
+            if arm.name in by_arm:
+                _gap_line(axis, by_arm[arm.name], run)
+        axis.axhline(0, color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
+        axis.set_xscale("logit")
+        axis.set_xlim(*(1 / (1 + np.exp(-v)) for v in (low - edge, high + edge)))
+        axis.xaxis.set_major_locator(FixedLocator(_ticks(low - edge, high + edge)))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(lambda p, _: f"{p:g}")
+        axis.set(xlabel="Confidence", title=panel.title)
+    axes[0][0].set_ylabel("Accuracy − confidence (%)")
+    handles = [look.handle(markers=True) for look in looks.among(d.arm for d in found)]
+    layout.legend(figure, [*handles, layout.dashed_entry("perfect calibration")])
+    return figure
+
+
+def _gap_line(axis: Axes, diagram: Diagram, run: RunData) -> None:
+    look = run.arm_styles[diagram.arm]
+    colour = look.colour
+    confidence, accuracy, *ends = (diagram.table[c].to_numpy() for c in ("confidence", "accuracy", "low", "high"))
+    x = np.clip(confidence, SUREST, 1 - SUREST)
+    gap = 100 * (accuracy - confidence)
+    axis.plot(x, gap, color=colour, linestyle=look.line, marker=look.marker, markersize=4.5, zorder=3)
+    low, high = (100 * (end - confidence) for end in ends)
+    axis.vlines(x, low, high, color=colour, linewidth=1, alpha=0.7, zorder=2)
+
+
+def _odds(p: float) -> float:
+    return float(np.log(p / (1 - p)))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return those of `TICKS` between two log odds that leave room for their labels."""
+    found: list[float] = []
+    for tick in TICKS:
+        if low <= _odds(tick) <= high and (not found or _odds(tick) - _odds(found[-1]) >= (high - low) / 8):
+            found.append(tick)
+    return found
+
+
+MEASURE = Measure(
+    name="calibration",
+    about="reliability in bins of equal width and equal mass",
+    tables=tables,
+    why_not=not_labelled,
+    figures={"reliability": reliability, "calibration": calibration},
+)

@@ -1,0 +1,342 @@
+"""Mixing of chains: effective sample sizes, split R-hat, autocorrelation, traces; mode masses and temperatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from raychains import schedules
+from raychains.core.sample import THETA
+from raychains.core.spec import ChainSpec
+from raychains.evaluation import diagnostics
+from raychains.evaluation.base import Array
+from raychains.inference.run_data import RunData
+from raychains.measures import modes, panels, temperatures
+from raychains.measures.base import Context, Measure, Row, Tables
+from raychains.measures.draws import Followed, evenly, last_draws, of_density, of_network
+from raychains.planning import Arm
+from raychains.plotting import layout
+from raychains.plotting.style import INK, LINES, MUTED, Drawing, hue
+
+CHAIN, CYCLE = "chain", "cycle"
+"""The unit that counts as a chain: each as it ran, or every cycle of each by itself."""
+POINTS = 1_000
+"""Points of a trace, at most, per chain."""
+LAGS = 60
+"""Lags of an autocorrelation, at most: all of the first ones, the others ever farther apart."""
+R_HAT, ESS = 1.01, 400
+"""Vehtari et al. 2021: below and above, chains of four agree well enough to trust their means and quantiles."""
+LEAST = 1e-3
+"""R-hat − 1 is drawn no smaller than this."""
+QUANTITIES = 2
+"""Whose traces are drawn, per arm."""
+MOST_CHAINS = 6
+"""Chains that are drawn, per arm: more lines hide one another."""
+FEWEST = 4
+"""Points of a trace, at least."""
+TEXTS, NUMBERS = "arm variable quantity unit notice", "repeat chains draws bulk_ess tail_ess r_hat"
+
+
+def tables(context: Context) -> Tables:
+    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures`` and, of mixtures, ``modes``.
+
+    diagnostics: arm, group, repeat, variable, quantity, unit (chain | cycle), chains, draws (of all of them), mean, mcse
+        (standard error of the mean), bulk_ess, tail_ess, ess_per_draw (bulk), r_hat (split, rank-normalised), notice
+        (why numbers lack, or what they cannot be taken for).
+    autocorrelation, traces: of the first repeat and the few quantities of `Followed.shown`: arm, group, repeat, variable,
+        quantity and lag, value (mean over the chains, each about its own mean), or chain (position in the arm), draw
+        (from 0), cycle, value.
+    """
+    found: dict[str, list[Row]] = {name: [] for name in ("diagnostics", "autocorrelation", "traces")}
+    first = {arm: min(g for a, g in context.groups if a == arm) for arm, _ in context.groups}
+    for a, g in context.counted("diagnostics", context.groups):
+        chains = context.comparison.arms[a].chains[g]
+        about = {"arm": context.arm_name(a), "group": g}
+        for followed in followed_of(context, a, g):
+            found["diagnostics"] += diagnosed(followed, chains[0], about, g * chains[0].lanes)
+            if g == first[a]:
+                here = {**about, "repeat": g * chains[0].lanes, "variable": followed.variable}
+                found["autocorrelation"] += correlated(followed, here)
+                found["traces"] += traced(followed, here)
+    masses = modes.rows(context)
+    return {**found, "temperatures": temperatures.rows(context), **({"modes": masses} if masses else {})}
+
+
+def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
+    """Follow the chains of one arm and group of a run."""
+    chains, seed = context.comparison.arms[arm].chains[group], context.seed
+    if context.task.low_dimensional:
+        yield from of_density(context.store.root, context.task, chains, seed=seed)
+        return
+    predicted: dict[str, Any] = {}
+    if context.task.predicts == "classes":
+        predicted["predictions"] = context.predictions(arm, group)
+        predicted["evaluation"] = context.task.splits()[context.split]
+    yield from of_network(context.select(arm, group), chains, seed=seed, **predicted)
+
+
+def diagnosed(followed: Followed, spec: ChainSpec, about: Row, repeat: int) -> list[Row]:
+    """Return rows of ``diagnostics``: one per repeat, quantity and unit.
+
+    Args:
+        followed: the numbers.
+        spec: of one of the chains: they share their schedule.
+        about: columns that all rows begin with.
+        repeat: the number of the first lane's repeat.
+    """
+    schedule = schedules.build(spec.schedule)
+    cold = "temperature 0: an optimiser's path, no sampler's draws" if schedule.temperature == 0 else ""
+    cyclical = schedule.cycle_count > 1
+    rows = []
+    for quantity, values in followed.values.items():
+        units = {CHAIN: (values, "the step size cycles: no stationary chain" if cyclical else "")}
+        if cyclical and (parts := by_cycle(values, followed.cycle)) is not None:
+            units[CYCLE] = (parts, "")
+        for unit, (series, warning) in units.items():
+            measured, why = measure(series)
+            notice = "; ".join(text for text in (why, warning, cold) if text)
+            for lane in range(series.shape[2]):
+                numbers = {name: float(v[lane]) for name, v in measured.items()}
+                name = {"variable": followed.variable, "quantity": quantity, "unit": unit}
+                sizes = {"chains": series.shape[0], "draws": series.shape[0] * series.shape[1]}
+                rows.append({**about, "repeat": repeat + lane, **name, **sizes, **numbers, "notice": notice})
+    return rows
+
+
+def measure(series: Array) -> tuple[dict[str, Array], str]:
+    """Return diagnostics of ``series`` [chains, draws, lanes], each [lanes], and why some of them lack (nan)."""
+    chains, draws, lanes = series.shape
+    nothing = np.full(lanes, np.nan)
+    found = dict.fromkeys(("mean", "mcse", "bulk_ess", "tail_ess", "ess_per_draw", "r_hat"), nothing)
+    found["mean"] = series.mean((0, 1))
+    if draws < diagnostics.FEWEST:
+        return found, f"{draws} draw{'s' * (draws != 1)} a chain: at least {diagnostics.FEWEST} are needed"
+    still = series.min((0, 1)) == series.max((0, 1))
+    mcse = np.array([diagnostics.mean(series[:, :, lane]).error for lane in range(lanes)])
+    sizes = {"mcse": mcse, "bulk_ess": diagnostics.ess(series, "bulk"), "tail_ess": diagnostics.ess(series, "tail")}
+    found |= {name: np.where(still, np.nan, values) for name, values in sizes.items()}
+    found["ess_per_draw"] = found["bulk_ess"] / (chains * draws)
+    if chains > 1 or draws >= 2 * diagnostics.FEWEST:
+        found["r_hat"] = diagnostics.r_hat(series)
+    if draws < diagnostics.FEWEST_FOR_ESS:
+        return found, f"{draws} draws a chain: effective sample sizes need {diagnostics.FEWEST_FOR_ESS}"
+    return found, "it never moves" if still.any() else ""
+
+
+def by_cycle(values: Array, cycle: Array) -> Array | None:
+    """Return ``values`` [chains, draws, lanes] with every cycle of every chain as a chain of its own; None of a single one.
+
+    Cycles that keep nothing are left out, and those that keep more than the shortest count with their last draws.
+    """
+    parts = [values[c, cycle[c] == k] for c in range(len(values)) for k in np.unique(cycle[c])]
+    return None if len(parts) == len(values) else last_draws(parts)
+
+
+def lags_of(draws: int) -> Array:
+    """Return lags from 0 to a third of the draws: every one at first, then each a few per cent above the last."""
+    last = max(0, (draws - 1) // 3 if draws > 6 else draws - 1)
+    return np.unique(
+        np.concatenate([np.arange(min(last, 15) + 1), np.geomspace(1, max(last, 1), LAGS - 16).round()])
+    ).astype(int)[: last + 1]
+
+
+def correlated(followed: Followed, about: Row) -> list[Row]:
+    """Return rows of ``autocorrelation``; none of fewer draws than `diagnostics.FEWEST`, or of what never moves."""
+    if followed.draws < diagnostics.FEWEST:
+        return []
+    lags = lags_of(followed.draws)
+    rows = []
+    for quantity in followed.shown:
+        series = followed.values[quantity][..., 0]
+        if (series.min(1) == series.max(1)).any() or not np.isfinite(series).all():
+            continue
+        values = diagnostics.autocorrelation(series, lags=int(lags[-1])).mean(0)
+        rows += [{**about, "quantity": quantity, "lag": int(k), "value": float(values[k])} for k in lags]
+    return rows
+
+
+def traced(followed: Followed, about: Row) -> list[Row]:
+    """Return rows of ``traces``: at most `POINTS` per chain, evenly spread, first and last draw among them."""
+    at = evenly(followed.draws, POINTS)
+    rows = []
+    for quantity in followed.shown:
+        values = followed.values[quantity][..., 0]
+        for c, position in enumerate(followed.chains):
+            where = {**about, "quantity": quantity, "chain": position}
+            drawn = zip(at.tolist(), followed.cycle[c, at].tolist(), values[c, at].tolist(), strict=True)
+            rows += [{**where, "draw": t, "cycle": cycle, "value": value} for t, cycle, value in drawn]
+    return rows
+
+
+# Figures
+
+
+@panels.drawn_from("diagnostics", TEXTS, NUMBERS)
+def mixing(run: RunData, table: pd.DataFrame) -> Drawing | None:
+    """Draw split R-hat and bulk ESS of every quantity; None before chains are diagnosed, and of too few draws."""
+    rows = [r for r in table.to_dict("records") if np.isfinite(r["bulk_ess"]) or np.isfinite(r["r_hat"])]
+    if not rows:
+        return None
+    silent = [a.label for a in run.comparison.arms if not any(r["arm"] == a.name for r in rows)]
+    cyclical = any(r["unit"] == "cycle" for r in rows) or any("cycles" in r["notice"] for r in rows)
+    caption = (
+        "One dot per quantity and repeat: coordinates or projections of θ, the log density or what networks predict. Left: "
+        f"split R-hat (rank-normalised), dashed: {R_HAT}; dots at the left edge are at or below {1 + LEAST:g}. Right: bulk "
+        f"effective sample size of all chains together, dashed: {ESS}."
+    )
+    if cyclical:
+        caption += (
+            " Under a cyclical step size a chain's draws are no stationary chain; open dots take every cycle of every chain "
+            "as a chain of its own."
+        )
+    if silent:
+        caption += f" Too few draws for numbers: {', '.join(silent)}."
+    return Drawing(
+        name="mixing",
+        title="Agreement of chains and effective sample sizes",
+        caption=caption,
+        alt="Split R-hat and bulk effective sample size of each quantity in every arm, with thresholds",
+        draw=lambda: _draw_mixing(run, rows),
+        data=[{k: r[k] for k in (*TEXTS.split(), *NUMBERS.split())} for r in rows],
+    )
+
+
+def _draw_mixing(run: RunData, rows: list[dict[str, Any]]) -> Figure:
+    arms = run.comparison.arms
+    figure, (left, right) = layout.per_arm([a.label for a in arms], 2)
+    for line, arm in enumerate(arms):
+        colour = run.arm_styles[arm].colour
+        for unit in (CHAIN, CYCLE):
+            mine = [r for r in rows if r["arm"] == arm.name and r["unit"] == unit]
+            style: dict[str, Any] = {"color": colour}
+            if unit == "cycle":
+                style |= {"markerfacecolor": "none", "markeredgewidth": 1, "alpha": 0.9}
+            panels.dots(left, line, np.maximum(np.array([r["r_hat"] for r in mine]) - 1, LEAST), **style)
+            panels.dots(right, line, np.array([r["bulk_ess"] for r in mine]), **style)
+    left.set_xscale("log")
+    left.xaxis.set_major_locator(LogLocator(base=10))
+    left.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{1 + v:g}"))
+    left.xaxis.set_minor_locator(NullLocator())
+    left.set(xlim=(LEAST * 0.8, max(left.get_xlim()[1], 0.05)), xlabel="Split R-hat   ← better")
+    panels.target_line(left, R_HAT - 1)
+    right.set_xscale("log")
+    layout.log_axis(right.xaxis, subs=(1.0,))
+    right.xaxis.set_major_formatter(layout.COUNT)
+    low, high = right.get_xlim()
+    right.set(xlim=(min(low, ESS / 2), max(high, ESS * 2)), xlabel="Bulk effective sample size   → better")
+    panels.target_line(right, ESS)
+    entries = [layout.dot_entry("chains as they ran")]
+    if any(r["unit"] == CYCLE for r in rows):
+        entries.append(layout.dot_entry("every cycle as a chain", markerfacecolor="none"))
+    entries.append(layout.dashed_entry("threshold"))
+    layout.legend(figure, entries, columns=3)
+    return figure
+
+
+@panels.drawn_from("traces", "arm variable quantity", "repeat chain draw cycle value")
+def traces(run: RunData, found: pd.DataFrame) -> Drawing | None:
+    """Draw traces and autocorrelation; None before chains are diagnosed, and where no chain has more than a few draws."""
+    found = found[found["variable"] == THETA]
+    shown = _shown(found, run.comparison.arms)
+    if not shown:
+        return None
+    lags = panels.table(run, "autocorrelation", "arm variable quantity", "repeat lag value")
+    lags = found.iloc[:0] if lags is None else lags[lags["variable"] == THETA]
+    more = max(len(arm.chains[0]) for arm in run.comparison.arms) > MOST_CHAINS
+    most = f", of at most {MOST_CHAINS} chains an arm" if more else ""
+    drawn = {(arm.name, q) for arm, quantities in shown for q in quantities}
+    return Drawing(
+        name="traces",
+        title="Traces and autocorrelation",
+        caption=(
+            f"The first repeat{most}: a line per chain, along its kept draws. Right: autocorrelation of the same quantities, the "
+            "mean over the chains, each about its own mean; 0 at once is independence. Draws of a cyclical schedule start "
+            "anew in every cycle."
+        ),
+        alt="Traces of two quantities for each arm's chains, and their autocorrelation against the lag",
+        draw=lambda: _draw_traces(shown, found, lags),
+        data=[r for r in found.to_dict("records") if (r["arm"], r["quantity"]) in drawn],
+    )
+
+
+def _shown(traces: pd.DataFrame, arms: Sequence[Arm]) -> list[tuple[Arm, list[str]]]:
+    """Return arms with the quantities that are drawn, in the table's order."""
+    found = []
+    for arm in arms:
+        mine = traces[traces["arm"] == arm.name]
+        names = list(dict.fromkeys(mine["quantity"]))
+        if names and mine["draw"].nunique() >= FEWEST:
+            found.append((arm, names[:QUANTITIES]))
+    return found
+
+
+def _draw_traces(shown: list[tuple[Arm, list[str]]], traces: pd.DataFrame, lags: pd.DataFrame) -> Figure:
+    columns = max(len(names) for _, names in shown) + 1
+    widths = [1.5] * (columns - 1) + [1.0]
+    figure, axes = layout.panels(len(shown), columns, 1.55, width_ratios=widths)
+    chains: set[int] = set()
+    for row, (arm, names) in zip(axes, shown, strict=True):
+        mine = traces[traces["arm"] == arm.name]
+        for axis, name in zip(row, names, strict=False):
+            chains |= _traces(axis, mine[mine["quantity"] == name])
+            axis.set_ylabel(name)
+        for axis in row[len(names) : -1]:
+            axis.set_axis_off()
+        _correlation(row[-1], lags[lags["arm"] == arm.name], names)
+        row[0].set_title(arm.label, fontsize=8.5)
+    for axis in axes[-1][:-1]:
+        axis.set_xlabel("Kept draw")
+    axes[-1][-1].set_xlabel("Lag (draws)")
+    entries = [layout.entry(f"chain {c + 1}", color=hue(c), linewidth=1.6) for c in sorted(chains)]
+    entries += [
+        layout.entry(f"of the {word} trace", color=MUTED, linestyle=LINES[i], linewidth=1.4)
+        for i, word in zip(range(columns - 1), ("left", "right"), strict=False)
+    ]
+    layout.legend(figure, entries, columns=4)
+    return figure
+
+
+def _traces(axis: Axes, rows: pd.DataFrame) -> set[int]:
+    drawn = sorted(rows["chain"].unique())[:MOST_CHAINS]
+    for c in drawn:
+        mine = rows[rows["chain"] == c].sort_values("draw")
+        style: dict[str, Any] = {"linewidth": 0.7 if len(mine) > 60 else 1.3}
+        if len(mine) <= 60:
+            style |= {"marker": "o", "markersize": 3}
+        axis.plot(mine["draw"], mine["value"], color=hue(int(c)), alpha=0.8, **style)
+    axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(4))
+    axis.margins(x=0.02)
+    return {int(c) for c in drawn}
+
+
+def _correlation(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
+    axis.axhline(0, color=MUTED, linewidth=0.7)
+    last = 1.0
+    for i, name in enumerate(names):
+        mine = rows[rows["quantity"] == name].sort_values("lag")
+        if len(mine):
+            axis.plot(mine["lag"], mine["value"], color=INK, linestyle=LINES[i % len(LINES)], linewidth=1.2)
+            last = max(last, _settled(mine["lag"].to_numpy(), mine["value"].to_numpy()))
+    axis.set(xlim=(0, last), ylim=(-0.55, 1.05), yticks=[-0.5, 0, 0.5, 1], ylabel="Autocorrelation")
+    axis.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def _settled(lags: Any, values: Any) -> float:
+    """Return the end of the axis: three times the first lag of little autocorrelation, or the last lag."""
+    below = np.flatnonzero(np.abs(values) < 0.1)
+    return float(min(lags[-1], max(10, 3 * lags[below[0]]))) if len(below) else float(lags[-1])
+
+
+MEASURE = Measure(
+    name="diagnostics",
+    about="effective sample sizes, split R-hat, autocorrelation, traces, mode masses, temperatures",
+    tables=tables,
+    figures={"mixing": mixing, "traces": traces, "modes": modes.figure, "temperatures": temperatures.figure},
+)

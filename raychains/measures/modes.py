@@ -1,0 +1,110 @@
+"""The share of the draws that each mode of a mixture holds, with the mode's exact mass: a part of `diagnostics`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raychains.evaluation.base import Array
+from raychains.evaluation.exact import Modes, ModeShare
+from raychains.inference.run_data import RunData
+from raychains.measures import draws, panels
+from raychains.measures.base import Context, Row
+from raychains.plotting import layout
+from raychains.plotting.style import INK, MUTED, Drawing
+
+AT_ONCE = 2_000
+"""Draws whose responsibilities are computed at a time."""
+COLUMNS = 2
+NAMED = 8
+"""Modes up to which each is named; of more every fifth."""
+
+
+def rows(context: Context) -> list[Row]:
+    """Return rows of ``modes``: arm, group, repeat, mode, number (from 0), draws, share, exact (nan at T ≠ 1).
+
+    None of a task that has no modes. A draw counts for a mode with its responsibility, see `ModeShare`.
+    """
+    known = context.task.reference() if context.task.low_dimensional else None
+    if known is None or known.modes is None:
+        return []
+    modes, root, found = known.modes, context.store.root, []
+    for a, g in context.groups:
+        chains = context.comparison.arms[a].chains[g]
+        exact = draws.target_of(context.task, chains[0]).exact
+        weights = modes.weights if exact is not None else np.full(len(modes.names), np.nan)
+        sums = sum(_sums(draws.read(root, spec).values, modes) for _, spec in draws.finished(root, chains))
+        for lane, (count, *held) in enumerate(np.asarray(sums)):
+            about = {"arm": context.arm_name(a), "group": g, "repeat": g * chains[0].lanes + lane}
+            for k, name in enumerate(modes.names):
+                shares = {"draws": int(count), "share": float(held[k] / count), "exact": float(weights[k])}
+                found.append({**about, "mode": name, "number": k, **shares})
+    return found
+
+
+def _sums(values: Array, modes: Modes) -> Array:
+    """Return the number of draws [draws, lanes, dim] and the sum of each mode's responsibilities, [lanes, 1 + modes]."""
+    share = ModeShare(centres=modes.centres, scales=modes.scales, weights=modes.weights, mode=0)
+    parts = [share.predict({"theta": values[i : i + AT_ONCE]}, 0) for i in range(0, len(values), AT_ONCE)]
+    return np.sum(parts, axis=0)
+
+
+@panels.drawn_from("modes", "arm mode", "repeat number draws share exact")
+def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
+    """Draw the modes' shares; None of a target without modes, and before chains are diagnosed."""
+    tempered = not np.isfinite(table["exact"]).all()
+    return Drawing(
+        name="modes",
+        title="Masses of the modes",
+        caption=(
+            "Share of the draws that each mode holds: a dot per repeat, all chains of the arm together, the bar their mean. "
+            f"Dashed: the mode's exact mass{', known at temperature 1 only' if tempered else ''}. No gradient sees it: "
+            "the Stein discrepancy is blind to these shares."
+        ),
+        alt="Share of the draws in each mode for every arm and repeat, with the exact masses",
+        draw=lambda: _draw(run, table),
+        data=table.to_dict("records"),
+    )
+
+
+def _draw(run: RunData, table: pd.DataFrame) -> Figure:
+    arms = panels.present(run, table)
+    figure, axes = layout.grid(len(arms), COLUMNS, 1.9, sharex=True, sharey=True)
+    for i, axis in enumerate(axes):
+        mine = table[table["arm"] == arms[i].name]
+        _panel(axis, mine, run.arm_styles[arms[i]].colour)
+        axis.set_title(layout.wrapped(arms[i].label, 40), fontsize=8.5)
+        if i % COLUMNS == 0:
+            axis.set_ylabel("Share of draws")
+        if i + COLUMNS >= len(arms):
+            axis.set_xlabel("Mode")
+            axis.tick_params(labelbottom=True)
+    axes[0].set_ylim(bottom=0)
+    handles = [
+        layout.dot_entry("a repeat", markersize=4),
+        layout.entry("mean", color=MUTED, linewidth=5, alpha=0.35),
+        layout.dashed_entry("exact mass"),
+    ]
+    layout.legend(figure, handles, columns=3)
+    return figure
+
+
+def _panel(axis: Axes, rows: pd.DataFrame, colour: str) -> None:
+    dashed: dict[str, Any] = {"color": INK, "linestyle": layout.DASHED, "linewidth": 0.9}
+    names = rows.drop_duplicates("number").sort_values("number")
+    for number, exact in zip(names["number"], names["exact"], strict=True):
+        shares = rows[rows["number"] == number]["share"].to_numpy()
+        axis.bar(number, shares.mean(), 0.72, color=colour, alpha=0.35, linewidth=0)
+        size = 2.8 if len(names) > NAMED else 4.5
+        axis.plot(
+            number + layout.apart(len(shares), 0.22), shares, "o", color=colour, markersize=size, markeredgewidth=0
+        )
+        if np.isfinite(exact):
+            axis.hlines(exact, number - 0.45, number + 0.45, zorder=4, **dashed)
+    step = 1 if len(names) <= NAMED else 5
+    axis.set_xticks(names["number"].iloc[::step], names["mode"].iloc[::step])
+    axis.grid(False, axis="x")

@@ -1,0 +1,349 @@
+"""Temperatures that chains really have, a part of `diagnostics`: configurational from draws, kinetic from momenta."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor, nn
+
+from raychains import samplers, schedules
+from raychains.chain import initialization
+from raychains.chain.precision import DTYPES
+from raychains.core.sample import THETA
+from raychains.core.spec import ChainSpec
+from raychains.evaluation import diagnostics
+from raychains.evaluation.base import Array
+from raychains.evaluation.diagnostics import Estimate
+from raychains.inference.predictive import Selection
+from raychains.inference.run_data import RunData
+from raychains.measures import draws, panels
+from raychains.measures.base import Context, Row
+from raychains.measures.draws import Target, target_of
+from raychains.plotting import layout
+from raychains.plotting.style import INK, Drawing
+from raychains.samplers.velocity import VelocitySampler
+from raychains.schedules import Schedule
+from raychains.store import ChainStore, SampleRecord, Storage
+from raychains.tasks import Task
+
+POINTS = 1_000
+"""Draws of a density's chain that are used, evenly spread."""
+NETWORKS = 40
+"""Samples of networks that are used, per arm and group: each costs gradients."""
+WHOLE = 2_000
+"""Training examples up to which a network's gradient is over all of them."""
+MINIBATCHES = 5
+"""Minibatches of the gradient over more examples than that, drawn anew for each sample."""
+CONFIGURATIONAL, KINETIC = "configurational", "kinetic"
+NAN = float("nan")
+FEW = 15
+"""Repeats up to which each one's error stands out."""
+
+
+def rows(context: Context) -> list[Row]:
+    """Return rows of ``temperatures``: arm, group, repeat, kind, estimate, error (standard error), set (the chain's T), draws,
+    gradient (what it is over), notice (why a number lacks).
+
+    ⟨(θ−c)·∇U(θ)⟩/d is T when draws follow exp(−U/T). c is the exact mean of a target with one mode, else the
+    mean of the other half of each chain's draws. Samplers with momenta have a kinetic temperature too, of all lanes
+    together: `kinetic`.
+    """
+    found: list[Row] = []
+    for a, g in context.groups:
+        chains = context.comparison.arms[a].chains[g]
+        spec = chains[0]
+        about = {"arm": context.arm_name(a), "group": g}
+        each = density(context, chains) if context.task.low_dimensional else network(context.task, context.select(a, g))
+        set_ = float(schedules.build(spec.schedule).temperature)
+        for lane, row in enumerate(each):
+            found.append({**about, "repeat": g * spec.lanes + lane, "kind": CONFIGURATIONAL, "set": set_, **row})
+        if set_ > 0 and float(spec.sampler.settings.get("momentum", 0.0)) > 0:
+            row = kinetic(context.store.root, chains)
+            found.append({**about, "repeat": g * spec.lanes, "kind": KINETIC, "set": set_, **row})
+    return found
+
+
+def _row(estimate: float, error: float, draws: int, gradient: str, notice: str = "") -> Row:
+    return {"estimate": estimate, "error": error, "draws": draws, "gradient": gradient, "notice": notice}
+
+
+def density(context: Context, chains: Sequence[ChainSpec]) -> Iterator[Row]:
+    """Yield one row per lane of a density's group of chains."""
+    drawn, target = draws.stacked(context.store.root, chains), target_of(context.task, chains[0])
+    theta = drawn[:, draws.evenly(drawn.shape[1], POINTS)].astype(np.float64)
+    for lane in range(theta.shape[2]):
+        yield of_draws(theta[:, :, lane], target)
+
+
+def of_draws(theta: Array, target: Target) -> Row:
+    """Return the configurational temperature of a density's draws [chains, draws, dim]."""
+    chains, count, dim = theta.shape
+    found = target.potential(theta.reshape(-1, dim))
+    if found is None:
+        return _row(NAN, NAN, 0, "", "the task has no potential()")
+    exact = target.exact
+    known = exact is not None and exact.modes is None
+    away = theta - (exact.moments.mean if known and exact is not None else other_half(theta))
+    estimate = configurational(away, found[1].reshape(theta.shape))
+    return _row(estimate.value, estimate.error, chains * count, "exact", _few(count))
+
+
+def configurational(away: Array, gradient: Array) -> Estimate:
+    """Return ⟨(θ − c)·∇U(θ)⟩/d: T when draws follow exp(−U/T), whatever U is, as long as its tails vanish.
+
+    For networks ∇U = N·(gradient of the mean loss + λθ) over the whole training set, or over minibatches that are
+    independent of the draw, which adds noise but no bias. Any fixed c gives the same mean; one near the draws' own
+    (e.g. an earlier average) gives the smaller error where the posterior sits far from 0.
+
+    Args:
+        away: θ − c, [chains, draws, dim].
+        gradient: ∇U at each θ, not divided by N or T, of the same shape.
+
+    Source: Wenzel et al. 2020; Leimkuhler & Matthews 2015.
+    """
+    return diagnostics.mean((away * gradient).mean(-1))
+
+
+def _few(count: int) -> str:
+    if count >= diagnostics.FEWEST_FOR_ESS:
+        return ""
+    return f"{count} draw{'s' * (count != 1)} a chain: no standard error below {diagnostics.FEWEST_FOR_ESS}"
+
+
+def other_half(series: Array) -> Array:
+    """Return, for each draw of ``series`` [chains, draws, …] the mean of its chain's other half; 0 of one draw."""
+    draws = series.shape[1]
+    if draws < 2:
+        return np.zeros_like(series)
+    half = draws // 2
+    first, second = series[:, :half].mean(1, keepdims=True), series[:, half:].mean(1, keepdims=True)
+    in_first = (np.arange(draws) < half).reshape(1, draws, *[1] * (series.ndim - 2))
+    return np.where(in_first, second, first)
+
+
+def network(task: Task, selection: Selection, *, most: int = NETWORKS) -> Iterator[Row]:
+    """Yield the row of one arm and group of networks: gradients over the whole training set or a few minibatches."""
+    chosen = _chosen(selection, most)
+    spec = selection.records[0][0]
+    if spec.lanes > 1 or not chosen:
+        yield _row(NAN, NAN, 0, "", "samples are stacked networks" if chosen else "no θ among the samples")
+        return
+    gradient = Gradient(task, spec)
+    products = []
+    for part in chosen.values():
+        here = dataclasses.replace(selection, records=part)
+        centres = _halves(here, gradient.names)
+        half = len(part) // 2
+        along = []
+        for i, tensors in enumerate(here.completed()):
+            slopes = gradient(tensors, seed=i)
+            centre = centres[1 if i < half else 0]
+            away = {n: tensors[n] - centre[n] if centre else tensors[n] for n in gradient.names}
+            along.append(sum(float((away[n].double() * slopes[n].double()).sum()) for n in gradient.names))
+        products.append(np.array(along) / gradient.dim)
+    series = draws.last_draws(products)
+    found = diagnostics.mean(series)
+    yield _row(found.value, found.error, series.size, gradient.over, _few(series.shape[1]))
+
+
+def _chosen(selection: Selection, most: int) -> dict[str, tuple[tuple[ChainSpec, SampleRecord], ...]]:
+    """Return, of each chain, its samples of θ in their order, evenly thinned to ``most`` of all chains together."""
+    by_chain: dict[str, list[tuple[ChainSpec, SampleRecord]]] = {}
+    for spec, record in selection.records:
+        if record.meta.variable == THETA:
+            by_chain.setdefault(spec.digest, []).append((spec, record))
+    each = max(1, most // max(len(by_chain), 1))
+    found = {}
+    for digest, records in by_chain.items():
+        ordered = sorted(records, key=lambda r: r[1].meta.index)
+        found[digest] = tuple(ordered[i] for i in draws.evenly(len(ordered), each))
+    return found
+
+
+def _halves(selection: Selection, names: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the mean of the first and of the second half of the samples; nothing of a single one."""
+    n = len(selection.records)
+    if n < 2:
+        return {}, {}
+    half = n // 2
+    sums: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+    for i, tensors in enumerate(selection.completed()):
+        which, count = sums[i >= half], half if i < half else n - half
+        for name in names:
+            which[name] = which.get(name, 0.0) + tensors[name].double() / count
+    return sums
+
+
+class Gradient:
+    """∇U of networks, U = N·(mean loss + ½λ‖θ‖²) − ln prior, in the parameters that their chain samples.
+
+    Args:
+        task: of the networks.
+        spec: of their chain: batch size, precision of the parameters, weight decay, sampled parameters.
+    """
+
+    def __init__(self, task: Task, spec: ChainSpec) -> None:
+        task.to(torch.device("cpu"))
+        self._task, self._spec = task, spec
+        self._model: nn.Module = task.build_model(seed=0, lanes=1).to(DTYPES[spec.precision])
+        self._sampled = initialization.sampled(self._model, spec.sample_only)
+        if spec.sample_only:
+            initialization.freeze(self._model, self._sampled.values())
+        self.names = list(self._sampled)
+        self.dim = sum(p.numel() for p in self._sampled.values())
+        self.whole = task.num_data <= WHOLE
+        self.over = "all training data" if self.whole else f"{MINIBATCHES} minibatches of {spec.batch_size}"
+        settings = spec.sampler.settings
+        self._num_data = float(settings.get("num_data", task.num_data))
+        self._decay = float(settings.get("weight_decay", 0.0))
+
+    def __call__(self, tensors: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+        """Return it by parameter, at a sample's tensors; ``seed`` chooses minibatches, augmentation and dropout."""
+        self._model.load_state_dict(tensors)
+        batches = self._task.epoch(seed=seed, batch_size=self._spec.batch_size)
+        count = len(batches) if self.whole else min(MINIBATCHES, len(batches))
+        generator = torch.Generator().manual_seed(seed)
+        total: dict[str, Tensor] = {}
+        weight = 0
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            for i in range(count):
+                self._model.zero_grad(set_to_none=True)
+                batch = batches[i]
+                size = len(batch) if isinstance(batch, Tensor) else 1
+                self._task.backward(self._model, batch, generator)
+                weight += size
+                for name, p in self._sampled.items():
+                    total[name] = (
+                        total.get(name, 0.0) + size * (torch.zeros_like(p) if p.grad is None else p.grad).double()
+                    )
+        found = {
+            name: self._num_data * (total[name] / weight + self._decay * p.detach().double())
+            for name, p in self._sampled.items()
+        }
+        if self._task.prior is None:
+            return found
+        self._model.zero_grad(set_to_none=True)
+        (-self._task.prior.log_density(dict(self._model.named_parameters()))).backward()
+        return {n: g + (0.0 if (own := self._sampled[n].grad) is None else own.double()) for n, g in found.items()}
+
+
+# Kinetic temperatures, from progress records: samples hold no momenta
+
+
+def of_chains(root: Storage, chains: Sequence[ChainSpec]) -> tuple[Estimate, int]:
+    """Return ⟨p·∇K⟩/d of a group's finished chains over their records at the sampling temperature, and their number.
+
+    The estimate is nan where no record counts: see `usable`.
+    """
+    series = []
+    for _, spec in draws.finished(root, chains):
+        schedule, momentum = schedules.build(spec.schedule), float(spec.sampler.settings.get("momentum", 0.0))
+        remembers = issubclass(samplers.KINDS[spec.sampler.kind], VelocitySampler)
+        found = []
+        for record in ChainStore(root, spec.digest).progress():
+            value, step = record.get("kinetic_temperature"), int(record["step"])
+            if value is not None and not math.isnan(value) and usable(schedule, step, momentum):
+                found.append(value * (lr_share(schedule, step, momentum) if remembers else 1.0))
+        series.append(found)
+    counted = draws.last_draws([np.array(s) for s in series])
+    return (diagnostics.mean(counted) if counted.size else Estimate(value=NAN, error=NAN)), counted.size
+
+
+def window(momentum: float) -> int:
+    """Return the steps after which momenta have forgotten the past, to e^-10 of their variance."""
+    return math.ceil(5 / (1 - momentum))
+
+
+def usable(schedule: Schedule, step: int, momentum: float) -> bool:
+    """Return whether the noise has had the sampling temperature for long enough: not after noise-free exploration."""
+    before = step - window(momentum)
+    return before >= 1 and schedule.at(before).temperature == schedule.at(step).temperature == schedule.temperature
+
+
+def lr_share(schedule: Schedule, step: int, momentum: float) -> float:
+    """Return lr_k·T / ((1−m²)·Σ_j m^{2j}·lr_{k−j}·T_{k−j}), which takes a changing lr out of N(1+m)‖v‖²/(2·lr·d).
+
+    v_k is a sum of m^j times the noise of step k − j, whose variance goes with lr·T of *that* step; at the end of a
+    cosine cycle the last lr is far below those.
+    """
+    ages = np.arange(min(step, 2 * window(momentum)))
+    settings = [schedule.at(step - int(j)) for j in ages]
+    heats = np.array([s.lr * s.temperature for s in settings])
+    return float(heats[0] / ((1 - momentum**2) * (momentum ** (2.0 * ages) * heats).sum()))
+
+
+def kinetic(root: Storage, chains: Sequence[ChainSpec]) -> dict[str, Any]:
+    """Return the row of a group whose sampler keeps momenta."""
+    estimate, records = of_chains(root, chains)
+    over, notice = f"momenta at {records} records", ""
+    if not records:
+        over, notice = "", "no progress record holds momenta at the sampling temperature"
+    elif math.isnan(estimate.error):
+        notice = f"{records} records: no standard error below {diagnostics.FEWEST_FOR_ESS} a chain"
+    return _row(estimate.value, estimate.error, records, over, notice)
+
+
+@panels.drawn_from("temperatures", "arm kind", "repeat set estimate error draws")
+def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
+    """Draw temperatures with those that were set; None before chains are diagnosed, and without an estimate."""
+    known = table[np.isfinite(table["estimate"])]
+    if not len(known):
+        return None
+    return Drawing(
+        name="temperatures",
+        title="Temperatures",
+        caption=(
+            "Configurational, ⟨(θ − c)·∇U(θ)⟩/d: T when draws follow exp(−U/T), a dot per repeat. Kinetic, ⟨p·∇K(p)⟩/d from "
+            "the momenta at progress records: T when momenta follow exp(−K/T), a dot per group of chains. Bars: ± one standard "
+            "error where there are draws enough. Dashed: the temperature that was set. Above it the step size or the gradients' "
+            "noise heats; a configurational one far below it says that chains have not spread yet."
+        ),
+        alt="Configurational and kinetic temperatures of every arm, with the temperature that was set",
+        draw=lambda: _draw(run, known),
+        data=known.to_dict("records"),
+    )
+
+
+def _draw(run: RunData, table: pd.DataFrame) -> Figure:
+    arms = run.comparison.arms
+    kinds = [k for k in (CONFIGURATIONAL, KINETIC) if (table["kind"] == k).any()]
+    figure, axes = layout.per_arm([a.label for a in arms], len(kinds))
+    for axis, kind in zip(axes, kinds, strict=True):
+        _panel(axis, run, table[table["kind"] == kind])
+        axis.set_xlabel(f"{kind.capitalize()} temperature")
+    handles = [
+        layout.dot_entry("estimate ± standard error", linestyle="-", linewidth=1),
+        layout.dashed_entry("set temperature", linewidth=1),
+    ]
+    layout.legend(figure, handles)
+    return figure
+
+
+def _panel(axis: Axes, run: RunData, table: pd.DataFrame) -> None:
+    for line, arm in enumerate(run.comparison.arms):
+        mine = table[table["arm"] == arm.name].sort_values("repeat")
+        if not len(mine):
+            continue
+        errors = np.nan_to_num(mine["error"].to_numpy())
+        colour, many = run.arm_styles[arm].colour, len(mine) > FEW
+        panels.dots(axis, line, mine["estimate"].to_numpy(), color=colour)
+        look: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.35} if many else {"linewidth": 1.2, "alpha": 0.85}
+        y, middle = line + layout.apart(len(mine), panels.APART), mine["estimate"]
+        axis.hlines(y, middle - errors, middle + errors, color=colour, **look)
+        axis.vlines(mine["set"].iloc[0], line - 0.45, line + 0.45, linestyle=layout.DASHED, color=INK, linewidth=1)
+    if table["estimate"].min() > 0 and table["estimate"].max() > 20 * table["estimate"].min():
+        axis.set_xscale("log")
+        layout.log_axis(axis.xaxis, subs=(1.0,))
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(6))
+    axis.margins(x=0.05)

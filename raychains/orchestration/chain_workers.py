@@ -1,0 +1,308 @@
+"""The chain workers of a run by slot."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raychains import __version__
+from raychains.core.errors import RaychainsError, UserError
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.orchestration.resource_config import ResourceConfig, Slots
+from raychains.orchestration.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
+from raychains.planning.coordinator import AttemptEvent, Ended, Event, Sampled, SlotLost, SlotReady, Start
+from raychains.store import Storage
+
+log = logging.getLogger(__name__)
+
+AHEAD = 2
+"""`ChainWorker.next` calls queued per worker, so that it never waits for the driver."""
+PENDING = 100
+"""Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    slot: int
+    actors: list[Any]
+    """By rank."""
+    since: float
+    """The time at which it was asked for."""
+    reservation: Any = None
+    digest: str | None = None
+    attempt: int = 0
+    status: AttemptStatus | None = None
+    polled: bool = False
+    """A status call is outstanding."""
+    calls: set[Any] = field(default_factory=set)
+    """References of its outstanding calls but for ``ahead``."""
+    ahead: deque[tuple[Any, Any]] = field(default_factory=deque)
+    """References of its `ChainWorker.next` calls, oldest first, and of the bytes that come with each.
+
+    Only the oldest is waited for: a chain's samples are accepted one after another, and Ray delivers answers in any order.
+    """
+    up: int = 0
+    """Number of its actors that are up."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An outstanding call; digest and attempt tell an answer that was asked for before the slot's next chain."""
+
+    method: str
+    slot: int
+    digest: str | None
+    attempt: int
+    detail: Any
+    """A sample's data, or the rank of ``follow``."""
+
+
+class ChainWorkers:
+    """Starts, calls and ends the chain workers of a run, one per slot.
+
+    A worker that fails to come up, though its node is well, is stillborn; too many in a row end the run.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        root: Storage,
+        slots: Slots,
+        resources: ResourceConfig,
+        payload: TaskPayload | None,
+        names: Names | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.workers, self.slots, self._payload, self._clock = workers, slots, payload, clock
+        self._names = names if names is not None else Names("run")
+        self.config = ChainWorkerConfig(
+            store=root.uri,
+            checkpoint_every=resources.checkpoint_every,
+            every_cycle=resources.on_divergence == "restart-cycle",
+            data_root=resources.data_root,
+            gpus=slots.gpus,
+        )
+        self._workers: dict[int, _Worker] = {}
+        self._calls: dict[Any, _Call] = {}
+        """Outstanding calls by the reference that answers them."""
+        self._number = itertools.count()
+        self._pending: dict[int, _Worker] = {}
+        """Workers that are not up yet, oldest first."""
+        self._max_stillborn, self._stillborn = resources.max_failures, 0
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    @property
+    def up(self) -> int:
+        """Number of workers that are up."""
+        return len(self._workers) - len(self._pending)
+
+    # Workers
+
+    def ask_for(self, number: int) -> None:
+        """Start workers until there are so many, as far as not too many are asked for already."""
+        for _ in range(min(number - len(self._workers), PENDING - len(self._pending))):
+            self._add()
+
+    def _add(self) -> None:
+        """Start one more worker; `SlotReady` comes once it is up."""
+        slot, ranks = next(self._number), self.slots.ranks
+        # Reserved whole, or not at all: two halves of groups never wait for one another.
+        reservation = self.workers.reserve(self.slots.bundle(), ranks) if ranks > 1 else None
+        actors = [self._actor(slot, rank, reservation) for rank in range(ranks)]
+        worker = _Worker(slot, actors, self._clock.monotonic(), reservation)
+        self._workers[slot] = self._pending[slot] = worker
+        for actor in actors:
+            self._control(worker, "ready", self._payload, actor=actor)
+
+    def _actor(self, slot: int, rank: int, reservation: Any) -> Any:
+        options = ActorOptions(
+            name=self._names.actor("chain-worker", slot, rank),
+            cpus=self.slots.cpus,
+            gpus=self.slots.gpus,
+            accelerator_type=self.slots.accelerator_type,
+            reservation=reservation,
+            rank=rank,
+        )
+        of_rank = f", rank {rank}," if reservation is not None else ""
+        name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
+        return self.workers.start(ChainWorker, self._names.run, options, replace(self.config, name=name))
+
+    def withdraw(self, chains: int) -> None:
+        """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
+        while len(self._pending) > chains:
+            self.release(next(reversed(self._pending)))
+
+    def pending(self, seconds: float) -> list[Any]:
+        """Return the actors that were asked for so many seconds ago, or more, and are not up yet."""
+        now = self._clock.monotonic()
+        return [w.actors[0] for w in self._pending.values() if now - w.since >= seconds]
+
+    def release(self, slot: int) -> None:
+        """Let a worker go."""
+        up = slot not in self._pending
+        if (worker := self._detached(slot)) is not None:
+            self._end(worker, idle=up and worker.digest is None)
+
+    def close(self) -> None:
+        """Release all workers."""
+        for slot in list(self._workers):
+            self.release(slot)
+
+    def _detached(self, slot: int) -> _Worker | None:
+        """Take a worker out with its outstanding calls."""
+        worker = self._workers.pop(slot, None)
+        self._pending.pop(slot, None)
+        if worker is not None:
+            for ref in worker.calls:
+                self._calls.pop(ref, None)
+            worker.calls.clear()
+            worker.ahead.clear()
+        return worker
+
+    def _end(self, worker: _Worker, *, idle: bool = False) -> None:
+        end = self.workers.dismiss if idle and worker.reservation is None else self.workers.kill
+        for actor in worker.actors:
+            end(actor)
+        if worker.reservation is not None:
+            self.workers.release(worker.reservation)
+
+    # Chains
+
+    def start(self, action: Start, spec: ChainSpec, about: dict[str, Any]) -> None:
+        """Run a chain on a slot; its events are asked for once the worker has taken it on."""
+        worker = self._workers[action.slot]
+        worker.digest, worker.attempt, worker.status = action.digest, action.attempt, None
+        assignment = ChainAssignment(
+            spec=spec.to_json(),
+            attempt=action.attempt,
+            restart=action.restart,
+            about=about,
+            ranks=len(worker.actors),
+        )
+        if assignment.ranks == 1:
+            self._control(worker, "start", assignment)
+            return
+        address = self.workers.call(worker.actors[0], "meeting", group="control")
+        self._control(worker, "start", assignment, address)
+        for rank, actor in enumerate(worker.actors[1:], 1):
+            follow = self.workers.call(actor, "follow", assignment, address, rank, group="samples")
+            self._expect(worker, follow, "follow", rank)
+
+    def stop(self, slot: int, digest: str) -> None:
+        """Ask for a stop at the next step."""
+        self._control(self._workers[slot], "stop", digest)
+
+    def poll(self) -> None:
+        """Ask every busy worker for its status, unless it is asked already."""
+        for worker in self._workers.values():
+            if worker.digest is not None and not worker.polled:
+                worker.polled = True
+                self._control(worker, "status")
+
+    def statuses(self) -> Iterable[tuple[int, AttemptStatus]]:
+        """Return (slot, last known status) of busy workers."""
+        return [(w.slot, w.status) for w in self._workers.values() if w.digest is not None and w.status is not None]
+
+    # Calls
+
+    def references(self) -> list[Any]:
+        """Return the references to wait for."""
+        return list(self._calls)
+
+    def owns(self, ref: Any) -> bool:
+        """Return whether a reference is one of `references`."""
+        return ref in self._calls
+
+    def take(self, ref: Any) -> Event | None:
+        """Return the event of a ready reference; None when nobody but this class needs the answer.
+
+        Raises:
+            UserError: a node has no raychains, or another one.
+            RaychainsError: too many workers in a row were stillborn.
+        """
+        call = self._calls.pop(ref)
+        worker = self._workers[call.slot]
+        worker.calls.discard(ref)
+        try:
+            answer = self.workers.result(ref)
+        except CallFailed as error:
+            if call.method == "follow":
+                if error.raised:  # its own error, which rank 0 knows
+                    return None
+                return self._lost(worker, f"rank {call.detail}: {error.reason}", with_node=error.with_node)
+            if call.method == "ready" and "No module named 'raychains'" in str(error):
+                raise UserError(_wrong_runtime("none")) from None
+            return self._lost(worker, error.reason, with_node=error.with_node)
+        current = (call.digest, call.attempt) == (worker.digest, worker.attempt)
+        match call.method:
+            case "ready":
+                if answer != __version__:
+                    raise UserError(_wrong_runtime(answer))
+                worker.up += 1
+                if worker.up == len(worker.actors):
+                    self._pending.pop(call.slot, None)
+                    self._stillborn = 0
+                    return SlotReady(call.slot)
+            case "status":
+                worker.polled = False
+                if answer is not None and answer.digest == worker.digest:
+                    worker.status = answer
+            case "start" if current:
+                for _ in range(AHEAD):
+                    self._ask(worker)
+                self._expect_next(worker)
+            case "next" if current:
+                return self._message(worker, answer, call.detail)
+        return None
+
+    def _message(self, worker: _Worker, event: AttemptEvent, data: Any) -> Event:
+        if isinstance(event, Ended):
+            worker.digest = None
+            worker.ahead.clear()
+            # Its process may be of no use any more.
+            return self._lost(worker, event.reason) if event.outcome == "lost" else event
+        worker.ahead.popleft()
+        self._ask(worker)
+        self._expect_next(worker)
+        return replace(event, data=data) if isinstance(event, Sampled) else event
+
+    def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
+        self._stillborn += worker.slot in self._pending and not with_node
+        self._detached(worker.slot)
+        self._end(worker)
+        if self._stillborn > self._max_stillborn:
+            raise RaychainsError(f"{self._stillborn} workers in a row died before they were up; the last: {reason}")
+        return SlotLost(worker.slot, reason)
+
+    def _ask(self, worker: _Worker) -> None:
+        answer, data = self.workers.call_parts(
+            2, worker.actors[0], "next", worker.digest, worker.attempt, group="samples"
+        )
+        worker.ahead.append((answer, data))
+
+    def _expect_next(self, worker: _Worker) -> None:
+        answer, data = worker.ahead[0]
+        self._expect(worker, answer, "next", data)
+
+    def _control(self, worker: _Worker, method: str, *args: Any, actor: Any = None) -> None:
+        actor = actor if actor is not None else worker.actors[0]
+        self._expect(worker, self.workers.call(actor, method, *args, group="control"), method)
+
+    def _expect(self, worker: _Worker, ref: Any, method: str, detail: Any = None) -> None:
+        worker.calls.add(ref)
+        self._calls[ref] = _Call(method, worker.slot, worker.digest, worker.attempt, detail)
+
+
+def _wrong_runtime(version: str) -> str:
+    return (
+        f"the cluster's nodes must have raychains {__version__} as this process has, a worker has {version}: install the same "
+        "there, or send this folder along with 'ray job submit --working-dir .'"
+    )

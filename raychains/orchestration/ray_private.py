@@ -1,0 +1,123 @@
+"""Everything that raychains uses of Ray outside its public interface: the reason, and the public way that is missing.
+
+Every function answers conservatively where Ray has changed: a run goes on without what is unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import ray
+from ray._private import ray_constants
+from ray._private.node import Node
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_AUTOSCALER = "node_"
+"""Begins the type that a monitor without an autoscaler gives each node."""
+_UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
+"""Methods by which Ray starts the server of its dashboard, which runs although the dashboard is off; what adds nodes to a cluster;
+and what sends workers' output to the driver, which is not asked for."""
+
+
+@contextlib.contextmanager
+def on_this_machine() -> Iterator[None]:
+    """A body in which `ray.init` starts a Ray that listens on the loopback address only and leaves unused processes out.
+
+    Ray takes the loopback address by itself on macOS and Windows; on Linux it listens on every interface, and no argument of
+    `ray.init` says otherwise. Nor does one leave out the three processes of `_UNUSED`, which take 2 s of a CPU, and 1.5 s to
+    end. To measure what the patch of `Node` saves: ``python -c "import time, raychains.orchestration.session as s;
+    t = time.time(); c = s.connect('local', cpus=2); print(time.time() - t); c.close(); print(time.time() - t)"`` on a quiet
+    machine, five times with ``_UNUSED`` as it is and five times with ``_UNUSED = ()``.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    left_out = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    for name in left_out:
+        setattr(Node, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        for name, method in left_out.items():
+            setattr(Node, name, method)
+
+
+def started_here() -> bool:
+    """Return whether this process started Ray; `ray.init` returns it once, and nothing answers later."""
+    node = ray._private.worker._global_node
+    return node is not None and bool(node.head)
+
+
+def available() -> Mapping[str, Mapping[str, float]]:
+    """Return each node's free resources by its id; `ray.available_resources` gives sums over the cluster only."""
+    found: Mapping[str, Mapping[str, float]] = ray._private.state.available_resources_per_node()
+    return found
+
+
+def autoscales() -> bool:
+    """Return whether an autoscaler adds nodes; Ray says so nowhere, but the autoscaler leaves traces."""
+    try:
+        return bool(_launched())
+    except Exception as error:  # --concurrent says the same
+        log.debug("not known whether the cluster has an autoscaler: %s", error)
+        return False
+
+
+def _launched() -> Collection[str]:
+    """Kinds of nodes that an autoscaler knows to launch; without one every node is of a kind of its own, or of none."""
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    status = _internal_kv_get("__autoscaling_status")
+    if status:
+        report = json.loads(status).get("autoscaler_report") or {}
+        return {kind for kind in report.get("active_nodes") or () if not kind.startswith(_WITHOUT_AUTOSCALER)}
+    from ray.autoscaler.v2.sdk import get_cluster_resource_state
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    client = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
+    if not is_autoscaler_v2(fetch_from_server=True, gcs_client=client):
+        return ()
+    return {state.ray_node_type_name for state in get_cluster_resource_state(client).node_states} - {""}
+
+
+def actors(state: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return this job's actors by id, those in one state only; `ray.util.state` needs the dashboard's server."""
+    job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
+    found: dict[str, dict[str, Any]] = ray._private.state.actors(job_id=job, actor_state_name=state)
+    return found
+
+
+def unplaced(handles: Collection[Any]) -> int:
+    """Return how many of these actors wait for a node with room; a handle tells neither its id nor its state."""
+    try:
+        pending = actors("PENDING_CREATION")
+        raylets = {n["NodeID"]: n["NodeManagerPort"] for n in ray.nodes()}
+        addresses = [found["Address"] for h in handles if (found := pending.get(h._actor_id.hex()))]
+        # Until it has a process, its address is none, or that of the raylet in whose queue it is.
+        return sum(1 for address in addresses if address["Port"] in (0, raylets.get(address["NodeID"])))
+    except Exception as error:
+        log.debug("not known which actors wait for a node: %s", error)
+        return 0
+
+
+def lives(handle: Any) -> bool:
+    """Return whether an actor is alive; `ray.get_actor` finds dead ones, too, and False is said where Ray does not say."""
+    try:
+        return handle._actor_id.hex() in actors("ALIVE")
+    except Exception as error:
+        log.debug("not known whether an actor is alive: %s", error)
+        return False
+
+
+def any_actor_alive() -> bool:
+    """Return whether any process of this job is up or starting; True where Ray does not say."""
+    try:
+        return any(actor["State"] != "DEAD" for actor in actors().values())
+    except Exception as error:
+        log.debug("not known whether trials start: %s", error)
+        return True

@@ -1,0 +1,162 @@
+"""`Workers` on Ray: actors without restarts or retries, the nodes of the cluster, and what Ray's errors mean."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, ObjectLostError, RayError, RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from raychains.core.errors import StorageAway
+from raychains.orchestration import ray_private
+from raychains.orchestration.workers import ActorOptions, CallFailed, Names
+from raychains.planning.capacity import ACCELERATOR, Node
+
+PAUSE = 10e-6
+"""Seconds of rest per reference that is waited for, each of which Ray checks every time: about .4 µs."""
+_WITH_NODE = "its node has died"
+"""Ray's words for an actor that went with its node, or waited there."""
+
+
+class RayWorkers:
+    """See `raychains.orchestration.workers.Workers`. Ray must be connected."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[type, str], Any] = {}
+        """Remote classes, each made once: Ray keeps and sends around every class that it is given."""
+
+    # The cluster
+
+    @property
+    def started_here(self) -> bool:
+        """See `Cluster`."""
+        return ray_private.started_here()
+
+    def nodes(self, accelerator_type: str | None = None) -> list[Node]:
+        """See `Cluster`."""
+        return [_node(n, n["Resources"], accelerator_type) for n in ray.nodes() if n["Alive"]]
+
+    def free(self, accelerator_type: str | None = None) -> list[Node]:
+        """See `Cluster`."""
+        available = ray_private.available()
+        return [_node(n, available.get(n["NodeID"], {}), accelerator_type) for n in ray.nodes() if n["Alive"]]
+
+    def grows(self) -> bool:
+        """See `Cluster`."""
+        return not self.started_here and ray_private.autoscales()
+
+    def unplaced(self, actors: Collection[Any]) -> int:
+        """See `Cluster`."""
+        return ray_private.unplaced(actors)
+
+    # Actors
+
+    def put(self, value: Any) -> Any:
+        """See `Workers`."""
+        return ray.put(value)
+
+    def reserve(self, bundle: Mapping[str, float], number: int) -> Any:
+        """See `Workers`."""
+        return placement_group([dict(bundle)] * number, strategy="PACK")
+
+    def release(self, reservation: Any) -> None:
+        """See `Workers`."""
+        remove_placement_group(reservation)
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        """See `Workers`; a class may have ``concurrency_groups``, Ray's."""
+        if (kind, run) not in self._kinds:
+            groups = getattr(kind, "concurrency_groups", None)
+            remote = ray.remote(concurrency_groups=groups) if groups else ray.remote
+            self._kinds[kind, run] = remote(Names(run).titled(kind))
+        strategy: Any = "SPREAD"
+        if options.reservation is not None:
+            strategy = PlacementGroupSchedulingStrategy(options.reservation, options.rank)
+        elif options.node is not None:
+            strategy = NodeAffinitySchedulingStrategy(options.node, soft=True)
+        held = {"num_cpus": options.cpus, "num_gpus": options.gpus, "scheduling_strategy": strategy}
+        if options.gpus and options.accelerator_type is not None:
+            held["accelerator_type"] = options.accelerator_type
+        never = {"max_restarts": 0, "max_task_retries": 0}
+        return self._kinds[kind, run].options(name=options.name, **held, **never).remote(*args)
+
+    def kill(self, actor: Any) -> None:
+        """See `Workers`."""
+        ray.kill(actor)
+
+    def dismiss(self, actor: Any) -> None:
+        """See `Workers`."""
+        self.kill(actor)
+
+    # Calls
+
+    def call(self, actor: Any, method: str, *args: Any, group: str | None = None) -> Any:
+        """See `Workers`; ``group`` is a concurrency group of the actor's class."""
+        remote = getattr(actor, method)
+        return (remote.options(concurrency_group=group) if group is not None else remote).remote(*args)
+
+    def call_parts(self, parts: int, actor: Any, method: str, *args: Any, group: str | None = None) -> list[Any]:
+        """See `Workers`."""
+        more = {"concurrency_group": group} if group is not None else {}
+        found = getattr(actor, method).options(num_returns=parts, **more).remote(*args)
+        return [found] if parts == 1 else list(found)
+
+    def wait(self, calls: Sequence[Any], timeout: float) -> list[Any]:
+        """See `Workers`."""
+        time.sleep(PAUSE * len(calls))
+        ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)
+        if not ready:
+            ready, _ = ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
+        return list(ready)
+
+    def result(self, call: Any) -> Any:
+        """See `Workers`."""
+        try:
+            return ray.get(call)
+        except RayError as error:  # a death, a node's, Ray's out-of-memory kill, or an error of the method's own
+            raise failure(error) from error
+
+
+def failure(error: RayError) -> CallFailed:
+    """Return what an error of Ray says about its cause."""
+    causes = _causes(error)
+    return CallFailed(
+        str(error),
+        reason=_line(error),
+        raised=isinstance(error, RayTaskError),
+        died=not isinstance(error, RayTaskError | ObjectLostError),
+        with_node=_WITH_NODE in str(error),
+        lost_object=any(isinstance(cause, ObjectLostError) for cause in causes),
+        storage_away=any(isinstance(cause, StorageAway) for cause in causes),
+        cause=getattr(error, "cause", None),
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error and what Ray says it was raised for: an argument's error is passed on by every call that needs it."""
+    found: list[BaseException] = []
+    now: object = error
+    while isinstance(now, BaseException) and now not in found:
+        found.append(now)
+        now = getattr(now, "cause", None) or now.__cause__
+    return found
+
+
+def _line(error: RayError) -> str:
+    """A loss in one line; of an error in the worker's own code what was raised."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, RayTaskError) or "creation task" in lines[0]:
+        return lines[-1].strip()
+    # Of an actor's death the cause follows the actor's particulars, which are indented.
+    causes = [line for line in lines[1:] if not line[0].isspace()] if lines[0] == ActorDiedError.BASE_ERROR_MSG else []
+    return (causes or lines)[0].strip()
+
+
+def _node(node: Mapping[str, Any], counted: Mapping[str, float], accelerator_type: str | None) -> Node:
+    kinds = [name.removeprefix(ACCELERATOR) for name in node["Resources"] if name.startswith(ACCELERATOR)]
+    gpus = counted.get("GPU", 0.0) if accelerator_type is None or accelerator_type in kinds else 0.0
+    return Node(counted.get("CPU", 0.0), gpus, node["NodeID"], kinds[0] if kinds else None)

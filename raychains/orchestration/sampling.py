@@ -1,0 +1,210 @@
+"""The chains' side of a run: carries the coordinator's actions out on workers, and turns what workers do into its events."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from raychains.chain.sample_index import position
+from raychains.core.errors import StorageAway
+from raychains.core.spec import ChainSpec
+from raychains.orchestration.chain_workers import ChainWorkers
+from raychains.orchestration.evaluation_queue import EvaluationQueue
+from raychains.orchestration.lease import Lease, PeerDrivers
+from raychains.orchestration.outcome import Results
+from raychains.orchestration.workers import CLOCK, Clock
+from raychains.planning import coordinator as c
+from raychains.planning import events
+from raychains.planning.eta import Speed
+from raychains.store import ChainStore, Storage
+
+log = logging.getLogger(__name__)
+
+GROW_EVERY = 5.0
+"""Seconds between checks of the cluster for new slots."""
+
+
+class Sampling:
+    """Runs the chains that the coordinator hands out."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, ChainSpec],
+        root: Storage,
+        coordinator: c.Coordinator,
+        workers: ChainWorkers,
+        lease: Lease,
+        evaluation: EvaluationQueue,
+        results: Results,
+        callback: events.Callback,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.coordinator, self.workers = coordinator, workers
+        self._specs, self._root, self._lease, self._pool, self._clock = specs, root, lease, evaluation.pool, clock
+        self._peers = PeerDrivers(root, lease, specs, clock)
+        self._evaluation, self._results, self._callback = evaluation, results, callback
+        self.speed = Speed(specs, results.seconds)
+        self.evaluated_before_last = 0
+        """Samples that were evaluated when the last one came."""
+        self._grown = 0.0
+        self._claims: dict[str, dict[str, Any]] = {}
+        """Records of attempts that were claimed, by digest."""
+        self._postponed: list[c.Recover] = []
+        """Recoveries that storage put off."""
+
+    # What the driver's loop calls
+
+    def stop(self) -> None:
+        """Have running chains write checkpoints and end."""
+        self._handle(c.StopAsked())
+
+    def follow_peers(self) -> None:
+        """Follow what other drivers did with chains of this run."""
+        for event in self._peers.events(self.coordinator):
+            if isinstance(event, c.DoneElsewhere):
+                self._results.finish(event.digest, ChainStore(self._root, event.digest).seconds())
+                self.speed.ended(event.digest)
+            elif isinstance(event, c.Freed):
+                self._grown = 0.0
+            self._handle(event)
+
+    def start_workers(self) -> None:
+        """Start workers for waiting chains as far as the cluster has slots or adds some, now and when slots appear."""
+        now = self._clock.monotonic()
+        waiting = len(self.coordinator.queue)
+        self.workers.withdraw(waiting)
+        if self.coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
+            return
+        self._grown = now
+        busy = sum(1 for digest in self.coordinator.slots.values() if digest is not None)
+        self.workers.ask_for(self.workers.slots.requested(busy + waiting))
+
+    def take(self, ref: Any) -> None:
+        """Deal with a worker's answer.
+
+        Raises:
+            RaychainsError: too many workers in a row died before they were up.
+            UserError: a node has no raychains, or another one.
+        """
+        if event := self.workers.take(ref):
+            self.handle(event)
+
+    def handle(self, event: c.Event) -> None:
+        """Tell the callback and the coordinator of a worker's event."""
+        match event:
+            case c.SlotLost(slot, reason):
+                self._callback.on(events.WorkerLost(slot=slot, reason=reason))
+                self._grown = 0.0
+            case c.Began(digest, attempt, _, step):
+                self.speed.began(digest, step)
+                self._results.spent.at(digest, step)
+                on = self.coordinator.chains[digest].slot
+                assert on is not None
+                self._callback.on(events.ChainBegan(digest=digest, slot=on, step=step, incarnation=attempt))
+                for file, reason in event.torn:
+                    self._callback.on(events.TornCheckpoint(digest=digest, file=file, reason=reason))
+            case c.Ended(digest):
+                if event.outcome == "finished":
+                    self._results.finish(digest, event.seconds)
+                self.speed.ended(digest)
+        self._handle(event)
+
+    def tick(self) -> list[events.ChainStatus]:
+        """Return where the running chains are, ask for news of them, and read samples whose storage was away."""
+        self.workers.poll()
+        postponed, self._postponed = self._postponed, []
+        for action in postponed:
+            self._recover(action)
+        running = []
+        for slot, status in self.workers.statuses():
+            digest, step = status.digest, status.step
+            self.speed.at(digest, step, status.seconds)
+            shown = {name: value for name, value in vars(status).items() if name != "waiting"}
+            running.append(
+                events.ChainStatus(
+                    **shown,
+                    slot=slot,
+                    steps=self._specs[digest].steps,
+                    steps_per_second=self.speed.steps_per_second(digest),
+                    samples=self.coordinator.chains[digest].accepted,
+                    # A worker's first status knows no step yet: `ChainBegan` said where it is.
+                    gradients=self._results.spent.at(digest, step) if step else 0,
+                )
+            )
+        return running
+
+    @property
+    def waiting_for_storage(self) -> list[str]:
+        """Why running chains wait, as they say it."""
+        return [status.waiting for _, status in self.workers.statuses() if status.waiting]
+
+    # The coordinator's actions
+
+    def _handle(self, event: c.Event) -> None:
+        """Carry out what the coordinator decides about an event."""
+        stopping = self.coordinator.stopping
+        for action in self.coordinator.handle(event):
+            match action:
+                case c.Claim(slot, digest):
+                    self._claim(slot, digest)
+                case c.Start(_, digest):
+                    self.workers.start(action, self._specs[digest], self._claims.pop(digest))
+                case c.Accept() if isinstance(event, c.Sampled) and event.record is not None:
+                    self.evaluated_before_last = self._evaluation.evaluated
+                    self._evaluation.add(self._pool.add(event.record, event.data))
+                case c.Recover():
+                    self._recover(action)
+                case c.Forget(digest, first):
+                    self._forget(digest, first)
+                case c.Restart(digest, restart, reason):
+                    self._callback.on(events.ChainRestarted(digest=digest, attempt=restart, reason=reason))
+                case c.Drop(digest, reason):
+                    self._lease.give_up(digest)
+                    self._results.drop(digest)
+                    self._evaluation.drop(digest)
+                    self._callback.on(events.ChainDropped(digest=digest, reason=reason))
+                case c.Stop(slot, digest):
+                    self.workers.stop(slot, digest)
+                case c.Release(slot):
+                    self.workers.release(slot)
+                case c.Fail(digest, reason):
+                    self._lease.give_up(digest)
+                    self._evaluation.abandon(digest)
+                    self._callback.on(events.ChainFailed(digest=digest, reason=reason))
+        if self.coordinator.full is not None and not stopping:
+            self._callback.on(events.Stopping(reason="the store has no room left"))
+
+    def _claim(self, slot: int, digest: str) -> None:
+        """Reserve a chain's next attempt in the store, or learn that another driver runs it."""
+        about = {
+            "driver": f"{socket.gethostname()}:{os.getpid()}",
+            "driver_id": self._lease.driver_id,
+            "started": self._clock.time(),
+        }
+        attempt = self._peers.claim(digest, about)
+        if attempt is not None:
+            self._claims[digest] = about
+        self._handle(c.Refused(slot, digest) if attempt is None else c.Claimed(slot, digest, attempt))
+
+    def _recover(self, action: c.Recover) -> None:
+        """Pool a chain's durable samples that came before an attempt's own; later, if the storage is away."""
+        spec = self._specs[action.digest]
+        try:
+            records = ChainStore(self._root, action.digest).records()
+        except StorageAway as error:
+            log.warning("samples of chain %s are read later: %s", action.digest[:12], error)
+            self._postponed.append(action)
+            return
+        for pooled in self._pool.recover(r for r in records if position(spec, r.meta) < action.before):
+            self._evaluation.add(pooled)
+
+    def _forget(self, digest: str, first: int) -> None:
+        """Let a chain's samples from the ``first``-th on go: it takes another path."""
+        spec = self._specs[digest]
+        gone = [p for p in self._pool.select([digest]) if position(spec, p.record.meta) >= first]
+        self._pool.remove(p.record for p in gone)
+        self._results.unsettle(digest)
+        self._evaluation.forget(gone)

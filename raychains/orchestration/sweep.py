@@ -1,0 +1,452 @@
+"""A sweep as an experiment of Ray Tune: its chains are trials, and what they report is kept in the sweep's folder.
+
+Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment of the chains that have not ended, and a chain
+that was begun resumes from the run store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ray import tune
+from ray.exceptions import RayActorError
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+from ray.tune.search import BasicVariantGenerator
+
+from raychains.chain import precision
+from raychains.core.config import Run
+from raychains.core.errors import ChainsFailed, RaychainsError, StorageFull, UserError, trial_error
+from raychains.inference.sweep_results import report_of
+from raychains.orchestration import ray_private
+from raychains.orchestration.interrupt import Interrupt
+from raychains.orchestration.lease import Lease
+from raychains.orchestration.optuna_search import OptunaSearch, Unpickled
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
+from raychains.orchestration.tune import REPEAT, ChainTrainable, Report, chain_trainable
+from raychains.planning import sweep_plan as events
+from raychains.planning.capacity import fit
+from raychains.planning.reports import REPORTS
+from raychains.planning.search_space import Range
+from raychains.planning.sweep_plan import Point, SweepPlan
+from raychains.planning.sweep_points import Planned
+from raychains.store import SweepStore
+from raychains.tasks import Task
+
+TICK_EVERY = 0.5
+"""Seconds between ticks."""
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # the newer output prints tables even with verbose=0
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
+}
+FAILED, FULL = "failed", "full"
+"""Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """The end of an experiment; the reports are in the store."""
+
+    points: Sequence[Point]
+    failed: Mapping[str, str]
+    """Chains that were given up now, by digest, and why."""
+    stopped: bool
+    """True if the user or another driver stopped the sweep."""
+
+
+class SweepTrial(ChainTrainable):
+    """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
+
+    bundle: ClassVar[Mapping[str, float]]
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """Return what one slot holds."""
+        return tune.PlacementGroupFactory([dict(cls.bundle)])
+
+    def step(self) -> Report:
+        """Return the next report, or why there will be none."""
+        try:
+            return super().step()
+        except StorageFull as error:
+            return {FULL: str(error), "done": True}
+        except ChainsFailed as error:
+            return {FAILED: str(error), "done": True}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A chain as Ray's scheduler knows trials: by its digest, under which earlier drivers' reports count, too."""
+
+    trial_id: str
+
+
+class Halving(Unpickled, ASHAScheduler):
+    """ASHA over epochs, which remembers the reports of earlier drivers and never stops a chain at its end.
+
+    Args:
+        plan: the sweep, with ``asha``.
+        earlier: by digest, what chains reported to earlier drivers.
+        stopped: called with (digest, result) before a chain is stopped.
+    """
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        earlier: Mapping[str, Sequence[Mapping[str, Any]]],
+        stopped: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        assert plan.asha is not None
+        mode = "min" if plan.metric.better == "lower" else "max"
+        super().__init__(
+            time_attr="epoch",
+            metric=plan.metric.name,
+            mode=mode,
+            max_t=plan.length,
+            grace_period=plan.asha.grace * plan.length,
+            reduction_factor=plan.asha.reduction,
+            stop_last_trials=False,
+        )
+        self._name, self._stopped = plan.metric.name, stopped
+        self._worst = 1e30 if mode == "min" else -1e30  # for values that are not finite
+        for digest, reports in earlier.items():
+            for report in reports:
+                self._decide(digest, report["epoch"], report["metrics"][self._name])
+
+    def on_trial_add(self, controller: Any, trial: Any) -> None:
+        """Do nothing: a chain is added with its first report."""
+
+    def on_trial_result(self, controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
+        """Return CONTINUE or STOP."""
+        action = self._decide(result["digest"], result["epoch"], result[self._name])
+        if action == TrialScheduler.STOP:
+            self._stopped(result["digest"], result)
+        return action
+
+    def on_trial_complete(self, controller: Any, trial: Any, result: Mapping[str, Any]) -> None:
+        """Compare others with a chain that reached its end."""
+        if "digest" in result:
+            self._decide(result["digest"], result["epoch"], result[self._name])
+
+    def on_trial_remove(self, controller: Any, trial: Any) -> None:
+        """Do nothing."""
+
+    def _decide(self, digest: str, epoch: float, value: float) -> str:
+        chain = _Known(digest)
+        if digest not in self._trial_info:
+            super().on_trial_add(None, chain)
+        value = value if math.isfinite(value) else self._worst
+        return str(super().on_trial_result(None, chain, {"epoch": epoch, self._name: value}))
+
+
+@dataclass
+class TrialWait(ResourceWait):
+    """Says why no trial runs; Tune alone would wait for ever."""
+
+    workers: None = field(default=None, init=False)
+    _idle_since: float | None = None
+
+    def _chains(self) -> Lack | None:
+        what = f"a chain ({self.slots.describe()})"
+        if not self.slots.room():
+            return self._missing(what)
+        free = self.slots.cluster.free(self.slots.accelerator_type)
+        if ray_private.any_actor_alive() or fit(free, self.slots.cpus, self.slots.gpus).chains:
+            self._idle_since = None
+            return None
+        now = self.clock.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        return self._held(what) if now - self._idle_since >= HELD_AFTER else None
+
+
+class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
+    """Runs the chains of a sweep that have not ended. Ray must be connected.
+
+    Args:
+        planned: the sweep.
+        options: what all chains share, with absolute locations.
+        task: the task where the user passed an object.
+        space: the ranges that points are chosen from while the sweep runs.
+        folder: the sweep's.
+        resources: slots and limits.
+        callback: called with the events of `raychains.planning.sweep_plan`.
+        lease: this driver's among those of the store.
+    """
+
+    def __init__(
+        self,
+        planned: Planned,
+        *,
+        options: Run,
+        task: Task | None,
+        space: Mapping[str, Range],
+        folder: SweepStore,
+        resources: ResourceConfig,
+        callback: Any,
+        lease: Lease,
+    ) -> None:
+        plan = planned.plan
+        self._plan, self._resources = plan, resources
+        self._callback, self._lease = callback, lease
+        self._folder = SweepStore(folder.root.waiting(lambda reason: not self.stop_all()), folder.name)
+        self._slots = replace(resources, evaluate=False).slots(RayWorkers())
+        for point in plan.points:
+            for spec in point.specs:
+                precision.check(spec, gpu=self._slots.gpus > 0)
+        self._wait = TrialWait(self._slots, timeout=resources.slot_timeout)
+        trainable = chain_trainable(options, task, reports=REPORTS, allow_unequal_budget=False, base=SweepTrial)
+        self._trainable = type(trainable.__name__, (trainable,), {"bundle": self._slots.bundle()})
+        self._interrupt = Interrupt()
+        self._fatal: RaychainsError | None = None
+        self._stopping = False
+        self._chains: dict[str, list[tuple[Point, int]]] = {}
+        """By digest the points and repeats that a chain is of."""
+        self._digests: dict[str, str] = {}
+        """By trial's config."""
+        self._running: dict[str, Mapping[str, Any]] = {}
+        """By digest the last report."""
+        self._reports: dict[str, list[dict[str, Any]]] = {}
+        self._stops = set(self._folder.stops())
+        self._failed: dict[str, str] = {}
+        self._over: set[str] = set()
+        """Chains that ended now."""
+        self._ticked = 0.0
+        self._search = None
+        if plan.search == "optuna":
+            self._search = OptunaSearch(
+                plan,
+                space,
+                make=planned.points.make,
+                asked=self._folder.asked(),
+                keep=self._folder.publish_asked,
+                add=self._add,
+                value=self._value,
+            )
+
+    def run(self) -> SweepOutcome:
+        """Run until every chain ended, or somebody stopped the sweep.
+
+        Raises:
+            StorageFull: the store has no room left.
+            UserError: the cluster had no room for a chain for too long.
+        """
+        self._callback.on(events.SweepReady(slots=self._slots.count, slot=self._slots.describe()))
+        configs = self._add(self._plan.points)
+        with self._interrupt, _environment(ENVIRONMENT):
+            if configs or self._search is not None:
+                self._tuner(configs).fit()
+            stopped = self.stop_all()
+        if self._fatal is not None:
+            raise self._fatal
+        points = self._search.points if self._search is not None else self._plan.points
+        return SweepOutcome(points, self._failed, stopped)
+
+    def _tuner(self, configs: Sequence[Mapping[str, Any]]) -> tune.Tuner:
+        plan, most = self._plan, self._resources.concurrent
+        scheduler = None
+        if plan.asha is not None:
+            known = {digest: self._known(digest) for digest in self._chains}
+            scheduler = Halving(plan, known, self._stop_chain)
+        if self._search is not None:  # as many as run at once: none is chosen ahead of the results
+            most = max(1, self._slots.at_once(plan.count * plan.repeats))
+        # Values of a point belong together: the space only says which there are.
+        space = {name: tune.choice([config[name] for config in configs]) for name in (configs[0] if configs else ())}
+        return tune.Tuner(
+            self._trainable,
+            param_space=space,
+            tune_config=tune.TuneConfig(
+                search_alg=self._search or BasicVariantGenerator(points_to_evaluate=[dict(c) for c in configs]),
+                scheduler=scheduler,
+                num_samples=len(configs) if self._search is None else -1,
+                max_concurrent_trials=most,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name=self._folder.name,
+                storage_path=None if os.access(Path.home(), os.W_OK) else f"{tempfile.gettempdir()}/ray_results",
+                verbose=0,
+                callbacks=[self],
+                stop=self,
+                # Nodes need not share Tune's folder: a trial resumes from the run store.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=self._resources.max_failures),
+            ),
+        )
+
+    # Chains
+
+    def _add(self, points: Sequence[Point]) -> list[dict[str, Any]]:
+        """Take points up; return configs of their chains that have not ended, each chain once, all first repeats first."""
+        configs = []
+        for repeat in range(self._plan.repeats):
+            for point in points:
+                digest = point.specs[repeat].digest
+                known = digest in self._chains
+                self._chains.setdefault(digest, []).append((point, repeat))
+                if not known and not self._ended(digest):
+                    configs.append({**point.values, REPEAT: repeat})
+                    self._digests[_key(configs[-1])] = digest
+        return configs
+
+    def _known(self, digest: str) -> list[dict[str, Any]]:
+        if digest not in self._reports:
+            self._reports[digest] = self._folder.reports(digest)
+        return self._reports[digest]
+
+    def _ended(self, digest: str) -> bool:
+        """Return whether a chain needs no trial: it reported its end, was stopped, or was given up now."""
+        return digest in self._stops or digest in self._over or self._plan.through(self._known(digest))
+
+    def _value(self, digest: str) -> tuple[float, bool] | None:
+        """Return the last value of an ended chain and whether it ran to its end; None of a failed one."""
+        reports = self._known(digest)
+        if digest in self._failed or not reports:
+            return None
+        return reports[-1]["metrics"][self._plan.metric.name], digest not in self._stops
+
+    def _stop_chain(self, digest: str, result: Mapping[str, Any]) -> None:
+        self._folder.publish_stop(digest, {"epoch": result["epoch"], "cycle": result["cycle"]})
+        self._stops.add(digest)
+
+    # Tune's callbacks
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        self._running[self._digest(trial)] = {}
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Keep a report."""
+        digest = self._digest(trial)
+        if FULL in result:
+            self._fatal = StorageFull(result[FULL])
+        elif FAILED in result:
+            self._failed[digest] = result[FAILED]
+        else:
+            report = report_of(self._plan, result)
+            self._running[digest] = report
+            if all(known["cycle"] != report["cycle"] for known in self._known(digest)):
+                self._folder.publish_report(digest, report)
+                self._known(digest).append(report)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        self._end(self._digest(trial))
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        [(point, repeat), *_] = self._chains[self._digest(trial)]
+        self._callback.on(events.TrialResumed(point=point, repeat=repeat, failures=trial.num_failures))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        error = trial.get_pickled_error() or RuntimeError(trial.get_error())
+        often = f"its process died more often than max_failures ({self._resources.max_failures}) allows"
+        self._failed[self._digest(trial)] = often if isinstance(error, RayActorError) else trial_error(error)
+        self._end(self._digest(trial))
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tell the callback where the sweep is."""
+        now = time.monotonic()
+        if now - self._ticked < TICK_EVERY:
+            return
+        self._ticked = now
+        waiting = None
+        try:
+            waiting = self._wait.check(waiting=1, running=bool(self._running))
+        except UserError as error:
+            self._fatal = error
+        self._callback.on(
+            events.SweepTick(
+                running=[self._now(digest, report) for digest, report in self._running.items()],
+                ended=sum(len(chains) for digest, chains in self._chains.items() if self._ended(digest)),
+                total=self._plan.count * self._plan.repeats,
+                best=self._best(),
+                waiting=waiting,
+            )
+        )
+
+    # Tune's stopper
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Return False: trials end by themselves or with the sweep."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Return whether the sweep is to stop now; each chain then writes a checkpoint."""
+        stop = bool(self._interrupt.asked or self._lease.lost or self._fatal)
+        if stop and not self._stopping:
+            self._stopping = True
+            full = isinstance(self._fatal, StorageFull)
+            self._callback.on(events.SweepStopping(reason="the store has no room left" if full else ""))
+        return stop
+
+    # Events
+
+    def _digest(self, trial: Any) -> str:
+        return self._digests[_key(trial.config)]
+
+    def _end(self, digest: str) -> None:
+        self._running.pop(digest, None)
+        if self.stop_all():
+            return
+        self._over.add(digest)
+        status: events.Status = (
+            "failed" if digest in self._failed else "stopped" if digest in self._stops else "finished"
+        )
+        last = next(reversed(self._known(digest)), None)
+        for point, repeat in self._chains[digest]:
+            reason = self._failed.get(digest, "")
+            self._callback.on(events.TrialEnded(point=point, repeat=repeat, status=status, reason=reason, report=last))
+
+    def _now(self, digest: str, report: Mapping[str, Any]) -> events.TrialNow:
+        [(point, repeat), *_] = self._chains[digest]
+        spec = point.specs[repeat]
+        cycles = spec.schedule.settings.get("cycles", 1)
+        return events.TrialNow(
+            point=point,
+            repeat=repeat,
+            step=round(spec.steps * report["epoch"] / self._plan.length) if report else 0,
+            steps=spec.steps,
+            cycle=min(report["cycle"] + 1, cycles - 1) if report else 0,
+            cycles=cycles,
+            value=report["metrics"].get(self._plan.metric.name) if report else None,
+        )
+
+    def _best(self) -> tuple[Point, float] | None:
+        """Return the best chain so far of those that ran to their ends."""
+        sign = 1 if self._plan.metric.better == "lower" else -1
+        ended = [d for d in self._chains if self._ended(d) and d not in self._stops]
+        found = [(self._chains[d][0][0], value[0]) for d in ended if (value := self._value(d)) is not None]
+        return min(found, key=lambda one: sign * one[1], default=None)
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True, default=str)
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

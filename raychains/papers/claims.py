@@ -1,0 +1,335 @@
+"""A paper's claims, written down before the run, and the rule that decides each of them from repeats.
+
+A claim compares two quantities of a table, or one with a constant. It is decided by a 95 % interval of their difference
+and by nothing else: where the interval leaves both answers open, the verdict is "cannot be told", with the smallest
+difference that as many repeats would have found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from raychains.papers import ALL, tables
+
+Direction = Literal["less", "greater", "equal"]
+Rule = Literal["welch", "paired", "one-sample"]
+Word = Literal["holds", "does not hold", "cannot be told"]
+LEVEL = 0.05
+"""The two-sided test's level; the intervals cover with 1 − LEVEL."""
+POWER = 0.8
+"""With which the smallest detectable difference is found."""
+FAR = 7.0
+"""Noncentrality from which a t value of the other sign has a probability below 2e-12."""
+ROUNDING = 1e-12
+"""A half-width below this share of the values is rounding, and the values are shown with four digits."""
+
+
+@dataclass(frozen=True)
+class Of:
+    """One quantity: the cell of a part's table, one value per repeat."""
+
+    row: str
+    column: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One statement of a paper that can turn out true or false."""
+
+    name: str
+    """Unique inside the experiment, kebab-case."""
+    text: str
+    """The claim as a plain sentence."""
+    part: str
+    left: Of
+    right: Of | float
+    """Another cell, or a constant."""
+    direction: Direction
+    """``left`` against ``right``."""
+    tolerance: float = 0.0
+    """For ``equal``: a difference of at most this much counts as equal. In the column's unit."""
+    rule: Rule
+    """``paired`` goes by repeat (the same seeds on both sides); ``one-sample`` is for a constant, and only for that."""
+    scales: tuple[str, ...] = ALL
+    """At which of the scales the claim is judged."""
+    must_decide: bool = False
+    """True where "cannot be told" means that there were too few repeats."""
+
+    @property
+    def cells(self) -> tuple[tuple[str, str, str], ...]:
+        """The left cell's (part, row, column), and the right one's where it is a cell."""
+        sides = [self.left] + ([self.right] if isinstance(self.right, Of) else [])
+        return tuple((self.part, of.row, of.column) for of in sides)
+
+
+def claim(
+    name: str,
+    text: str,
+    part: str,
+    column: str,
+    left: str,
+    direction: Direction,
+    right: str | float,
+    rule: Rule = "welch",
+    **more: Any,
+) -> Claim:
+    """Return the claim that compares a row's cell of a column with another row's, or with a constant.
+
+    Args:
+        name, text, part, direction: of the claim.
+        column: of both cells.
+        left: the row.
+        right: another row, or a number.
+        rule: of two rows; a number's is one-sample.
+        more: further fields of `Claim`.
+    """
+    against = Of(right, column) if isinstance(right, str) else float(right)
+    how: Rule = rule if isinstance(right, str) else "one-sample"
+    return Claim(
+        name=name, text=text, part=part, left=Of(left, column), right=against, direction=direction, rule=how, **more
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A published value: mean ± standard error of the mean over n runs."""
+
+    mean: float
+    se: float
+    """nan if unpublished."""
+    n: int
+    """0 if unpublished."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of the repeats to a claim."""
+
+    claim: Claim
+    left_mean: float
+    right_mean: float
+    """The constant where there is one."""
+    n_left: int
+    """Repeats with a value."""
+    n_right: int
+    """0 for a constant."""
+    difference: float
+    """Left − right."""
+    low: float
+    """Lower end of the 95 % interval of left − right; nan where there is no interval."""
+    high: float
+    detectable: float
+    """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval, nan where
+    the repeats have no spread."""
+    verdict: Word
+    published: Word | Literal["not published"]
+    """The same rule on the paper's own numbers."""
+    reason: str
+    """The reason for a missing interval or one without width, and the values left out; empty if neither."""
+    line: str
+    """All of it in one line for people."""
+
+    @property
+    def owed(self) -> bool:
+        """True where the claim had to be decided and is not."""
+        return self.claim.must_decide and self.verdict == "cannot be told"
+
+
+def judge(
+    claim: Claim,
+    left: Sequence[float],
+    right: Sequence[float] = (),
+    published_left: Summary | None = None,
+    published_right: Summary | None = None,
+) -> Verdict:
+    """Return the verdict on a claim.
+
+    The interval of left − right is Student's: Welch's with the degrees of freedom of Welch and Satterthwaite, that of the
+    differences repeat by repeat, or that of one mean. ``less`` holds if it lies below 0 and does not if it lies above;
+    ``greater`` is the mirror image. ``equal`` holds if the interval lies inside ± the tolerance and does not if it lies
+    outside entirely. Without a tolerance no number of repeats can show equality: the claim then fails or cannot be told,
+    so a claim of agreement with a theory gives a tolerance.
+
+    The published verdict is Welch's for ``paired`` too: papers do not print their pairs, and the interval is the wider
+    one where the pairs go together.
+
+    Args:
+        left, right: one value per repeat; nan for a repeat that failed, which is left out (with its pair) and counted.
+            Paired sides are of the same repeats. Of a constant ``right`` is empty.
+        published_left, published_right: the paper's numbers; the right ones are ignored for a constant.
+    """
+    sides = [np.asarray(left, dtype=float), np.asarray(right, dtype=float)]
+    names = ["/".join(filter(None, cell)) for cell in claim.cells]
+    notes: list[str] = []
+    if claim.rule == "paired":
+        keep = ~np.isnan(sides[0]) & ~np.isnan(sides[1])
+        notes += _left_out(int((~keep).sum()), len(keep), "pairs")
+        sides = [side[keep] for side in sides]
+        ours = [_summary(side) for side in sides]
+        with np.errstate(invalid="ignore"):  # infinite on both sides
+            difference, se, df = _contrast(_summary(sides[0] - sides[1]), 0.0)
+    else:
+        for side, name in zip(sides, names, strict=False):
+            notes += _left_out(int(np.isnan(side).sum()), len(side), f"repeats of {name}")
+        ours = [_summary(side[~np.isnan(side)]) for side in sides]
+        difference, se, df = _contrast(ours[0], ours[1] if isinstance(claim.right, Of) else claim.right)
+    low, high = interval(difference, se, df)
+    if math.isnan(low):
+        why = (_why(one, name) for one, name in zip(ours, names, strict=False))
+        notes.insert(0, f"no interval: {'; '.join(filter(None, why))}")
+    elif se == 0:
+        # Of n equal values another one differs with at most this probability, to 95 %.
+        few = min(one.n for one in ours if one.n)  # a constant has none
+        notes.insert(
+            0,
+            f"no spread between the {'pairs' if claim.rule == 'paired' else 'repeats'}: another would differ with a "
+            f"probability of up to {100 * (1 - LEVEL ** (1 / few)):.2g} %",
+        )
+    right_mean = ours[1].mean if isinstance(claim.right, Of) else float(claim.right)
+    smallest = detectable(se, df) if se else math.nan
+    word, reason = _word(claim, low, high), "; ".join(notes)
+    published = _published(claim, published_left, published_right)
+    if not isinstance(claim.right, Of) and published_left is not None and published_left.mean == claim.right:
+        published, paper = "not published", "the constant is the paper's own number"
+    else:
+        missing = _without(claim, published_left, published_right) if published == "not published" else ""
+        paper = f"the paper's own numbers: {published}{missing}"
+    line = (
+        f"{' '.join(claim.text.split()).rstrip('.')}: {_shown(claim, difference, low, high, smallest)}: {word}"
+        f"{f' ({reason})' if reason else ''}; {paper}"
+    )
+    counts = (ours[0].n, ours[1].n if isinstance(claim.right, Of) else 0)
+    means = (ours[0].mean, right_mean)
+    return Verdict(claim, *means, *counts, difference, low, high, smallest, word, published, reason, line)
+
+
+def interval(difference: float, se: float, df: float) -> tuple[float, float]:
+    """Return the 95 % interval of a difference with standard error ``se`` on ``df`` degrees of freedom; nan if unknown."""
+    from scipy import stats
+
+    if se == 0:
+        return difference, difference
+    low, high = stats.t.interval(1 - LEVEL, df, loc=difference, scale=se)
+    return float(low), float(high)
+
+
+def detectable(se: float, df: float) -> float:
+    """Return the smallest true difference that a two-sided t test at 5 % finds with power 80 %; infinite if se is unknown.
+
+    With noncentrality δ = difference / se the power is P(|t'_df(δ)| > t_crit); solved for δ with the exact noncentral t.
+    It takes ``se`` and ``df`` as the true ones. Welch's estimates both: with equal spreads it then finds such a difference
+    70 times in 100 with three runs a side and 80 with ten (simulated).
+    """
+    from scipy import optimize, stats
+
+    if not math.isfinite(se):
+        return math.inf
+    if se == 0:
+        return 0.0
+    critical = float(stats.t.ppf(1 - LEVEL / 2, df))
+
+    def missing(delta: float) -> float:
+        # The other tail is below Φ(−δ); scipy gives nan for it where that is below a rounding error.
+        other = stats.nct.cdf(-critical, df, delta) if delta < FAR else 0.0
+        return float(stats.nct.sf(critical, df, delta) + other) - POWER
+
+    # The power is .05 at 0; at twice the critical value plus 2 it is beyond .8 for every df from 1 on.
+    return se * float(optimize.brentq(missing, 0.0, 2 * critical + 2, xtol=1e-10))
+
+
+def _summary(values: Any) -> Summary:
+    n = len(values)
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        mean = float(values.mean()) if n else math.nan
+    if n < 2 or not math.isfinite(mean):
+        return Summary(mean=mean, se=math.nan, n=n)
+    # Equal values: their mean may be off by a rounding error, and the deviation with it.
+    same = bool(values.min() == values.max())
+    return Summary(mean=mean, se=0.0 if same else float(values.std(ddof=1)) / math.sqrt(n), n=n)
+
+
+def _contrast(left: Summary, right: Summary | float) -> tuple[float, float, float]:
+    """Return left − right with its standard error (nan where unknown) and degrees of freedom (of no use without it)."""
+    if not isinstance(right, Summary):
+        return _less(left.mean, right), left.se if left.n > 1 else math.nan, left.n - 1
+    difference, se = _less(left.mean, right.mean), math.hypot(left.se, right.se)
+    if math.isnan(se) or min(left.n, right.n) < 2:
+        return difference, math.nan, math.nan
+    if se == 0:
+        return difference, 0.0, math.nan
+    a, b = (left.se / se) ** 2, (right.se / se) ** 2
+    return difference, se, 1 / (a**2 / (left.n - 1) + b**2 / (right.n - 1))
+
+
+def _less(left: float, right: float) -> float:
+    """Return left − right, 0 where that is a rounding error."""
+    return 0.0 if math.isclose(left, right, rel_tol=ROUNDING) else left - right
+
+
+def _word(claim: Claim, low: float, high: float) -> Word:
+    """Return the verdict of an interval; nothing is decided by nan."""
+    delta = claim.tolerance
+    if claim.direction == "equal":
+        yes, no = delta > 0 and -delta <= low and high <= delta, low > delta or high < -delta
+    else:
+        yes, no = (high < 0, low > 0) if claim.direction == "less" else (low > 0, high < 0)
+    return "holds" if yes else "does not hold" if no else "cannot be told"
+
+
+def _published(claim: Claim, left: Summary | None, right: Summary | None) -> Word | Literal["not published"]:
+    against = right if isinstance(claim.right, Of) else claim.right
+    if left is None or against is None:
+        return "not published"
+    low, high = interval(*_contrast(left, against))
+    return "not published" if math.isnan(low) else _word(claim, low, high)
+
+
+def _without(claim: Claim, left: Summary | None, right: Summary | None) -> str:
+    """Return the published means where only standard errors or numbers of runs are unpublished."""
+    if left is None or right is None or not isinstance(claim.right, Of):
+        return ""
+    means = [_number(mean, max(0, tables.decimals(mean, 4))) for mean in (left.mean, right.mean)]
+    return f" with standard errors ({means[0]} against {means[1]})"
+
+
+def _left_out(count: int, of: int, what: str) -> list[str]:
+    return [f"{count} of {of} {what} left out, without a value"] if count else []
+
+
+def _why(one: Summary, name: str) -> str:
+    """Return why a side gives no interval; empty if it does."""
+    if one.n and not math.isfinite(one.mean):
+        return f"an infinite value of {name}"
+    return f"{('no value', 'one repeat')[one.n]} of {name}" if one.n < 2 else ""
+
+
+def _shown(claim: Claim, difference: float, low: float, high: float, detected: float) -> str:
+    """Return ``−0.31 [−0.52, −0.10] (detectable 0.24)``: two significant digits of the half-width."""
+    if math.isnan(low):
+        return f"{_number(difference, tables.decimals(difference, 4))} (detectable ∞)"
+    half, largest = (high - low) / 2, max(abs(low), abs(high))
+    decimals = tables.decimals(half, 2) if half > ROUNDING * largest else tables.decimals(largest, 4)
+    # More digits where rounding would put an end of the interval on the wrong side of what decides.
+    limits = (-claim.tolerance, claim.tolerance)
+    for _ in range(4):
+        if all(np.sign(round(end, decimals) - t) == np.sign(end - t) for end in (low, high) for t in limits):
+            break
+        decimals += 1
+    shown = [_number(value, decimals) for value in (difference, low, high)]
+    allowed = f", allowed ±{claim.tolerance:g}" if claim.direction == "equal" else ""
+    smallest = "unknown" if math.isnan(detected) else _number(detected, tables.decimals(detected, 2))
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]{allowed} (detectable {smallest})"
+
+
+def _number(value: float, places: int) -> str:
+    """Return a number with so many decimals; in powers of ten where it is tiny, a dash for nan."""
+    if math.isnan(value):
+        return "–"
+    if places > 6 and math.isfinite(value) and (rounded := round(value, places)):
+        return f"{rounded:.{max(0, places + math.floor(math.log10(abs(rounded))))}e}".replace("-", "−")
+    return tables.number(value, places)

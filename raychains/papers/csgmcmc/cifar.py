@@ -1,0 +1,194 @@
+"""CIFAR under cSG-MCMC's settings (§5.2): what Tables 1 and 2 and Fig. 3 have in common, so that their chains coincide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from raychains.papers import ALL, NOT_SMOKE, SCALES
+from raychains.papers.completed_run import CompletedRun, Names
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Part, Setting, Tables, part, reduced, sentences
+from raychains.planning.presets.named import Preset, Variant
+
+SEED = 5
+LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+OF_TABLES = {"cifar10": ALL, "cifar100": NOT_SMOKE}
+"""Scales of the data sets: smoke has one for all of these experiments."""
+OF_FIGURES = {"cifar100": NOT_SMOKE, "cifar10": ("smoke", "cpu", "gpu")}
+"""Scales of figures, which are of CIFAR-100; CIFAR-10 stands in for it where the settings are not the papers'."""
+NETWORKS = {"smoke": "lenet", "cpu": "lenet", "gpu": "resnet18", "paper": "resnet18"}
+CYCLICAL = {"csgld": "sgld", "csghmc": "sghmc"}
+"""Methods with a cyclical step size, and what they are under a decreasing one."""
+POINTS = ("sgd", "sgdm")
+"""Methods whose last iterate is all that counts."""
+SPREAD = 4
+"""Samples of a decreasing chain that lie as far apart as its sampling stage lets them."""
+FINAL = {"smoke": 0.05, "cpu": 0.01}
+"""Last decreasing step size of the LeNet. On 10,000 images over 24 epochs SGD errs on 65 % after a fall to a hundredth of 0.1,
+on 48 % after one to a tenth, on 43 % under one cosine."""
+HOURS_PER_CHAIN = {"smoke": 0.0002, "cpu": 0.02, "gpu": 0.22, "paper": 0.44}
+"""Hours of a whole chain: on two cores, of which it takes one, .7 s an epoch; on a GPU 4 s an epoch in bf16 and 8 s in fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The size of all experiments at a scale."""
+
+    epochs: int
+    chains: int
+    """Chains of the parallel arms."""
+    repeats: int
+    cycles: int = 4
+    options: Mapping[str, Any]
+    """Further options of all chains."""
+
+
+SMOKE = {"batch_size": 20, "exploration": 0.5, "thinning": 3}
+"""40 steps on 200 images, which a LeNet learns something from; 6 samples of two cycles."""
+SIZES: Mapping[str, Size] = {
+    "smoke": Size(epochs=4, chains=2, repeats=2, cycles=2, options=SMOKE),
+    "cpu": Size(epochs=200, chains=4, repeats=3, options={"train_subset": 5_000}),
+    "gpu": Size(epochs=200, chains=4, repeats=2, options={"precision": "bf16"}),
+    "paper": Size(epochs=200, chains=4, repeats=3, options={}),
+}
+
+
+def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[Variant], **options: Any) -> Preset:
+    """Return a comparison of chains that every other experiment with the same settings shares.
+
+    Args:
+        name: the preset's.
+        about: the comparison in words.
+        dataset: ``cifar10`` or ``cifar100``.
+        scale: of `SIZES`.
+        variants: its arms, of `variant`.
+        options: over those of the scale.
+    """
+    size = SIZES[scale]
+    common = {"epochs": size.epochs, "repeats": size.repeats, "cycles": size.cycles, "seed": SEED, "chains": 1}
+    return Preset(
+        name=f"{name}-{dataset}",
+        about=f"{about} (Zhang et al. 2020)",
+        task=f"{dataset}-{NETWORKS[scale]}",
+        schedule="decreasing",
+        options=common | dict(size.options) | options,
+        variants=variants,
+    )
+
+
+def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[Part, ...]:
+    """Return the data sets' parts of a table or figure.
+
+    Args:
+        preset: (data set, scale) -> its comparison.
+        tables: finished comparison -> tables.
+        scales: `OF_TABLES` or `OF_FIGURES`.
+        asked: views and measures.
+    """
+    made = []
+    for name, at in scales.items():
+        stands_for = "CIFAR-100" if scales is OF_FIGURES and name == "cifar10" else ""
+        own = partial(preset, name)
+        made.append(part(name, LABELS[name], own, tables, scales=at, stands_for=stands_for, **asked))
+    return tuple(made)
+
+
+def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> Variant:
+    """Return one arm: a method under its own schedule, or under the decreasing one.
+
+    Args:
+        name: unique in its preset.
+        sampler: the method.
+        scale: of `SIZES`.
+        halve: half the epochs.
+        options: over those of the method.
+    """
+    own: dict[str, Any] = {"epochs": SIZES[scale].epochs // 2} if halve else {}
+    if sampler in POINTS:
+        own["schedule_settings"] = ("samples=1",)
+    elif scale == "smoke" and sampler in CYCLICAL.values():  # its few epochs would have one sample
+        own["schedule_settings"] = (f"samples={2 if halve else 4}",)
+    if scale in FINAL and sampler in (*POINTS, *CYCLICAL.values()):
+        own["final_lr"] = FINAL[scale] / (10 if sampler == "sgdm" else 1)
+    return Variant(name, "halved" if halve else "", sampler, own | options)
+
+
+def apart(scale: str) -> dict[str, Any]:
+    """Return options of a decreasing chain whose `SPREAD` samples are spread over its sampling stage."""
+    if scale == "smoke":
+        return {"schedule_settings": ("samples=2",), "thinning": 9}
+    batches = -(-SIZES[scale].options.get("train_subset", 50_000) // 64)
+    return {"schedule_settings": (f"samples={SPREAD}",), "thinning": 12 * batches}
+
+
+def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
+    """Return test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``.
+
+    Args:
+        run: a finished comparison.
+        rows: the preset's variants, and the table's rows where they have other names.
+        column: the table's column.
+    """
+    where = ("part", "row", "column", "repeat")
+    likelihoods = run.cells(rows, {"nll": column})
+    nll = [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]
+    return {"cells": run.cells(rows, {"error": column}), "nll": nll}
+
+
+def hours(*chains: float) -> dict[str, float]:
+    """Return hours by scale.
+
+    Args:
+        chains: whole chains at each scale; one of half the epochs counts as half.
+    """
+    return {s: float(f"{n * HOURS_PER_CHAIN[s]:.2g}") for s, n in zip(SCALES, chains, strict=True)}
+
+
+def settings(scale: str) -> list[Setting]:
+    """Return what all of these experiments have in common at a scale, and who chose it."""
+    size, smoke = SIZES[scale], scale == "smoke"
+    fall = {"smoke": "half", "cpu": "a tenth"}.get(scale, "a hundredth")
+    ours, code = (OURS, OURS) if smoke else (PUBLISHED, CODE)
+    network, lr, whose = ("LeNet", "0.1", OURS) if NETWORKS[scale] == "lenet" else ("ResNet-18", "0.5", PUBLISHED)
+    samples = "the last quarter, 4 samples" if smoke else "the last 50 of 200 epochs, 20 samples an epoch apart"
+    return [
+        Setting("network", network, whose),
+        Setting("epochs", str(size.epochs), ours),
+        Setting("batch", "20" if smoke else "64", code),
+        Setting("initial step size", lr, whose),
+        Setting("decreasing step size", f"to {fall} as 1/(b + k)", OURS),
+        Setting("step size of SGDM, Snapshot-SGDM", "a tenth, momentum 0.9", OURS),
+        Setting("momentum of SGHMC", "0.1", CODE),
+        Setting("M", str(size.cycles), ours),
+        Setting("β", "0.5" if smoke else "0.8 (CIFAR-10), 0.94 (CIFAR-100)", ours),
+        Setting("samples of a cycle", f"3, {'3 steps' if smoke else 'an epoch'} apart", ours),
+        Setting("decreasing: noise and samples", samples, ours),
+        Setting("temperature", "1/50,000", CODE),
+        Setting("weight decay", "5e-4 on all parameters", CODE),
+        Setting("augmentation", "crops from 4 pixels of padding, mirrored", CODE),
+        Setting("repeats", str(size.repeats), PUBLISHED if scale in ("cpu", "paper") else OURS),
+        *reduced(size.options),
+    ]
+
+
+DIFFERENCES = sentences("""
+smoke: A few steps on 200 made-up images: this only shows that everything runs.
+cpu: A LeNet stands in for ResNet-18 and learns from 5,000 images, a tenth of each class: a batch of ResNet-18 takes
+    seconds on a CPU. Errors are many times the published ones; only what is above what can be compared.
+cpu: Epochs, cycles and samples are the paper's, batch and temperature its code's; 5,000 images make a tenth of the
+    steps, and the noise of a step is √10 times as large at the same temperature and step size.
+gpu: Two repeats in place of three, in bf16.
+cpu: The paper does not print the settings of SGD and SGDM nor its decreasing step size: ours falls as 1/(b + k) to a
+    tenth, so that the LeNet learns as long as under cycles, for all of them, and SGD and SGDM predict with their last
+    iterate.
+gpu paper: The paper does not print the settings of SGD and SGDM nor its decreasing step size: ours falls as 1/(b + k)
+    to a hundredth for all of them, and SGD and SGDM predict with their last iterate.
+cpu: How far the step size falls was chosen by SGD's error on 10,000 images, among a hundredth, a tenth and one cosine,
+    in favour of the decreasing methods.
+cpu gpu paper: Snapshot-SGDM begins at a tenth of the step size that the paper prints for Snapshot: momentum 0.9 makes a
+    step ten times as long.
+cpu gpu paper: The temperature is that of the authors' code; the paper's text names another work's. Momentum 0.1 is the
+    code's, too, so that SGHMC is close to SGLD.
+""")

@@ -1,0 +1,93 @@
+"""The cyclical and the decreasing step size (Fig. 1)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.papers.completed_run import Computation, cell
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure, hours, sentences
+from raychains.papers.tables import Heading
+from raychains.plotting.layout import COUNT, legend, panels
+from raychains.plotting.style import FAMILIES
+from raychains.schedules import Cyclical, Decreasing, Schedule
+
+STEPS, CYCLES, EXPLORATION, LR = 2000, 4, 0.75, 0.1
+SCHEDULES: Mapping[str, Schedule] = {
+    "cyclical": Cyclical(steps=STEPS, lr=LR, cycles=CYCLES, exploration=EXPLORATION),
+    "decreasing": Decreasing.between(steps=STEPS, lr=LR, final_lr=LR / 10, gamma=0.55),
+}
+LABELS = {"cyclical": "cyclical cosine", "decreasing": "decreasing"}
+THINNING = 10
+"""Steps between points of the drawn curves."""
+
+
+def computed(work: Computation) -> Tables:
+    """Return both schedules step by step, thinned; their mean step size and how often they restart."""
+    cells, points = [], []
+    for name, schedule in SCHEDULES.items():
+        settings = [schedule.at(k) for k in range(1, STEPS + 1)]
+        steps = [s.lr for s in settings]
+        restarts = sum(after > before for before, after in itertools.pairwise(steps))
+        cells.append(cell(work.part, name, "mean", 0, sum(steps) / STEPS))
+        cells.append(cell(work.part, name, "restarts", 0, restarts))
+        points += [
+            {"schedule": name, "step": k, "lr": s.lr, "stage": s.stage}
+            for k, s in enumerate(settings, start=1)
+            if k % THINNING == 1
+        ]
+    return {"cells": cells, "curve": points}
+
+
+def draw(curve: pd.DataFrame) -> Figure:
+    """Draw the paper's figure: step size against iterations, exploration apart from sampling."""
+    drawn, ((axis,),) = panels(1, 1, 2.4)
+    handles = []
+    for name in SCHEDULES:
+        mine = curve[curve["schedule"] == name]
+        colour = FAMILIES[name][0]
+        for _, one in mine.groupby((mine["lr"].diff() > 0).cumsum()):
+            for stage, style in (("exploration", (0, (5, 1.6))), ("sampling", "-")):
+                part = one[one["stage"] == stage]
+                axis.plot(part["step"], part["lr"], color=colour, linestyle=style)
+        handles += axis.plot([], [], color=colour, label=LABELS[name])
+    axis.set(xlabel="Iteration", ylabel="Step size")
+    axis.xaxis.set_major_formatter(COUNT)
+    legend(drawn, handles)
+    return drawn
+
+
+DIFFERENCES = sentences("""
+smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β are ours.
+""")
+
+EXPERIMENTS = (
+    Experiment(
+        name="fig1",
+        title="the cyclical step size",
+        paper="csgmcmc",
+        where="Fig. 1",
+        order=1,
+        parts=(Part(name="schedules", computed=computed),),
+        rows=LABELS,
+        columns=(Heading("mean", "Mean step size"), Heading("restarts", "Restarts", decimals=0)),
+        settings=lambda scale: (
+            Setting("step size", "Eq. 1", PUBLISHED),
+            Setting("K, M, β, first step", f"{STEPS:,}, {CYCLES}, {EXPLORATION:g}, {LR:g}", OURS),
+            Setting("decreasing", "a (b + k)^-0.55, to a tenth", OURS),
+        ),
+        differences=DIFFERENCES,
+        figures=figure(
+            "curve",
+            draw,
+            name="fig1",
+            title="Step sizes",
+            caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
+            alt="A cosine step size that restarts four times, beside one that only falls",
+        ),
+        hours=hours(0.001),
+    ),
+)

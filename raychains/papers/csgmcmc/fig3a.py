@@ -1,0 +1,174 @@
+"""Fig. 3a: a map of 12 samples in weight space, which form a cluster per cycle under cyclical steps and one otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.evaluation.base import Array
+from raychains.measures.diversity import clusters, matrix
+from raychains.measures.networks import thinned
+from raychains.papers.claims import Claim, claim
+from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.csgmcmc import cifar
+from raychains.papers.experiment import Experiment, Tables, by_part, figure, printed, sentences, styles
+from raychains.planning.presets.named import Preset
+from raychains.plotting.layout import dot_entry, legend
+
+ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
+STYLES = styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
+CLUSTERS = {"csgld": 4, "sgld": 1}
+"""The published numbers of clusters."""
+COLUMNS = {"clusters": "Clusters", "distance": "Mean distance", "apart": "Distance between cycles / inside"}
+
+
+def preset(dataset: str, scale: str) -> Preset:
+    """Return one chain of each: Table 1's."""
+    variants = [cifar.variant(row, row, scale) for row in ROWS]
+    return cifar.preset("fig3a", "12 samples in weight space", dataset, scale, variants)
+
+
+def tables(run: CompletedRun) -> Tables:
+    size = cifar.SIZES[run.scale]
+    cells, points = [], []
+    for row in ROWS:
+        arm = run.arm(row).name
+        for repeat in range(size.repeats):
+            mine = _few(_of(run.table("embedding"), arm, repeat), 3 * size.cycles)
+            distance = _distances(_of(run.table("distances"), arm, repeat), mine)
+            digest = run.digests(row, repeat)
+            # Without cycles, as many samples in a row are a group.
+            group = mine["cycle"].to_numpy() if row == "csgld" else np.arange(len(mine)) * size.cycles // len(mine)
+            for column, value in statistics(distance, group).items():
+                cells.append(cell(run.part, row, column, repeat, value, digests=digest, samples=len(mine)))
+            shown = mine[["index", "x", "y", "stress"]].astype({"index": int, "x": float, "y": float, "stress": float})
+            shown.insert(1, "group", group.astype(int))
+            about = {"part": run.part, "row": row, "repeat": repeat}
+            points += [{**about, **point} for point in shown.to_dict("records")]
+    return {"cells": cells, "map": points}
+
+
+def _of(table: pd.DataFrame, arm: str, repeat: int) -> pd.DataFrame:
+    return table[(table["arm"] == arm) & (table["group"] == repeat)]
+
+
+def _few(samples: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return at most so many of a chain's samples, evenly spread, in order."""
+    ordered = samples.sort_values("sample")
+    return ordered.iloc[thinned(range(len(ordered)), most)]
+
+
+def _distances(pairs: pd.DataFrame, mine: pd.DataFrame) -> Array:
+    """Return the distances between the chosen samples, [samples, samples]."""
+    records: list[dict[str, Any]] = pairs.astype({"i": int, "j": int}).to_dict("records")
+    chosen = mine["sample"].to_numpy().astype(int)
+    return matrix(records, "distance")[np.ix_(chosen, chosen)]
+
+
+def statistics(distance: Array, group: Array) -> dict[str, float]:
+    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside.
+
+    Args:
+        distance: ‖θ_i − θ_j‖, [samples, samples].
+        group: of each sample, [samples]: its cycle.
+    """
+    above = np.triu(np.ones(distance.shape, dtype=bool), 1)
+    same = np.equal.outer(group, group)
+    return {
+        "clusters": float(clusters(distance).count),
+        "distance": float(distance[above].mean()),
+        "apart": float(distance[above & ~same].mean() / distance[above & same].mean()),
+    }
+
+
+def _caption(scale: str, points: pd.DataFrame) -> str:
+    stress = points[points["repeat"] == points["repeat"].min()]["stress"].max()
+    return (
+        "Samples of one chain of each method, placed so that distances in the map are those of all parameters as nearly "
+        f"as a plane can show them (metric multidimensional scaling, stress {stress:.2f}). Numbers are "
+        "cycles. Every repeat has a map of its own; the first one's is shown."
+    )
+
+
+def _draw(points: pd.DataFrame) -> Figure:
+    """Draw the first repeat's map of every part that was run."""
+    points = points[points["repeat"] == points["repeat"].min()]
+    count = points["part"].nunique()
+    figure, found = by_part(points, 0.1 + (4.4 if count == 1 else 8 / count), cifar.LABELS)
+    for axis, of in found:
+        for row, style in STYLES.items():
+            mine = of[of["row"] == row]
+            axis.plot(mine["x"], mine["y"], linestyle="", marker=style.marker, color=style.colour, markersize=6)
+            for g, some in mine.groupby("group") if row == "csgld" else ():
+                x, y = some["x"].mean(), some["y"].mean()
+                axis.annotate(str(int(g) + 1), (x, y), xytext=(7, 7), textcoords="offset points")
+        axis.set_xlabel("First axis (unit of the weights)")
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.margins(0.1)
+    found[0][0].set_ylabel("Second axis (unit of the weights)")
+    handles = [
+        dot_entry(style.label, color=style.colour, marker=style.marker, markersize=6) for style in STYLES.values()
+    ]
+    legend(figure, handles)
+    return figure
+
+
+def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+    """Return what the paper reads from the figure."""
+    where = cifar.LABELS[dataset]
+    real: dict[str, Any] = {"scales": tuple(s for s in scales if s != "smoke"), "tolerance": 0.5}
+    made = [
+        claim(
+            f"{row}-{n}-clusters-{dataset}",
+            f"12 samples of {ROWS[row]} form {n} cluster{'s' * (n > 1)} on {where}.",
+            *(dataset, "clusters", row, "equal", n),
+            **real,
+        )
+        for row, n in CLUSTERS.items()
+    ]
+    larger = {
+        "distance": "Samples of cSGLD are further apart than those of SGLD",
+        "apart": "Samples of several cycles of cSGLD are further apart, against those of one, than early and late ones of SGLD",
+    }
+    for column, text in larger.items():
+        name = f"csgld-larger-{column}-{dataset}"
+        made.append(claim(name, f"{text} on {where}.", dataset, column, "csgld", "greater", "sgld", scales=scales))
+    return made
+
+
+DIFFERENCES = sentences("""
+cpu gpu paper: The paper does not say which of its samplers the map shows: ours are SGLD and cSGLD. 12 of SGLD's 20
+    samples, evenly spread, are taken; three in a row count as a cycle.
+cpu gpu paper: The paper counts clusters by eye; ours are counted on the distances by their silhouette, one where none
+    of 2 to 6 exceeds 0.5. A chain that drifts without stopping may pass for two.
+cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
+""")
+
+EXPERIMENTS = (
+    Experiment(
+        name="fig3a",
+        title="12 samples in weight space",
+        paper="csgmcmc",
+        where="Fig. 3a",
+        order=3.1,
+        parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
+        rows=ROWS,
+        columns=COLUMNS,
+        values=printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2"),
+        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+        settings=cifar.settings,
+        differences=(*cifar.DIFFERENCES, *DIFFERENCES),
+        hours=cifar.hours(8, 6.5, 4, 6),
+        figures=figure(
+            "map",
+            _draw,
+            name="map",
+            title="Samples in weight space",
+            caption=_caption,
+            alt="A map of the samples of cSGLD and SGLD in weight space",
+        ),
+    ),
+)

@@ -1,0 +1,156 @@
+"""Fig. 3b: test error on the line between two samples: a hill between neighbouring cycles, none inside a decreasing chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.papers.claims import Claim, claim
+from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.csgmcmc import cifar
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, by_part, figure, sentences, styles
+from raychains.papers.tables import Heading
+from raychains.planning.presets.named import Preset
+from raychains.plotting.layout import legend
+
+ROWS = {"csgld": "cSGLD, neighbouring cycles", "csgld-inside": "cSGLD, inside a cycle", "sgld": "SGLD"}
+KINDS = {
+    "csgld": ("csgld", "neighbouring cycles"),
+    "csgld-inside": ("csgld", "inside a cycle"),
+    "sgld": ("sgld", "inside a cycle"),
+}
+"""The preset's variant, and the relation between the ends of its lines."""
+STYLES = styles(ROWS, "csgld cyclical 0, csgld-inside cyclical 2, sgld decreasing 1")
+CHAINS = {"smoke": 2, "cpu": 3, "gpu": 3, "paper": 3}
+"""Independent chains, which stand for repeats."""
+
+
+def preset(dataset: str, scale: str) -> Preset:
+    """Return both methods: cSGLD's chains are Table 2's; SGLD's differ from them in the samples that they keep."""
+    n = CHAINS[scale]
+    variants = [
+        cifar.variant("csgld", "csgld", scale, chains=n),
+        cifar.variant("sgld", "sgld", scale, chains=n, **cifar.apart(scale)),
+    ]
+    return cifar.preset("fig3b", "test error between two samples", dataset, scale, variants, repeats=1)
+
+
+def tables(run: CompletedRun) -> Tables:
+    lines = run.table("interpolation")
+    cells, paths = [], []
+    for row, (variant, kind) in KINDS.items():
+        mine = lines[(lines["arm"] == run.arm(variant).name) & (lines["kind"] == kind)]
+        digests = run.digests(variant, 0).split()
+        for p in mine.to_dict("records"):
+            chain = int(p["chain_from"])
+            where = {"part": run.part, "row": row, "chain": chain, "pair": int(p["pair"])}
+            ends = {"from": int(p["index_from"]), "to": int(p["index_to"]), "t": p["t"]}
+            paths.append({**where, **ends, "error": 100 * p["error"], "nll": p["nll"], "digest": digests[chain]})
+        for chain, digest in enumerate(digests):
+            points = pd.DataFrame([p for p in paths if p["row"] == row and p["chain"] == chain])
+            errors = (
+                [one.sort_values("t")["error"].to_numpy() for _, one in points.groupby("pair")] if len(points) else []
+            )
+            sizes = {"hill": [hill(e) for e in errors], "ends": [(e[0] + e[-1]) / 2 for e in errors]}
+            for column, values in sizes.items():
+                value = float(np.mean(values)) if values else float("nan")
+                cells.append(cell(run.part, row, column, chain, value, digests=digest, samples=2 * len(errors)))
+    return {"cells": cells, "paths": paths}
+
+
+def hill(errors: Any) -> float:
+    """Return the most that the error at equally spaced points rises above the straight line between its ends; at least 0.
+
+    Args:
+        errors: [points], from one sample to the other.
+    """
+    e = np.asarray(errors, dtype=float)
+    return float((e - np.linspace(e[0], e[-1], len(e))).max())
+
+
+def _draw(paths: pd.DataFrame) -> Figure:
+    """Draw the error along every line, and the mean of each kind."""
+    figure, found = by_part(paths, 3.4, cifar.LABELS, sharex=True)
+    for axis, of in found:
+        for row, style in STYLES.items():
+            mine = of[of["row"] == row]
+            for _, pair in mine.groupby(["chain", "pair"]):
+                axis.plot(pair["t"], pair["error"], color=style.colour, linewidth=0.7, alpha=0.45)
+            mean = mine.groupby("t")["error"].mean()
+            axis.plot(mean.index, mean, color=style.colour, linestyle=style.line, linewidth=2)
+        axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
+        axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    found[0][0].set_ylabel("Test error (%)")
+    legend(figure, [style.handle() for style in STYLES.values()], columns=3)
+    return figure
+
+
+def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+    """Return what the paper reads from the figure."""
+    known = (
+        (
+            "higher-hill",
+            "hill",
+            "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD",
+        ),
+        ("worse-single-samples", "ends", "A single sample of cSGLD has a higher error than one of SGLD"),
+    )
+    return [
+        claim(
+            f"{name}-{dataset}",
+            f"{text} on {cifar.LABELS[dataset]}.",
+            *(dataset, column, "csgld", "greater", "sgld"),
+            scales=scales,
+        )
+        for name, column, text in known
+    ]
+
+
+def settings(scale: str) -> list[Setting]:
+    own = () if scale == "smoke" else ("repeats", "decreasing: noise and samples")
+    made = [s for s in cifar.settings(scale) if s.name not in own]
+    made.append(Setting("chains", f"{CHAINS[scale]} of each, which count as repeats", OURS))
+    made.append(Setting("points on a line", "11", OURS))
+    if scale == "smoke":
+        return made
+    made.append(Setting("SGLD: noise", "the last 50 of 200 epochs", PUBLISHED))
+    return [*made, Setting("SGLD: samples", "4, 12 epochs apart", OURS)]
+
+
+DIFFERENCES = sentences("""
+cpu gpu paper: The paper draws lines between 4 random samples of SG-MCMC, ours join 4 that are spread over the
+    sampling stage, each with the next; of both methods 6 lines, which a seed chose, are measured.
+cpu gpu paper: A hill is the most that the error rises above the straight line between the ends; the paper prints no
+    numbers.
+gpu paper: BatchNorm's statistics are estimated anew at every point; the paper does not say what it did.
+cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
+""")
+
+EXPERIMENTS = (
+    Experiment(
+        name="fig3b",
+        title="test error between two samples",
+        paper="csgmcmc",
+        where="Fig. 3b",
+        order=3.2,
+        parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
+        rows=ROWS,
+        columns=(Heading("hill", "Hill", "%"), Heading("ends", "Error of the samples", "%")),
+        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+        settings=settings,
+        differences=(*cifar.DIFFERENCES, *DIFFERENCES),
+        hours=cifar.hours(4, 8, 9, 9),
+        figures=figure(
+            "paths",
+            _draw,
+            name="paths",
+            title="Test error between two samples",
+            caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill between "
+            "the ends says that they lie in different modes.",
+            alt="Test error against the position on the line between two samples of cSGLD and of SGLD",
+        ),
+    ),
+)

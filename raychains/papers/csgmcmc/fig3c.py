@@ -1,0 +1,125 @@
+"""Fig. 3c: test error against the number of cycles, of cSGLD and of Snapshot ensembles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.papers.claims import Claim, Of, claim
+from raychains.papers.completed_run import CompletedRun, joined
+from raychains.papers.csgmcmc import cifar
+from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure, sentences, styles
+from raychains.papers.tables import Heading
+from raychains.planning.presets.named import Preset
+from raychains.plotting.layout import PLAIN, legend
+
+METHODS = {"csgld": "cSGLD", "snapshot-sgd": "Snapshot-SGD"}
+STYLES = styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
+NUMBERS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (1, 2),
+    "cpu": (2, 4, 8),
+    "gpu": (2, 4, 8),
+    "paper": (2, 4, 5, 8, 10),
+}
+"""M by scale: divisors of 200 epochs."""
+
+
+def preset(dataset: str, scale: str) -> Preset:
+    """Return both methods with every number of cycles; those with Table 1's number are its chains."""
+    variants = [cifar.variant(f"{name}-{m}", name, scale, cycles=m) for name in METHODS for m in NUMBERS[scale]]
+    return cifar.preset("fig3c", "error against the number of cycles", dataset, scale, variants)
+
+
+def tables(run: CompletedRun) -> Tables:
+    cycles = NUMBERS[run.scale]
+    return joined(cifar.measured(run, {f"{method}-{m}": str(m) for m in cycles}, method) for method in METHODS)
+
+
+def _draw(cells: pd.DataFrame) -> Figure:
+    """Draw the error against M, a line per method through its means."""
+    figure, found = by_part(cells.assign(m=cells["row"].astype(int)), 3.2, cifar.LABELS, sharex=True)
+    for axis, mine in found:
+        for method, style in STYLES.items():
+            some = mine[mine["column"] == method]
+            colour = style.colour
+            means = some.groupby("m")["value"].mean()
+            axis.plot(means.index, means, color=colour, linestyle=style.line)
+            points: dict[str, Any] = {"linestyle": "", "marker": style.marker, "markersize": 4.5, "alpha": 0.8}
+            axis.plot(some["m"], some["value"], color=colour, **points)
+        axis.set_xlabel("M, number of cycles")
+        axis.set_xticks(sorted(set(mine["m"])))
+        axis.xaxis.set_major_formatter(PLAIN)
+    found[0][0].set_ylabel("Test error (%)")
+    legend(figure, [style.handle(markers=True) for style in STYLES.values()])
+    return figure
+
+
+def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+    """Return what the paper reads from the figure; its numbers of cycles are not printed."""
+    where = cifar.LABELS[dataset]
+    made = []
+    for m in sorted({m for s in scales for m in NUMBERS[s]}):
+        text = f"With {m} cycle{'s' * (m > 1)} cSGLD has a lower test error than Snapshot-SGD on {where}."
+        left, right = Of(str(m), "csgld"), Of(str(m), "snapshot-sgd")
+        made.append(
+            Claim(
+                name=f"csgld-below-snapshot-{m}-{dataset}",
+                text=text,
+                part=dataset,
+                left=left,
+                right=right,
+                direction="less",
+                rule="paired",
+                scales=tuple(s for s in scales if m in NUMBERS[s]),
+            )
+        )
+    return made + [
+        claim(
+            f"{method}-improves-with-cycles-{dataset}",
+            f"{label} has a lower test error with 8 cycles than with 2 on {where}.",
+            *(dataset, method, "8", "less", "2"),
+            scales=tuple(s for s in scales if s != "smoke"),
+        )
+        for method, label in METHODS.items()
+    ]
+
+
+def settings(scale: str) -> list[Setting]:
+    common = [s for s in cifar.settings(scale) if s.name != "M"]
+    return [*common, Setting("M", ", ".join(map(str, NUMBERS[scale])), OURS)]
+
+
+DIFFERENCES = sentences("""
+cpu gpu paper: The figure's numbers of cycles are not in the paper's text: ours divide the epochs.
+cpu gpu paper: With β 0.94 a cycle of 25 epochs or fewer samples for less than two: cSGLD then keeps 2 samples of it,
+    not 3.
+cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
+""")
+
+EXPERIMENTS = (
+    Experiment(
+        name="fig3c",
+        title="test error against the number of cycles",
+        paper="csgmcmc",
+        where="Fig. 3c",
+        order=3.3,
+        parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
+        rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
+        columns=[Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],
+        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+        settings=settings,
+        differences=(*cifar.DIFFERENCES, *DIFFERENCES),
+        hours=cifar.hours(8, 18, 12, 30),
+        figures=figure(
+            "cells",
+            _draw,
+            name="cycles",
+            title="Test error against the number of cycles",
+            caption="Test error against M. Points are repeats, lines join their means.",
+            alt="Test error against the number of cycles of cSGLD and Snapshot-SGD",
+        ),
+    ),
+)

@@ -1,0 +1,107 @@
+"""Table 3: ResNet-50 on ImageNet under four methods, one chain of 120 epochs each."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from raychains.papers.claims import claim
+from raychains.papers.completed_run import CompletedRun
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, hours, part, printed, sentences
+from raychains.papers.plan_status import Unfit
+from raychains.papers.tables import Heading
+from raychains.planning.presets.named import Preset, Variant, named
+
+NAMES = {"sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
+NLL, TOP1, TOP5 = METRICS = ("nll", "top1", "top5")
+PRINTED = """
+sgdm: 0.9595 | 76.046 | 92.776
+snapshot-sgdm: 0.8941 | 77.142 | 93.344
+sghmc: 0.9308 | 76.274 | 92.994
+csghmc: 0.8882 | 77.114 | 93.524
+"""
+"""NLL in nats, top-1 and top-5 accuracy in per cent."""
+SMOKE = {"epochs": 2, "cycles": 2, "batch_size": 20, "exploration": 0.5, "thinning": 1, "samples_per_cycle": 3}
+SMOKE |= {"repeats": 2, "chains": 1}
+PICTURES = {"task_settings": ("size=32",)}
+EPOCHS = {"smoke": 2, "cpu": 120, "gpu": 30, "paper": 120}
+
+
+def preset(scale: str) -> Preset:
+    """Return `raychains compare --preset imagenet-table3`, shorter at scale gpu; small pictures under a LeNet at smoke.
+
+    Raises:
+        Unfit: at scale cpu.
+    """
+    known = named("imagenet-table3")
+    if scale == "cpu":
+        raise Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
+    variants = [dataclasses.replace(v, name=v.sampler) for v in known.variants]
+    if scale == "smoke":
+        few = Variant("sghmc", sampler="sghmc", options={"schedule_settings": ("samples=4",)})
+        variants = [few if v.name == "sghmc" else v for v in variants]
+        return dataclasses.replace(known, task="imagefolder-lenet", options=SMOKE | PICTURES, variants=variants)
+    more = {"epochs": EPOCHS[scale], "repeats": 1} | ({"precision": "bf16"} if scale == "gpu" else {})
+    return dataclasses.replace(known, options=dict(known.options) | more, variants=variants)
+
+
+def tables(run: CompletedRun) -> Tables:
+    return {"cells": run.cells(NAMES.keys(), METRICS)}
+
+
+def settings(scale: str) -> list[Setting]:
+    smoke = scale == "smoke"
+    ours = OURS if smoke else PUBLISHED
+    made = [
+        Setting("network", "LeNet at 32×32" if smoke else "ResNet-50", ours),
+        Setting("epochs", str(EPOCHS[scale]), OURS if scale in ("smoke", "gpu") else PUBLISHED),
+        Setting("M", "2" if smoke else "3", ours),
+        Setting("samples of a cycle", "3", PUBLISHED),
+        Setting("samples of SGHMC", "4" if smoke else "9", OURS),
+        Setting("repeats", "2" if smoke else "1", OURS),
+    ]
+    if smoke:
+        return made
+    made += [
+        Setting("batch", "256", OURS),
+        Setting("initial step size", "0.1, momentum 0.9", OURS),
+        Setting("β", "0.8", OURS),
+        Setting("temperature", "1e-6", OURS),
+        Setting("weight decay", "1e-4", OURS),
+    ]
+    return [*made, Setting("precision", "bf16", OURS)] if scale == "gpu" else made
+
+
+DIFFERENCES = sentences("""
+smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
+cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
+    temperature, weight decay and SGHMC's 9 samples are ours.
+cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
+    read; an earlier version of it has 2.
+cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
+gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
+""")
+
+EXPERIMENTS = (
+    Experiment(
+        name="table3",
+        title="ResNet-50 on ImageNet",
+        paper="csgmcmc",
+        where="Table 3",
+        order=3,
+        parts=(part("imagenet", "ImageNet", preset, tables),),
+        rows=NAMES,
+        columns=(Heading(NLL, "NLL", "nats"), Heading(TOP1, "Top-1", "%"), Heading(TOP5, "Top-5", "%")),
+        values=printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
+        claims=tuple(
+            claim(
+                f"csghmc-below-{other}",
+                f"cSGHMC has a lower test NLL than {NAMES[other]} on ImageNet.",
+                *("imagenet", NLL, "csghmc", "less", other),
+            )
+            for other in ("sgdm", "snapshot-sgdm", "sghmc")
+        ),
+        settings=settings,
+        differences=DIFFERENCES,
+        hours=hours(0.01, 0.0, 45.0, 240.0),
+    ),
+)

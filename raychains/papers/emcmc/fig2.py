@@ -1,0 +1,409 @@
+"""The landscape with a sharp and a flat mode (§6.1, Fig. 2): the published effect, and the same at a smaller step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from raychains.core.sample import THETA
+from raychains.evaluation.base import Array
+from raychains.papers import NOT_SMOKE
+from raychains.papers.claims import Claim, Direction, claim
+from raychains.papers.completed_run import Computation, cell
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, hours, sentences, styles
+from raychains.papers.tables import Heading
+from raychains.plotting.layout import COUNT, legend, panels
+from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
+from raychains.samplers import SGD, SGLD, Sampler
+from raychains.samplers.emcmc import ANCHOR, EntropyMCMC
+from raychains.tasks.two_modes import RIDGE, TwoModes
+
+# Chains
+
+METHODS = ("sgd", "sgld", "emcmc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """One landscape and how it is sampled, at T = 1 and N = 1."""
+
+    sharp: float
+    flat: float
+    lr: float
+    eta: float
+    steps: int
+    start: tuple[float, float] | None
+
+    @property
+    def task(self) -> TwoModes:
+        return TwoModes(sharp=self.sharp, flat=self.flat, start=self.start)
+
+    def instability(self, method: str) -> float:
+        """Return lr times the largest curvature in the sharp mode (for Entropy-MCMC that of the pair); unstable above 2."""
+        h, k = 1 / self.sharp**2, 1 / self.eta if method == "emcmc" else 0.0
+        return self.lr * float(np.linalg.eigvalsh([[h + k, -k], [-k, k]]).max())
+
+
+SETUPS: Mapping[str, Setup] = {
+    "law": Setup(sharp=0.3, flat=0.6, lr=0.004, eta=0.2, steps=30_000, start=None),
+    "large step": Setup(sharp=0.1, flat=0.5, lr=0.01, eta=0.016, steps=2_000, start=RIDGE),
+    "small step": Setup(sharp=0.1, flat=0.5, lr=0.002, eta=0.016, steps=2_000, start=RIDGE),
+}
+"""The law of each variable; the published effect; the same at a fifth of the step size."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The states of chains at the recorded steps."""
+
+    steps: Array
+    """[records]"""
+    theta: Array
+    """[records, seeds, 2]"""
+    anchor: Array | None
+    """θₐ, as ``theta``; None for methods without it."""
+
+
+def simulate(setup: Setup, method: str, *, seeds: int, every: int = 1, seed: int = 0, first: int = 0) -> Paths:
+    """Run independent chains of one method, stacked as lanes of one public sampler.
+
+    Args:
+        setup: landscape, step size and length.
+        method: sgd, sgld or emcmc.
+        seeds: number of chains.
+        every: steps between records.
+        seed: of the starts and of the noise.
+        first: burn-in: only later steps are recorded.
+    """
+    task = setup.task
+    model = task.build_model(seed=seed, lanes=seeds)
+    sampler = _sampler(setup, method, model, seed + 1)
+    generator = torch.Generator()
+    kept: dict[str, list[Array]] = {THETA: [], ANCHOR: []}
+    recorded = [k for k in range(first + 1, setup.steps + 1) if k % every == 0]
+    for k in range(1, setup.steps + 1):
+        task.backward(model, None, generator)
+        sampler.step()
+        if k > first and k % every == 0:
+            for name, tensors in sampler.draws():
+                kept[name].append(tensors[0].detach().numpy().copy())
+    anchor = np.stack(kept[ANCHOR]) if kept[ANCHOR] else None
+    return Paths(np.array(recorded), np.stack(kept[THETA]), anchor)
+
+
+def _sampler(setup: Setup, method: str, model: torch.nn.Module, seed: int) -> Sampler:
+    params = model.parameters()
+    if method == "sgd":
+        return SGD(params, lr=setup.lr)
+    if method == "sgld":
+        return SGLD(params, lr=setup.lr, num_data=1, seed=seed)
+    return EntropyMCMC(params, lr=setup.lr, eta=setup.eta, num_data=1, seed=seed)
+
+
+def flat_share(setup: Setup, points: Array) -> Array:
+    """Return the responsibility of the flat mode for points [..., 2]."""
+    return np.asarray(setup.task.responsibility(torch.from_numpy(np.array(points))).squeeze(-1).numpy())
+
+
+def diagonal_density(setup: Setup, x: Array, extra: float = 0.0) -> Array:
+    """Return the exact density of (θ₁+θ₂)/√2 under the mixture with variances σ² + ``extra``, which is η for θₐ."""
+    share = setup.task.flat_share
+    out = np.zeros_like(x)
+    for weight, centre, sd in ((1 - share, -1.0, setup.sharp), (share, 1.0, setup.flat)):
+        variance = sd**2 + extra
+        out += weight * np.exp(-((x - centre * np.sqrt(2)) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    return out
+
+
+# The experiment
+
+NAMES = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
+STYLES = styles(NAMES, "sgd other 2, sgld decreasing 0, emcmc cyclical 0")
+PARTS = {"large-step": ("large step", "lr 0.01"), "small-step": ("small step", "lr 0.002")}
+"""Name -> (setting of `SETUPS`, label)."""
+STARTS = {"from-sharp": ("sharp", (-1.0, -1.0)), "from-flat": ("flat", (1.0, 1.0))}
+"""Name -> (which mode it begins in the middle of, and where that is): App. D.1."""
+LAW = "law"
+SEEDS = {"smoke": 40, "cpu": 1000, "gpu": 1000, "paper": 1000}
+SMOKE_STEPS = {"large-step": 400, "small-step": 400, "from-sharp": 400, "from-flat": 400, LAW: 600}
+EVERY = 40
+"""Steps between points of the curves."""
+SHOWN = 200
+"""Chains whose ends are drawn."""
+LAW_EVERY = 500
+EDGES = np.linspace(-4.2, 4.2, 61)
+"""Edges of the histograms along the diagonal."""
+LIMIT = 2.6
+TOLERANCE = 0.05
+
+
+def setup(part: str, scale: str) -> Setup:
+    """Return a part's landscape and settings; shorter at scale smoke."""
+    named = {LAW: LAW, **{name: one for name, (one, _) in PARTS.items()}}
+    made = SETUPS[named.get(part, "large step")]
+    if part in STARTS:
+        made = dataclasses.replace(made, start=STARTS[part][1])
+    return dataclasses.replace(made, steps=SMOKE_STEPS[part]) if scale == "smoke" else made
+
+
+def stepped(work: Computation) -> Tables:
+    """Return where every chain ends at one step size; the share in the flat mode after each step; some ends and one path."""
+    setting, seeds = setup(work.part, work.scale), SEEDS[work.scale]
+    cells, curves, points = [], [], []
+    for number, method in enumerate(METHODS):
+        work.tell(work.part, number, len(METHODS))
+
+        def ends(method: str = method) -> list[dict[str, Any]]:
+            return _ends(setting, simulate(setting, method, seeds=seeds, every=EVERY))
+
+        rows = work.piece(method, ends)
+        for row in rows:
+            what, at, named = row["what"], row["at"], {"part": work.part, "row": method, "variable": row["variable"]}
+            if what == "end":
+                flat = float(flat_share(setting, np.array([row["x"], row["y"]])))
+                cells.append(cell(work.part, method, row["variable"], at, flat, samples=1))
+            if what == "share":
+                curves.append({**named, "step": at, "share": row["x"]})
+            if what == "path" or (what == "end" and at < SHOWN):
+                points.append({**named, "what": what, "at": at, "x": row["x"], "y": row["y"]})
+    return {"cells": cells, "curve": curves, "points": points}
+
+
+def _ends(setting: Setup, paths: Paths) -> list[dict[str, Any]]:
+    """Return the last points of all chains, the first chain's path, and the mean share over chains at every recorded step."""
+    made = []
+    for variable, found in ((THETA, paths.theta), (ANCHOR, paths.anchor)):
+        if found is None:
+            continue
+        for what, points in (("end", found[-1]), ("path", found[:, 0])):
+            made += [
+                {"variable": variable, "what": what, "at": i, "x": float(x), "y": float(y)}
+                for i, (x, y) in enumerate(points)
+            ]
+        made += [
+            {"variable": variable, "what": "share", "at": int(k), "x": float(p), "y": 0.0}
+            for k, p in zip(paths.steps, flat_share(setting, found).mean(-1), strict=True)
+        ]
+    return made
+
+
+def law(work: Computation) -> Tables:
+    """Return the laws of both variables, far from the limit of stability: shares by chain, and histograms."""
+    setting, seeds = setup(LAW, work.scale), SEEDS[work.scale]
+    burn_in, every = (0, 20) if work.scale == "smoke" else (setting.steps * 2 // 3, LAW_EVERY)
+
+    def draws() -> list[dict[str, Any]]:
+        paths = simulate(setting, "emcmc", seeds=seeds, every=every, first=burn_in)
+        assert paths.anchor is not None
+        return [
+            {"variable": v, "seed": s, "x": float(p[0]), "y": float(p[1])}
+            for v, found in ((THETA, paths.theta), (ANCHOR, paths.anchor))
+            for record in found
+            for s, p in enumerate(record)
+        ]
+
+    table = pd.DataFrame(work.piece("draws", draws))
+    table["flat"] = flat_share(setting, table[["x", "y"]].to_numpy())
+    cells, histogram = [], []
+    for variable in (THETA, ANCHOR):
+        mine = table[table["variable"] == variable]
+        by = mine.groupby("seed")["flat"]
+        cells += [
+            cell(LAW, "emcmc", variable, int(str(seed)), float(value), samples=int(n))
+            for (seed, value), n in zip(by.mean().items(), by.size(), strict=True)
+        ]
+        along = (mine["x"] + mine["y"]).to_numpy() / np.sqrt(2)
+        heights = np.histogram(along, EDGES)[0] / (len(along) * np.diff(EDGES))
+        histogram += [
+            {"variable": variable, "centre": float(c), "density": float(h)}
+            for c, h in zip((EDGES[1:] + EDGES[:-1]) / 2, heights, strict=True)
+        ]
+    return {"cells": cells, "histogram": histogram}
+
+
+def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
+    """Return the paper's four panels at its effect's step size, then shares against steps and the laws."""
+    made = []
+    if "points" in tables and "large-step" in set(tables["points"]["part"]):
+        points = tables["points"]
+        caption = (
+            f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the ridge. "
+            "Dark: low energy. The sharp mode is below on the left."
+        )
+        title, where = "A sharp and a flat mode, lr 0.01", "on a landscape of two modes"
+        shown = [("landscape", "large-step", RIDGE, title, caption, where)]
+        for name, (mode, start) in STARTS.items():
+            if name in set(points["part"]):
+                title = f"The same from the middle of the {mode} mode"
+                other = "As above, with another start (cross)."
+                shown.append((name, name, start, title, other, f"that begin in the {mode} mode"))
+        for name, part, start, title, caption, where in shown:
+            alt = f"Ends of chains of SGD, SGLD and both variables of Entropy-MCMC {where}"
+            draw = partial(_landscape, points[points["part"] == part], start)
+            made.append(Drawing(name=name, title=title, caption=caption, alt=alt, draw=draw))
+    if "curve" in tables and "histogram" in tables:
+        caption = (
+            "Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size "
+            "nothing is left of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 and both "
+            "have mixed, with the exact densities: θ has the original posterior, only θₐ the smoothed one."
+        )
+        alt = "Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities"
+        draw = partial(_shares, tables["curve"], tables["histogram"])
+        title = "Shares in the flat mode, and laws"
+        made.append(Drawing(name="shares", title=title, caption=caption, alt=alt, draw=draw))
+    return made
+
+
+def _landscape(points: pd.DataFrame, start: tuple[float, float]) -> Figure:
+    figure, ((*axes,),) = panels(1, 4, 2.2, sharey=True)
+    task, x = SETUPS["large step"].task, np.linspace(-LIMIT, LIMIT, 101)
+    energy = -task.log_density(torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))).numpy()
+    shades: Any = LinearSegmentedColormap.from_list("energy", [MUTED + "40", MUTED + "00"])
+    shown = [("sgd", THETA), ("sgld", THETA), ("emcmc", THETA), ("emcmc", ANCHOR)]
+    for axis, (method, variable) in zip(axes, shown, strict=True):
+        axis.contourf(x, x, energy, levels=np.linspace(1.8, 14, 9), cmap=shades).set_rasterized(True)
+        mine = points[(points["row"] == method) & (points["variable"] == variable)]
+        colour = STYLES[method].colour
+        path, ends = mine[mine["what"] == "path"], mine[mine["what"] == "end"]
+        axis.plot([start[0], *path["x"]], [start[1], *path["y"]], color=colour, linewidth=0.6, alpha=0.6)
+        axis.plot(ends["x"], ends["y"], ".", color=colour, markersize=3)
+        axis.plot(*start, "x", color=ALARM, markersize=6, markeredgewidth=1.5)
+        both = method == "emcmc"
+        axis.set(title=f"{NAMES[method]}{', θ' if both and variable == THETA else ', θₐ' if both else ''}", xlabel="θ₁")
+        axis.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT))
+        axis.set_aspect("equal")
+        axis.grid(False)
+    axes[0].set_ylabel("θ₂")
+    return figure
+
+
+def _shares(curve: pd.DataFrame, histogram: pd.DataFrame) -> Figure:
+    figure, ((left, middle, right),) = panels(1, 3, 2.8)
+    for axis, (part, (_, label)) in zip((left, middle), PARTS.items(), strict=True):
+        for method, style in STYLES.items():
+            mine = curve[(curve["part"] == part) & (curve["row"] == method) & (curve["variable"] == THETA)]
+            axis.plot(mine["step"], mine["share"], color=style.colour, linestyle=style.line)
+        axis.set(title=label, xlabel="Steps", ylim=(-0.04, 1.04))
+        axis.xaxis.set_major_formatter(COUNT)
+    left.set_ylabel("Share in the flat mode")
+    _laws(right, histogram)
+    legend(figure, [style.handle() for style in STYLES.values()], columns=3)
+    return figure
+
+
+def _laws(axis: Axes, histogram: pd.DataFrame) -> None:
+    setting, x = SETUPS[LAW], np.linspace(EDGES[0], EDGES[-1], 300)
+    for variable, extra, label, colour in ((THETA, 0.0, "θ", HUES[0]), (ANCHOR, setting.eta, "θₐ", HUES[1])):
+        mine = histogram[histogram["variable"] == variable]
+        axis.bar(mine["centre"], mine["density"], width=EDGES[1] - EDGES[0], color=colour, alpha=0.35, label=label)
+        style: dict[str, Any] = {"color": colour, "linewidth": 1.2, "linestyle": "-" if not extra else "--"}
+        axis.plot(x, diagonal_density(setting, x, extra), **style)
+    axis.set(title="Laws", xlabel="(θ₁ + θ₂)/√2", ylabel="Density")
+    axis.legend(loc="upper left")
+
+
+def _claim(
+    name: str,
+    text: str,
+    part: str,
+    direction: Direction,
+    right: str | float = 0.5,
+    row: str = "emcmc",
+    column: str = THETA,
+    **more: Any,
+) -> Claim:
+    return claim(name, text, part, column, row, direction, right, must_decide=True, scales=NOT_SMOKE, **more)
+
+
+MORE_OFTEN = "Entropy-MCMC is in the flat mode more often than"
+CLAIMS = (
+    _claim("sgd-sharp", "SGD ends in the sharp mode.", "large-step", "less", row="sgd"),
+    _claim("sgld-sharp", "SGLD prefers the sharp mode.", "large-step", "less", row="sgld"),
+    _claim("emcmc-flat", "Entropy-MCMC ends in the flat mode.", "large-step", "greater"),
+    _claim("anchor-flat", "θₐ is in the flat mode.", "large-step", "greater", column=ANCHOR),
+    _claim("above-sgd", f"{MORE_OFTEN} SGD.", "large-step", "greater", "sgd"),
+    _claim("above-sgld", f"{MORE_OFTEN} SGLD.", "large-step", "greater", "sgld"),
+    _claim(
+        "small-step-flat", "Entropy-MCMC ends in the flat mode at a fifth of the step, too.", "small-step", "greater"
+    ),
+    _claim("small-step-above-sgld", f"{MORE_OFTEN} SGLD at a fifth of the step, too.", "small-step", "greater", "sgld"),
+    *(
+        _claim(
+            f"flat-{name}",
+            f"Entropy-MCMC ends in the flat mode from the middle of the {mode} mode, too.",
+            name,
+            "greater",
+        )
+        for name, (mode, _) in STARTS.items()
+    ),
+    _claim(
+        "original-posterior",
+        "θ has the original posterior, whose flat mode has the mass 0.8, up to 0.05.",
+        *(LAW, "equal", 0.8),
+        tolerance=TOLERANCE,
+    ),
+)
+
+
+def settings(scale: str) -> list[Setting]:
+    large, small, mixed = LARGE, SMALL, SETUPS[LAW]
+    return [
+        Setting("centres", "(−1, −1) and (1, 1), of equal depth", OURS),
+        Setting("σ of the sharp and the flat mode", f"{large.sharp:g}, {large.flat:g}", OURS),
+        Setting("start", "the ridge", PUBLISHED),
+        Setting("where the ridge is", "(−2/3, −2/3)", OURS),
+        Setting("other starts", "the middle of the sharp and of the flat mode", OURS),
+        Setting("lr", f"{large.lr:g} and {small.lr:g}, constant", OURS),
+        Setting("η", f"{large.eta:g}", OURS),
+        Setting("T", "1", OURS),
+        Setting("steps", f"{setup('large-step', scale).steps:,}", OURS),
+        Setting("laws: σ, lr, η", f"{mixed.sharp:g} and {mixed.flat:g}, {mixed.lr:g}, {mixed.eta:g}", OURS),
+        Setting("laws: steps", f"{setup(LAW, scale).steps:,}", OURS),
+        Setting("chains", f"{SEEDS[scale]:,}", OURS),
+    ]
+
+
+LARGE, SMALL = SETUPS["large step"], SETUPS["small step"]
+DIFFERENCES = sentences(f"""
+smoke: 40 chains of a few hundred steps: this only shows that everything runs.
+cpu gpu paper: The paper prints one path of each method and no settings that are readable in our text: the widths, lr and
+    η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
+cpu gpu paper: That is near the sharp mode's limit of stability: lr times its largest curvature is
+    {LARGE.instability("emcmc"):.2f} for Entropy-MCMC (limit 2) and {LARGE.instability("sgld"):.2f} for SGLD. At a fifth
+    of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.
+cpu gpu paper: In the limit of small steps θ has the original posterior whatever η is; only θₐ is drawn to flat regions.
+""")
+LABELS = {name: label for name, (_, label) in PARTS.items()}
+LABELS |= {name: f"lr 0.01, from the {mode} mode" for name, (mode, _) in STARTS.items()}
+
+EXPERIMENTS = (
+    Experiment(
+        name="emcmc-fig2",
+        title="a sharp and a flat mode",
+        paper="emcmc",
+        where="Figs. 2, 7, 8",
+        order=22,
+        parts=(
+            *(Part(name=name, label=label, computed=stepped) for name, label in LABELS.items()),
+            Part(name=LAW, label="σ 0.3 and 0.6, mixed", computed=law),
+        ),
+        rows=NAMES,
+        columns=(Heading(THETA, "θ in the flat mode", decimals=3), Heading(ANCHOR, "θₐ in the flat mode", decimals=3)),
+        absent="only Entropy-MCMC has θₐ, and the laws are its own",
+        claims=CLAIMS,
+        settings=settings,
+        differences=DIFFERENCES,
+        hours=hours(0.001, 0.005, 0.005, 0.005),
+        figures=figures,
+    ),
+)

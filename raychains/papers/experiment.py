@@ -1,0 +1,328 @@
+"""One published table or figure as data, and the catalogue of all of them: a new one is one new file of a paper's folder."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from raychains.core.errors import UserError, unknown_name
+from raychains.papers import ALL, PAPERS, SCALES
+from raychains.papers.claims import Claim, Summary
+from raychains.papers.tables import Heading
+from raychains.planning.presets.named import Preset
+from raychains.plotting.arm_styles import ArmStyle
+from raychains.plotting.layout import panels
+from raychains.plotting.style import Drawing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from raychains.papers.completed_run import Computation
+
+FOLDERS = ("csgmcmc", "atmc", "emcmc", "theory")
+"""Folders whose modules each hold one experiment or several as ``EXPERIMENTS``."""
+
+Origin = Literal["published", "authors' code", "ours"]
+PUBLISHED: Origin = "published"
+CODE: Origin = "authors' code"
+OURS: Origin = "ours"
+Provenance = Literal["in the paper's text", "in the authors' repository", "from memory", "derived", "unknown"]
+Rows = Sequence[Mapping[str, Any]]
+Tables = Mapping[str, Rows]
+"""Rows by the name of their table. ``cells`` is always there: part, row, column, repeat, value, digests, samples."""
+Headings = Mapping[str, str] | Sequence[Heading] | Callable[[str], Mapping[str, str] | Sequence[Heading]]
+"""Labels by key, or headings with units and decimals; a function of the scale where they differ by it."""
+Sentences = Sequence[tuple[Sequence[str], str]]
+"""(the scales it is true of, a sentence)."""
+Figures = Callable[[str, Mapping[str, "pd.DataFrame"]], Sequence[Drawing]]
+"""(scale, stored tables) -> drawings."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of an experiment, and who chose it."""
+
+    name: str
+    value: str
+    origin: Origin
+
+
+def reduced(options: Mapping[str, Any]) -> list[Setting]:
+    """Return what a scale's options take less of than the papers did: training images, precision."""
+    made = []
+    if "train_subset" in options:
+        made.append(Setting("training images", f"{options['train_subset']:,} of 50,000", OURS))
+    if "precision" in options:
+        made.append(Setting("precision", options["precision"], OURS))
+    return made
+
+
+@dataclass(frozen=True)
+class Value:
+    """One published number."""
+
+    part: str
+    row: str
+    column: str
+    text: str
+    """As printed: ``4.27 ± 0.03``."""
+    summary: Summary
+    """The same in numbers, in the units of our cells: mean, standard error and number of runs (nan and 0: unpublished)."""
+    source: str
+    """Table and paper, or repository."""
+    provenance: Provenance = "in the paper's text"
+
+
+def printed(
+    table: str,
+    columns: Sequence[tuple[str, str]],
+    source: str,
+    *,
+    runs: int = 0,
+    provenance: Provenance = "in the paper's text",
+) -> tuple[Value, ...]:
+    """Return the values of a printed table.
+
+    Args:
+        table: a line per row: its key, a colon, and the cells as printed (``4.27 ± 0.03``), separated by ``|``; an empty
+            cell has no value.
+        columns: (part, column) of each cell of a line.
+        source: table and paper.
+        runs: behind each mean; 0 where it is unpublished.
+        provenance: where the numbers were found.
+    """
+    made = []
+    for line in table.strip().splitlines():
+        row, _, cells = line.partition(":")
+        for (part, column), text in zip(columns, map(str.strip, cells.split("|")), strict=True):
+            if text:
+                mean, _, se = text.replace(",", "").partition(" ± ")
+                summary = Summary(mean=float(mean), se=float(se or "nan"), n=runs)
+                made.append(Value(part, row.strip(), column, text, summary, source, provenance))
+    return tuple(made)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One comparison that a part runs and evaluates: an ordinary run in the store, whose chains others share."""
+
+    preset: Preset
+    views: tuple[str, ...] = ()
+    """As of `raychains evaluate --views`."""
+    measures: tuple[str, ...] = ()
+    """As of `raychains evaluate --measures`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The cells of an experiment that need the same data and are run or left out together: one half of a table."""
+
+    name: str
+    label: str = ""
+    data: tuple[str, ...] = ()
+    """The data sets that it needs, by the names of `raychains.papers.plan_status.DATA`."""
+    sampled: Callable[[str], Sequence[Sampled]] = lambda scale: ()
+    """Its comparisons at a scale."""
+    tables: Callable[..., Tables] | None = None
+    """Its tables from its finished comparisons, each a `raychains.papers.completed_run.CompletedRun`."""
+    computed: Callable[[Computation], Tables] | None = None
+    """Its tables where it needs no chains of the store."""
+    stands_for: str = ""
+    """The label of the part that it replaces where that one's data are missing; shown in its heading."""
+    scales: tuple[str, ...] = ALL
+    """At which it exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One table or figure."""
+
+    name: str
+    """As on the command line: ``table2``, ``emcmc-fig3``."""
+    title: str
+    """Its content in a few words."""
+    paper: str
+    """A key of `PAPERS`."""
+    where: str
+    """``Table 2``, ``Fig. 3c``, ``Theorem 1``."""
+    order: float
+    """Its place among all."""
+    parts: tuple[Part, ...]
+    rows: Headings
+    """The table's rows: keys of cells, and their labels."""
+    columns: Headings
+    """Its columns, the same of every part."""
+    absent: str = "not measured"
+    """The reason for a cell without a value in a part that was run."""
+    values: tuple[Value, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    settings: Callable[[str], Sequence[Setting]]
+    """The settings at a scale, and who chose them."""
+    differences: Sentences
+    """The differences from the paper, with reasons."""
+    hours: Mapping[str, float]
+    """Hours by scale, fixed before anything is run: two cores for smoke and cpu, one GPU for gpu and paper."""
+    figures: Figures = lambda scale, tables: ()
+    """The figures in the paper's layout, from the tables alone."""
+    revision: int = 1
+    """Raised when what is computed or measured changes; chains carry revisions of their own."""
+
+    def part(self, name: str) -> Part:
+        """Return the part of that name."""
+        return next(p for p in self.parts if p.name == name)
+
+    def row_headings(self, scale: str) -> list[Heading]:
+        """Return the table's rows at a scale."""
+        return _headings(self.rows, scale)
+
+    def column_headings(self, scale: str) -> list[Heading]:
+        """Return the table's columns at a scale."""
+        return _headings(self.columns, scale)
+
+    def differences_at(self, scale: str) -> list[str]:
+        """Return what differs from the paper at a scale, in sentences."""
+        return [text for scales, text in self.differences if scale in scales]
+
+
+def part(
+    name: str,
+    label: str,
+    preset: Callable[[str], Preset],
+    tables: Callable[..., Tables],
+    *,
+    data: tuple[str, ...] = (),
+    views: tuple[str, ...] = (),
+    measures: tuple[str, ...] = (),
+    **more: Any,
+) -> Part:
+    """Return a part of one comparison.
+
+    Args:
+        name, label, tables: of the part.
+        preset: scale -> its comparison.
+        data: of the part; by default the data set of its name.
+        views, measures: that the comparison is evaluated with.
+        more: further fields of the part.
+    """
+
+    def sampled(scale: str) -> list[Sampled]:
+        return [Sampled(preset(scale), views, measures)]
+
+    return Part(name=name, label=label, data=data or (name,), sampled=sampled, tables=tables, **more)
+
+
+def _headings(known: Headings, scale: str) -> list[Heading]:
+    found = known(scale) if callable(known) else known
+    return [Heading(*item) for item in found.items()] if isinstance(found, Mapping) else list(found)
+
+
+def sentences(text: str) -> Sentences:
+    """Return the sentences of a text: each begins a line with its scales and a colon (``cpu gpu: …``)."""
+    made = []
+    for one in re.split(r"\n(?=(?:smoke|cpu|gpu|paper)[^:\n]*: )", text.strip()):
+        scales, _, sentence = one.partition(":")
+        made.append((tuple(scales.split()), " ".join(sentence.split())))
+    return tuple(made)
+
+
+def hours(*by_scale: float) -> dict[str, float]:
+    """Return `Experiment.hours` from those at smoke, cpu, gpu and paper; a single number holds at all of them."""
+    return dict(zip(SCALES, by_scale * (1 if len(by_scale) > 1 else len(SCALES)), strict=True))
+
+
+def figure(
+    tables: str,
+    draw: Callable[..., Figure],
+    *,
+    name: str,
+    title: str,
+    caption: str | Callable[..., str],
+    alt: str,
+    parts: Mapping[str, str] | None = None,
+) -> Figures:
+    """Return `Experiment.figures` of one drawing, or one per part, which is drawn where all of its tables have rows.
+
+    Args:
+        tables: their names, separated by spaces.
+        draw: (rows of each table, …) -> figure.
+        name, title, alt: of `Drawing`.
+        caption: likewise; a function of the scale and of the rows where it differs by them.
+        parts: labels of the parts that have a drawing each, which stand for {part} in its title and alt.
+    """
+
+    def figures(scale: str, stored: Mapping[str, pd.DataFrame]) -> list[Drawing]:
+        rows = [stored[table] for table in tables.split() if table in stored and len(stored[table])]
+        if len(rows) < len(tables.split()):
+            return []
+        text = caption if isinstance(caption, str) else caption(scale, *rows)
+        if parts is None:
+            return [Drawing(name=name, title=title, caption=text, alt=alt, draw=partial(draw, *rows))]
+        return [
+            Drawing(
+                name=f"{name}-{part}",
+                title=title.format(part=label),
+                caption=text,
+                alt=alt.format(part=label),
+                draw=partial(draw, *(table[table["part"] == part] for table in rows)),
+            )
+            for part, label in parts.items()
+            if part in set(rows[0]["part"])
+        ]
+
+    return figures
+
+
+def by_part(
+    table: pd.DataFrame, height: float, labels: Mapping[str, str], **share: Any
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure with a titled panel for each part of a table, side by side, and each one's rows."""
+    names = list(dict.fromkeys(table["part"]))
+    drawn, (axes,) = panels(1, len(names), height, **share)
+    for axis, name in zip(axes, names, strict=True):
+        axis.set_title(labels[name])
+    return drawn, [(axis, table[table["part"] == name]) for axis, name in zip(axes, names, strict=True)]
+
+
+def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
+    """Return a style for each of some rows from ``"ROW FAMILY RANK, …"`` with their labels."""
+    made = {}
+    for row, family, rank in (place.split() for place in places.split(",")):
+        made[row] = ArmStyle.placed(labels[row], family, int(rank))
+    return made
+
+
+@cache
+def every() -> dict[str, Experiment]:
+    """Return all experiments by name, in their order, found by the files that hold them."""
+    found: list[Experiment] = []
+    for folder in FOLDERS:
+        package = import_module(f"raychains.papers.{folder}")
+        for module in pkgutil.iter_modules(package.__path__):
+            found += getattr(import_module(f"{package.__name__}.{module.name}"), "EXPERIMENTS", ())
+    names = [e.name for e in found]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice or any(e.paper not in PAPERS for e in found):
+        raise ValueError(f"experiments named twice: {', '.join(sorted(twice)) or 'none'}; papers: {', '.join(PAPERS)}")
+    return {e.name: e for e in sorted(found, key=lambda e: e.order)}
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """Return the experiments of these names in the catalogue's order; ``all`` stands for every one.
+
+    Raises:
+        UserError: no name, or an unknown one.
+    """
+    known = every()
+    if not names:
+        raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; --list says what each is")
+    for name in names:
+        if name not in known and name != "all":
+            raise unknown_name("names", name, ["all", *known])
+    return [e for e in known.values() if "all" in names or e.name in names]

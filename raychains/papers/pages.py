@@ -1,0 +1,303 @@
+"""An experiment's folder and its page, and the index over all: drawn from stored tables alone, so they can be drawn anywhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from raychains.core.errors import UserError
+from raychains.core.spec import check_format
+from raychains.inference import results
+from raychains.papers import PAPERS, SCALES, tables
+from raychains.papers.claims import Claim, Of, Verdict, judge
+from raychains.papers.experiment import Experiment, Part, chosen
+from raychains.report import page
+from raychains.store import RunStore, Storage
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+ABOUT = "about.json"
+FIGURES = "figures"
+METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC"}
+"""The method of each paper: two of them have a Table 1."""
+VERDICTS = ("holds", "does not hold", "cannot be told")
+EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
+"""Cells of an experiment of which nothing was run."""
+
+
+class Folder(RunStore):
+    """``<prefix>/<experiment>/`` of a store: cells.parquet and other tables, table.md, table.tex, index.html, about.json.
+
+    Args:
+        root: the store, or the folder that results are collected in.
+        prefix: ``reproduce/cpu``; nothing where the experiments' folders lie in the root itself.
+        name: the experiment's.
+    """
+
+    kind = "experiment"
+
+    def __init__(self, root: Storage, prefix: str, name: str) -> None:
+        super().__init__(root, name)
+        self.prefix = prefix
+
+    def _name(self, name: str) -> str:
+        return _path(self.prefix, self.name, name)
+
+    def write_about(self, about: dict[str, Any]) -> None:
+        """Publish about.json: what is known of the results."""
+        text = json.dumps({"format": FORMAT, **about}, indent=1, sort_keys=True, allow_nan=False)
+        self.root.publish(self._name(ABOUT), text.encode())
+
+    def about(self) -> dict[str, Any] | None:
+        """Return what `write_about` published; None before, and where the file is damaged: everything can be made again.
+
+        Raises:
+            UserError: a newer format.
+        """
+        if not self.root.exists(self._name(ABOUT)):
+            return None
+        try:
+            data = json.loads(self.root.read(self._name(ABOUT)))
+        except (ValueError, RecursionError):
+            self._warn(ABOUT)
+            return None
+        return check_format(data, f"experiment {self.name}")
+
+    def table(self, name: str) -> pa.Table | None:
+        """Return the table of ``<name>.parquet``; None when it was never written, and where it is damaged."""
+        try:
+            return super().table(name)
+        except UserError:
+            self._warn(f"{name}.parquet")
+            return None
+
+    def stored(self) -> dict[str, pd.DataFrame]:
+        """Return the tables that about.json names, by name.
+
+        Raises:
+            UserError: one is missing or damaged.
+        """
+        found = {}
+        for name in (self.about() or {"tables": ()})["tables"]:
+            table = self.table(name)
+            if table is None:
+                raise UserError(f"experiment {self.name}: {name}.parquet is missing; reproduce it again")
+            found[name] = table.replace_schema_metadata(None).to_pandas()
+        return found
+
+    def keep_figures(self, names: Collection[str]) -> None:
+        """Delete the figures that an earlier call drew and this one did not: no page shows them any more."""
+        for file in self.root.names(self._name(FIGURES)):
+            if file.rpartition(".")[0] not in names:
+                self.root.delete(self._name(f"{FIGURES}/{file}"))
+
+    def _warn(self, file: str) -> None:
+        log.warning("experiment %s: %s is damaged and counts as missing: reproduce it again", self.name, file)
+
+
+def _path(*names: str) -> str:
+    return "/".join(name for name in names if name)
+
+
+# One experiment
+
+
+def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> tables.Table:
+    """Return the experiment's table, published values beside ours; cells that are missing have a reason."""
+    needless = _needless(experiment, cells)
+    parts = [tables.Heading(p.name, _heading(p, p.name in needless)) for p in experiment.parts if scale in p.scales]
+    rows, columns = experiment.row_headings(scale), experiment.column_headings(scale)
+    keys = [{h.key for h in headings} for headings in (parts, rows, columns)]
+    values = [v for v in experiment.values if all(k in s for k, s in zip((v.part, v.row, v.column), keys, strict=True))]
+    reasons = {(n, "", ""): f"{p['status']}: {p['reason']}" for n, p in about["parts"].items() if p["reason"]}
+    return tables.build(
+        cells,
+        parts=parts,
+        rows=rows,
+        columns=columns,
+        published={(v.part, v.row, v.column): (v.text, v.provenance) for v in values},
+        missing={("", "", ""): experiment.absent} | reasons,
+        title=f"{experiment.where}: {experiment.title}" + (" — SMOKE" if scale == "smoke" else ""),
+    )
+
+
+def _heading(part: Part, needless: bool) -> str:
+    return f"{part.label} (in place of {part.stands_for})" if part.stands_for and not needless else part.label
+
+
+def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
+    """Return the parts that stand for another one which was run itself."""
+    present = set(cells["part"])
+    run = {p.label for p in experiment.parts if p.name in present}
+    return {p.name for p in experiment.parts if p.stands_for and p.stands_for in run}
+
+
+def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:
+    """Return the verdicts on the experiment's claims at a scale, of those whose parts were run for themselves."""
+    present = set(cells["part"]) - _needless(experiment, cells)
+    return [_judged(experiment, c, cells) for c in experiment.claims if scale in c.scales and c.part in present]
+
+
+def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdict:
+    left = _values(claim, claim.left, cells)
+    right = _values(claim, claim.right, cells) if isinstance(claim.right, Of) else {}
+    if claim.rule == "paired":
+        repeats = sorted({*left, *right})
+        left, right = ({r: side.get(r, math.nan) for r in repeats} for side in (left, right))
+    by = {(v.part, v.row, v.column): v.summary for v in experiment.values}
+    published = [by.get(key) for key in claim.cells]
+    return judge(claim, list(left.values()), list(right.values()), *published)
+
+
+def _values(claim: Claim, of: Of, cells: pd.DataFrame) -> dict[int, float]:
+    """Return a quantity's values by repeat, in order."""
+    mine = cells[(cells["part"] == claim.part) & (cells["row"] == of.row) & (cells["column"] == of.column)]
+    return {int(r): float(v) for r, v in sorted(zip(mine["repeat"], mine["value"], strict=True))}
+
+
+def _stored_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as a row of parquet: its claim by name, infinities as null."""
+    fields = asdict(verdict) | {"claim": verdict.claim.name}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
+
+
+def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
+    """Draw an experiment's page again: table.md, table.tex, table.parquet, claims.parquet, figures/ and index.html.
+
+    Raises:
+        UserError: a table is missing or damaged.
+    """
+    about = folder.about()
+    assert about is not None
+    scale = about["scale"]
+    stored = folder.stored()
+    cells = stored.get("cells", EMPTY)
+    table = table_of(experiment, scale, cells, about)
+    judged = verdicts(experiment, scale, cells)
+    folder.write_file("table.md", tables.markdown(table).encode())
+    folder.write_file("table.tex", tables.latex(table).encode())
+    results.write_rows(folder, "table", tables.rows(table))
+    results.write_rows(folder, "claims", [_stored_verdict(v) for v in judged])
+    figures, failed = page.drawn(folder, {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)})
+    folder.keep_figures(figures)
+    shown = {c.provenance for c in table.cells.values() if c.published}
+    html = page.filled(
+        "reproduced.html.j2",
+        experiment=experiment,
+        paper=PAPERS[experiment.paper],
+        scale=scale,
+        about_scale=SCALES[scale],
+        about=about,
+        table=table,
+        sources={(v.part, v.row, v.column): v.source for v in experiment.values},
+        marks=tables.MARKS,
+        explained=tables.EXPLAINED,
+        provenances=[p for p in tables.MARKS if p in shown],
+        notes=_numbered(table),
+        verdicts=judged,
+        settings=experiment.settings(scale),
+        differences=experiment.differences_at(scale),
+        figures=list(figures.values()),
+        failed=failed,
+    )
+    folder.write_file("index.html", html)
+    return judged
+
+
+def _numbered(table: tables.Table) -> dict[str, int]:
+    """Return footnotes: the reasons of cells in their order, each once."""
+    ordered = [table.cells[p.key, r.key, c.key] for r in table.rows for p in table.parts for c in table.columns]
+    return {reason: n for n, reason in enumerate(dict.fromkeys(c.reason for c in ordered if c.reason), start=1)}
+
+
+# All experiments of a scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One experiment's folder on the index."""
+
+    experiment: Experiment
+    about: Mapping[str, Any]
+    claims: Sequence[tuple[str, str]]
+    """(verdict, its line)"""
+    figures: Sequence[str]
+    """Paths below the index."""
+
+    @property
+    def state(self) -> str:
+        """Its parts' state where it is the same of all; ``partly`` where some were done."""
+        states = {part["status"] for part in self.about["parts"].values()}
+        grave = [s for s in ("failed", "unfinished") if s in states]
+        return grave[0] if grave else states.pop() if len(states) == 1 else "partly"
+
+    def counts(self) -> list[int]:
+        """Return the number of claims by `VERDICTS`."""
+        return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
+
+
+def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
+    """Return the experiments whose folders lie there, in the papers' order."""
+    found = []
+    for experiment in chosen(["all"]):
+        folder = Folder(root, prefix, experiment.name)
+        about = folder.about()
+        if about is None or about["scale"] != scale:
+            continue
+        claims = results.read_rows(folder, "claims", texts=("verdict", "line"))
+        lines = [] if claims is None else list(zip(claims["verdict"], claims["line"], strict=True))
+        drawn = sorted(n for n in root.names(_path(prefix, experiment.name, FIGURES)) if n.endswith(".svg"))
+        figures = [f"{experiment.name}/{FIGURES}/{name}" for name in drawn]
+        found.append(Entry(experiment=experiment, about=about, claims=lines, figures=figures))
+    return found
+
+
+def write_index(root: Storage, prefix: str, scale: str) -> str:
+    """Draw index.html, and the same as README.md; return where the page lies.
+
+    Args:
+        root: the store, or the folder that results are collected in.
+        prefix: where the experiments' folders lie in it.
+        scale: whose; others are not shown.
+    """
+    shown = entries(root, prefix, scale)
+    html = page.filled(
+        "reproductions.html.j2",
+        scale=scale,
+        about_scale=SCALES[scale],
+        papers=PAPERS,
+        methods=METHODS,
+        entries=shown,
+        words=VERDICTS,
+    )
+    name = _path(prefix, "index.html")
+    root.publish(name, html)
+    root.publish(_path(prefix, "README.md"), _index_markdown(scale, shown).encode())
+    return root.location(name)
+
+
+def _index_markdown(scale: str, shown: Sequence[Entry]) -> str:
+    about = SCALES[scale]
+    lines = [f"# Published tables and figures at scale {scale}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    lines += [f"| paper | what | name | run | {' | '.join(VERDICTS)} |", f"|---|---|---|---|{'---:|' * len(VERDICTS)}"]
+    for one in shown:
+        what = f"[{one.experiment.where}: {one.experiment.title}]({one.experiment.name}/table.md)"
+        counts = " | ".join(str(n or "") for n in one.counts())
+        lines.append(f"| {METHODS[one.experiment.paper]} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
+    for one in shown:
+        name = one.experiment.name
+        lines += ["", f"## [{one.experiment.where}: {one.experiment.title}]({name}/table.md)", ""]
+        lines += [f"{PAPERS[one.experiment.paper]}. `raychains reproduce {name} --scale {scale}`", ""]
+        parts: Mapping[str, Mapping[str, str]] = one.about["parts"]
+        lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
+        lines += [f"- {line}" for _, line in one.claims]
+        lines += [f"\n![{one.experiment.title}]({path})" for path in one.figures]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,196 @@
+"""The plan and state of experiments at a scale: the data that parts need, the chains that they share, the hours spent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raychains.core.config import Compare
+from raychains.core.errors import UserError
+from raychains.core.spec import ChainSpec
+from raychains.data import catalogue
+from raychains.data.root import data_root, root_of
+from raychains.papers.experiment import Experiment, Part, Sampled
+from raychains.planning import gradient_evaluations
+from raychains.planning.presets.arms import Planned, arms_of
+from raychains.store import Storage
+
+DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
+DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "imagenet": "ImageNet"}
+DATA |= {"uci": "UCI (australian, german, heart)"}
+"""The labels of data sets that parts may need."""
+FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C"}
+
+
+class Unfit(UserError):
+    """A scale cannot run a part, whatever data there are: the part is not run, and nothing is wrong."""
+
+
+def missing_data(names: Iterable[str]) -> str:
+    """Return which of these data sets are missing as a sentence; empty where all are there. Nothing is downloaded."""
+    missing = [DATA[name] for name in names if not in_data_root(name)]
+    # Without the root's path: results are committed and shown on other machines.
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root" if missing else ""
+
+
+def in_data_root(name: str) -> bool:
+    """Return whether a data set's files lie in the data root; they are not read."""
+    try:
+        if name == "imagenet":  # a prepared set, which may lie behind a URI
+            return Storage(root_of()).exists("imagenet/manifest.json")
+        root = data_root()
+        if name in FOLDERS:
+            return (root / FOLDERS[name]).is_dir()
+        entry = catalogue.entry(name)
+        files = [root / entry.folder / file.name for split in entry.splits.values() for file in split]
+        return all(f.is_file() or (f.suffix == ".gz" and f.with_suffix("").is_file()) for f in files)
+    except UserError:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPart:
+    """One part at a scale."""
+
+    experiment: Experiment
+    part: Part
+    lacks: str
+    """The data that it lacks, or why it is not run at this scale; empty where it can be run."""
+    refused: str
+    """The error of data that are there, or of an option; empty where there is none."""
+    comparisons: Sequence[tuple[Sampled, Planned]]
+
+    def chains(self) -> dict[str, ChainSpec]:
+        """Return its unique chains by digest."""
+        return {d: spec for _, planned in self.comparisons for d, spec in planned.comparison.chains().items()}
+
+    def run_name(self, scale: str, number: int) -> str:
+        """Return the run's name of its ``number``-th comparison; another plan has another name."""
+        digest = self.comparisons[number][1].comparison.digest[:8]
+        return f"{scale}-{self.experiment.name}-{self.part.name}-{digest}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Gradient evaluations of several experiments."""
+
+    alone: int
+    """If each ran its own chains."""
+    unique: int
+    """With every chain once."""
+    to_run: int
+    """Without the chains that the store holds."""
+    chains: int
+    chains_to_run: int
+
+    @property
+    def saved(self) -> int:
+        """By chains that experiments share."""
+        return self.alone - self.unique
+
+
+def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPart]:
+    """Return the parts that an experiment has at a scale.
+
+    Args:
+        experiment: whose.
+        scale: of them.
+        options: where and how chains run; the chains themselves are the experiment's.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    return [_plan(experiment, part, scale, options) for part in experiment.parts if scale in part.scales]
+
+
+def _plan(experiment: Experiment, part: Part, scale: str, options: Compare) -> PlannedPart:
+    lacks, refused = missing_data(part.data), ""
+    made: list[tuple[Sampled, Planned]] = []
+    if not lacks:
+        try:
+            made = [(one, arms_of(one.preset, options)) for one in part.sampled(scale)]
+        except Unfit as error:
+            lacks = str(error)
+        except UserError as error:
+            refused = str(error)
+    return PlannedPart(experiment=experiment, part=part, lacks=lacks, refused=refused, comparisons=made)
+
+
+def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str]:
+    """Return why stored results are not those that would be run now; nothing where they are.
+
+    Args:
+        about: of the experiment's folder.
+        parts: those that would be run at its scale.
+    """
+    found = []
+    for one in parts:
+        stored = about["parts"].get(one.part.name)
+        if stored is None or stored["status"] != "done" or one.lacks:
+            continue
+        if one.refused or sorted(one.chains()) != stored["chains"]:
+            found.append(f"{one.part.name}: its chains' specs have changed since")
+        if about["revision"] != one.experiment.revision:
+            found.append(f"{one.part.name}: measured by revision {about['revision']}, now {one.experiment.revision}")
+    return found
+
+
+SLOTS = {"smoke": 2, "cpu": 2, "gpu": 1, "paper": 1}
+"""Chains that run side by side on the machine that `Experiment.hours` are of."""
+
+
+def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[PlannedPart]) -> float | None:
+    """Return the hours that stored results took, on a machine as that of `Experiment.hours`; None if they are not whole or outdated.
+
+    Chains that another experiment ran count here, too.
+
+    Args:
+        about: of the experiment's folder, if there is one.
+        scale: of the plan.
+        parts: those that would be run at it, of any experiments.
+    """
+    if about is None or about["scale"] != scale:
+        return None
+    mine = [one for one in parts if one.experiment.name == about["experiment"]]
+    stored = [about["parts"].get(one.part.name, {}) for one in mine if not one.lacks]
+    if not stored or any(s.get("status") != "done" for s in stored) or outdated(about, mine):
+        return None
+    return float(sum(max(s["chain_seconds"] / SLOTS[scale], s["seconds"]) for s in stored) / 3600)
+
+
+def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
+    """Return the seconds of all calls until a part was done: one that finds it done adds nothing.
+
+    Args:
+        state: the part's, of this call.
+        earlier: of the call before on the same folder, of the same revision; empty if there was none.
+    """
+    now: float = state["seconds"]
+    if earlier.get("chains") != state["chains"]:
+        return now
+    return float(max(now, earlier["seconds"]) if earlier["status"] == "done" else round(now + earlier["seconds"], 1))
+
+
+def ledger(parts: Sequence[PlannedPart], finished: Collection[str] = ()) -> Ledger:
+    """Return what parts cost together.
+
+    Args:
+        parts: of one experiment or many.
+        finished: digests of chains that the store holds.
+    """
+    by_experiment: dict[str, dict[str, ChainSpec]] = {}
+    for one in parts:
+        by_experiment.setdefault(one.experiment.name, {}).update(one.chains())
+    unique = {d: spec for chains in by_experiment.values() for d, spec in chains.items()}
+    return Ledger(
+        alone=sum(_cost(chains) for chains in by_experiment.values()),
+        unique=_cost(unique),
+        to_run=_cost({d: spec for d, spec in unique.items() if d not in finished}),
+        chains=len(unique),
+        chains_to_run=len(unique.keys() - set(finished)),
+    )
+
+
+def _cost(chains: Mapping[str, ChainSpec]) -> int:
+    return sum(gradient_evaluations(spec) for spec in chains.values())

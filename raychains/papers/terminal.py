@@ -1,0 +1,87 @@
+"""Terminal output of `raychains reproduce`: the plan at a scale, and each experiment as it is done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raychains.papers import SCALES, pages, tables
+from raychains.papers.plan_status import ledger as ledger_of
+
+if TYPE_CHECKING:
+    from raychains.papers.claims import Verdict
+    from raychains.papers.experiment import Experiment
+    from raychains.papers.pages import Folder
+    from raychains.papers.plan_status import Ledger, PlannedPart
+
+MOST_COLUMNS = 4
+"""Up to which parts are printed side by side."""
+MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
+STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
+
+
+def show_plan(
+    console: Console, scale: str, parts: Sequence[PlannedPart], ledger: Ledger, measured: Mapping[str, float]
+) -> None:
+    """Print what would be run at one scale, and what sharing chains saves; hours are measured ones, or estimates."""
+    table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
+    for name in ("name", "part", "what", "data", "chains", "gradient evaluations", "hours"):
+        table.add_column(name, justify="right" if name in ("chains", "gradient evaluations", "hours") else "left")
+    first = ""
+    for part in parts:
+        experiment, own = part.experiment, ledger_of([part])
+        new = experiment.name != first
+        first = experiment.name
+        problem = part.lacks or part.refused
+        sizes = [f"{n:,}" if part.comparisons else "–" for n in (own.chains, own.unique)]
+        data = Text(problem or "there", style="yellow" if problem else "")
+        name, where = (experiment.name, experiment.where) if new else ("", "")
+        taken = _hours(experiment, scale, measured.get(experiment.name)) if new else ""
+        table.add_row(name, part.part.name, where, data, *sizes, taken)
+    console.print(table)
+    console.print(
+        f"hours of {MACHINES[scale]}: ≈ estimated, the others measured when the results in the store were made"
+    )
+    console.print(
+        f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments saves "
+        f"{ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
+        soft_wrap=True,
+    )
+
+
+def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
+    if measured is not None:
+        return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
+    return f"≈ {experiment.hours[scale]:g}" if experiment.hours[scale] else "–"
+
+
+def show(
+    console: Console,
+    experiment: Experiment,
+    folder: Folder,
+    about: Mapping[str, Any],
+    verdicts: Sequence[Verdict],
+    kept: Mapping[str, str],
+) -> None:
+    """Print one experiment that is done: its table, the verdicts on its claims, what was not run, and what was left."""
+    cells = folder.stored().get("cells", pages.EMPTY)
+    table = pages.table_of(experiment, about["scale"], cells, about)
+    whole = len(table.parts) * len(table.columns) <= MOST_COLUMNS
+    for part in [table.parts] if whole else [(part,) for part in table.parts]:
+        title = table.title if whole else f"{table.title}: {part[0].label}"
+        console.print(tables.rich_table(dataclasses.replace(table, parts=part, title=title)))
+    for name, part in about["parts"].items():
+        if part["reason"]:
+            line = Text(f"{name}: {part['status']}: {part['reason']}", style=STYLES[part["status"]])
+            console.print(line, soft_wrap=True)
+    for name, reason in kept.items():
+        line = Text(f"{name}: this time {reason}; the result of before is left as it is", style="yellow")
+        console.print(line, soft_wrap=True)
+    for text in (*(verdict.line for verdict in verdicts), f"page: {folder.location('index.html')}"):
+        console.print(Text(text), soft_wrap=True)

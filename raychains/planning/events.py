@@ -1,0 +1,286 @@
+"""Events of a run and the callbacks that hear them: progress bars, logs and trackers.
+
+Users find all of this under `raychains.callbacks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from raychains.planning.budget import Budget
+from raychains.planning.comparison import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The plan, before anything runs."""
+
+    event: ClassVar[str] = "planned"
+
+    comparison: Comparison
+    budget: Budget
+    notes: Sequence[str]
+    """Warnings and settings worth a line, e.g. the effective noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluating:
+    """A finished run is evaluated; no chain runs."""
+
+    event: ClassVar[str] = "evaluating"
+
+    comparison: Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """The progress of a measure of a finished run."""
+
+    event: ClassVar[str] = "measuring"
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Something that people should read; it begins with ``warning: `` where it is one."""
+
+    event: ClassVar[str] = "said"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """Ray is up."""
+
+    event: ClassVar[str] = "ready"
+
+    slots: int
+    """Chains that can run at once."""
+    slot: str
+    """One slot, for people: ``1 CPU``, ``1/2 GPU``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainStatus:
+    """The state of one running chain."""
+
+    digest: str
+    slot: int
+    step: int
+    steps: int
+    cycle: int
+    stage: str
+    loss: float | None
+    seconds: float
+    """Chain seconds so far, waiting not counted."""
+    lr: float | None = None
+    """Learning rate of this step, on the mean-loss scale; None before the first progress record, as for the next two."""
+    temperature: float | None = None
+    kinetic_temperature: float | None = None
+    """Temperature of the sampler's velocities; None of samplers without momentum, too."""
+    steps_per_second: float | None = None
+    """Since this worker took the chain on; None before two progress records."""
+    samples: int = 0
+    """Durable samples of the chain so far (blocks of draws where the task is a density)."""
+    gradients: int = 0
+    """Gradient evaluations of the chain so far: the x axis on which methods cost the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """The state of the whole run, a few times a second."""
+
+    event: ClassVar[str] = "tick"
+
+    running: Sequence[ChainStatus]
+    finished: int
+    chains: int
+    evaluated: int
+    to_evaluate: int
+    remaining_seconds: float | None
+    """Estimated from the speed so far; None before the first epochs."""
+    failed: int = 0
+    """Chains that were given up."""
+    slots: int = 0
+    """Workers that run a chain or are about to."""
+    samples: int = 0
+    """Durable samples of all chains."""
+    gradients: int = 0
+    """Gradient evaluations spent on the run's chains, by earlier runs too."""
+    to_spend: int = 0
+    """Gradient evaluations that all of the run's chains cost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainBegan:
+    """A worker took a chain on, from its newest checkpoint or from its beginning."""
+
+    event: ClassVar[str] = "chain-began"
+
+    digest: str
+    slot: int
+    step: int
+    """The step from which it runs."""
+    incarnation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainFinished:
+    """All steps of a chain are made and all of its samples in the store."""
+
+    event: ClassVar[str] = "chain-finished"
+
+    digest: str
+    seconds: float
+    """Chain seconds of the whole chain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewDone:
+    """One arm's group of repeats is evaluated."""
+
+    event: ClassVar[str] = "view-done"
+
+    arm: str
+    group: int
+    metrics: Sequence[Mapping[str, float]]
+    """Per repeat of the group."""
+    chain_seconds: float
+    """Seconds of the group's chains, for one repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainFailed:
+    """A chain was given up; the others go on."""
+
+    event: ClassVar[str] = "chain-failed"
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainDropped:
+    """A chain diverged and was given up; its arms are evaluated without it."""
+
+    event: ClassVar[str] = "chain-dropped"
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainRestarted:
+    """A chain diverged and goes back to its cycle's start with fresh noise."""
+
+    event: ClassVar[str] = "chain-restarted"
+
+    digest: str
+    attempt: int
+    """Number of times that it was given fresh noise, this time included."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TornCheckpoint:
+    """A damaged checkpoint, or one behind a damaged sample, was passed over; the chain resumes from the one before it."""
+
+    event: ClassVar[str] = "torn-checkpoint"
+
+    digest: str
+    file: str
+    """Its location, for people."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """The run waits for something to come back: the storage, or a node with room for a chain. Told once each time."""
+
+    event: ClassVar[str] = "waiting"
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed:
+    """The run no longer waits."""
+
+    event: ClassVar[str] = "goes-on"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLost:
+    """A worker died; its chain waits for another slot."""
+
+    event: ClassVar[str] = "slot-gone"
+
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """The user asked to stop, or ``reason`` makes it necessary; checkpoints are being written."""
+
+    event: ClassVar[str] = "stopping"
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded:
+    """The last event: the call ends. A callback that has ``close()`` is closed after it."""
+
+    event: ClassVar[str] = "over"
+
+    outcome: Literal["finished", "stopped", "failed"]
+    reason: str = ""
+    """The error's first line, unless it finished."""
+
+
+RunEvent = (
+    Planned
+    | Evaluating
+    | Measuring
+    | Message
+    | Ready
+    | Tick
+    | ChainBegan
+    | ChainFinished
+    | ViewDone
+    | ChainFailed
+    | ChainDropped
+    | ChainRestarted
+    | TornCheckpoint
+    | Waiting
+    | Resumed
+    | WorkerLost
+    | Stopping
+    | RunEnded
+)
+
+
+class Callback(Protocol):
+    """Anything that hears events; ``close()``, if it has one, is called at the end, also after errors and Ctrl-C.
+
+    `on` is called in the process that drives the run, between its other work: slow work belongs in a thread. An exception
+    is logged once and does not hurt the run.
+    """
+
+    def on(self, event: RunEvent) -> Any:
+        """Take note of one event; the result is ignored."""
+        ...
+
+
+class NullCallback:
+    """A callback that ignores every event."""
+
+    def on(self, event: RunEvent) -> None:
+        """Ignore the event."""

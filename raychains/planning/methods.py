@@ -1,0 +1,477 @@
+"""Methods: a name, a task and options give a `ChainSpec`. Options come before the method's settings, those before the task's."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains import samplers, schedules, tasks
+from raychains.chain import initialization
+from raychains.chain.precision import check_task, not_exact
+from raychains.core.config import Common, Sampling
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.registry import is_path
+from raychains.core.sample import tensors_sha256
+from raychains.core.spec import ChainSpec, Part
+from raychains.core.validation import is_int, positive, positive_int
+from raychains.data.root import root_of
+from raychains.planning import settings
+from raychains.samplers import METHODS, MethodPreset
+from raychains.schedules import NonCyclical, Schedule
+from raychains.schedules.base import LARGEST_LR
+from raychains.tasks import Task
+from raychains.tasks.base import check_decay
+from raychains.tasks.defaults import Defaults
+from raychains.tasks.defaults import defaults_of as defaults
+
+MOST_CHAINS = 10_000
+"""Chains of all arms and repeats of one plan, which lists every one of them."""
+MOST_REPEATS = 1_000_000
+"""Lanes hold more repeats than a plan could list chains."""
+BLOCK_DRAWS = 2000
+"""Draws per stored block of a low-dimensional target."""
+
+__all__ = [
+    "BLOCK_DRAWS",
+    "METHODS",
+    "Defaults",
+    "Method",
+    "check_chains",
+    "check_total",
+    "check_used",
+    "defaults",
+    "make_task",
+    "named",
+    "noise_free",
+    "repeats_and_lanes",
+    "resolve",
+    "workers_of",
+]
+
+named = samplers.method
+
+
+def noise_free(name: str) -> bool:
+    """Return whether a method optimises: its temperature is 0."""
+    return samplers.KINDS[named(name).kind].noisy_counterpart is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The start of all chains of an arm: they begin at the same point, and their noise parts them."""
+
+    tensors: Mapping[str, Tensor] | None = None
+    """As in the model's ``state_dict()``; None initialises from the seed."""
+    digest: str | None = None
+    """sha256 of ``tensors``."""
+    sample_only: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """For the printed plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One task under one method and one schedule, with everything resolved but repeat and chain."""
+
+    task: Task
+    name: str
+    """The task's."""
+    sampler: str
+    """The method's name."""
+    schedule: Schedule
+    spec: ChainSpec
+    """For repeat 0, chain 0; `chain` gives the others."""
+    length: int
+    """Epochs (steps of a density) that cost as many gradients as the chain at one gradient per step."""
+    start: Start
+
+    def chain(self, repeat: int, chain: int) -> ChainSpec:
+        """Return the spec of one chain."""
+        return dataclasses.replace(self.spec, repeat=repeat, chain=chain)
+
+    def noise(self) -> str:
+        """Return a line on the noise that sampling injects, as a standard deviation per step."""
+        stds = []
+        for k in self.schedule.sampling_ends():
+            now, p = self.schedule.at(k), torch.nn.Parameter(torch.zeros(1))
+            s = samplers.build(self.spec.sampler, [p], lr=now.lr, temperature=now.temperature, seed=0)
+            stds.append(s.effective_noise_std())
+        kind = self.spec.schedule.kind
+        return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
+
+    def notes(self) -> list[str]:
+        """Return lines on its data, its chains' start and whether they are reproducible, for the printed plan."""
+        return [*self.task.data_notes, *self.start.notes, *([] if self.spec.exact else [not_exact(self.spec)])]
+
+
+def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
+    """Make the task of a name, with the data root checked before anything else is; or take the one passed as an object.
+
+    Raises:
+        UserError: an unknown task or setting, or a value that it refuses.
+    """
+    if given_task is not None:
+        for field in ("task_settings", "train_subset"):
+            value = getattr(options, field)
+            require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
+        made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
+        return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
+    kind = tasks.kind_of(task)
+    if options.data_root is not None:
+        root_of(options.data_root)
+    given = settings.read("task_settings", options.task_settings)
+    # A user's function need not have the argument: the task that it makes is divided.
+    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
+    own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
+    given |= settings.own_options(task, kind, given, **own)
+    settings.check_known("task_settings", given, [kind])
+    held = {"val_split": options.val_split} if divided and options.val_split else {}
+    return tasks.make(task, **settings.pick(given, kind), **held)
+
+
+def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
+    """Return how many repeats there are, and how many of them one process stacks."""
+    repeats = options.repeats if options.repeats is not None else defaults(name, task).repeats
+    positive_int("repeats", repeats)
+    require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
+    if not task.supports_lanes:
+        allowed = f"be 1 for task {name}: its parameters do not stack"
+        require(options.lanes in (None, 1), "lanes", options.lanes, allowed)
+        return repeats, 1
+    lanes = options.lanes if options.lanes is not None else repeats
+    positive_int("lanes", lanes)
+    require(repeats % lanes == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
+    return repeats, lanes
+
+
+def resolve(
+    options: Sampling, *, task: Task, name: str, sampler: str, schedule: str | None = None, halve: bool = False
+) -> Method:
+    """Resolve everything that one method's chains need: options, else the method's settings, else the task's defaults.
+
+    Args:
+        schedule: the schedule's; None is the method's own.
+        halve: half the epochs or steps, as Table 2's cheaper arm has.
+
+    Raises:
+        UserError: a setting out of range.
+    """
+    method = named(sampler)
+    base = defaults(name, task).of(method.kind)
+    schedule = schedule if schedule is not None else method.schedule
+    if schedule not in schedules.KINDS:
+        raise unknown_name("schedule", schedule, schedules.KINDS)
+    lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve)
+    temperature = base.temperature if options.temperature is None else options.temperature
+    if noise_free(sampler):
+        temperature = 0.0
+    lr = options.lr if options.lr is not None else base.rate(schedule, method.kind)
+    if lr is None:
+        raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
+    positive("lr", lr)
+    require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
+    made = _schedule(schedule, options, base, method, lengths, lr, temperature)
+    part = _sampler(method, options, base, task)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    # Refuses what is out of range, before anything is started.
+    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    _, lanes = repeats_and_lanes(options, task, name)
+    positive_int("cpus_per_chain", options.cpus_per_chain)
+    fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
+    start = _start(options, task, name, lanes)
+    spec = ChainSpec(
+        task=task.spec(),
+        sampler=part,
+        schedule=made.part(),
+        steps=lengths.steps,
+        steps_per_epoch=lengths.steps_per_epoch,
+        batch_size=lengths.batch_size,
+        seed=options.seed,
+        repeat=0,
+        chain=0,
+        threads=options.cpus_per_chain,
+        lanes=lanes,
+        block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
+        batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
+        precision=options.precision,  # type: ignore[arg-type]
+        compile=options.compile,  # type: ignore[arg-type]
+        exact=not options.fast and options.compile == "none",
+        start=start.digest,
+        sample_only=start.sample_only,
+        micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
+    )
+    check_task(spec, task, name)
+    return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
+
+
+# Lengths and the sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lengths:
+    """The length of a chain."""
+
+    length: int
+    """Epochs, or steps of a density, as a cost: with two gradients per step half as many are made."""
+    gradients: int
+    """Per step."""
+    steps: int
+    steps_per_epoch: int
+    batch_size: int
+
+    def burn_in(self, length: int) -> int:
+        """Return the steps without noise of a burn-in in the unit of ``length``."""
+        require(
+            is_int(length) and 0 <= length < self.length, "burn_in", length, f"be an integer in [0, {self.length - 1}]"
+        )
+        return length * self.steps_per_epoch // self.gradients
+
+
+def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool) -> _Lengths:
+    """Return how long the chain is, at ``gradients`` gradient evaluations per step."""
+    if base.epochs is None:
+        no_data = f"be left out for task {name}, which has no epochs"
+        require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
+        require(options.batch_size is None, "batch_size", options.batch_size, no_data)
+        unit, length, batch_size, per_epoch = "steps", options.steps, task.minibatch, 1
+        length = length if length is not None else base.steps
+    else:
+        allowed = f"be left out for task {name}, which has data: give epochs"
+        require(options.steps is None, "steps", options.steps, allowed)
+        batch_size = options.batch_size if options.batch_size is not None else base.batch_size
+        positive_int("batch_size", batch_size)
+        most = task.num_data
+        require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
+        unit, length, per_epoch = "epochs", options.epochs, math.ceil(most / batch_size)
+        length = length if length is not None else base.epochs
+    assert length is not None
+    positive_int(unit, length)
+    if halve:
+        require(length % 2 == 0, unit, length, f"be even: one arm runs half as many {unit}")
+        length //= 2
+    steps, rest = divmod(length * per_epoch, gradients)
+    if rest:
+        raise UserError(f"{unit} must be even for a method with two gradients per step, got {length}")
+    return _Lengths(length=length, gradients=gradients, steps=steps, steps_per_epoch=per_epoch, batch_size=batch_size)
+
+
+def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task) -> Part:
+    """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
+    kind = samplers.KINDS[method.kind]
+    names = settings.names_of(kind)
+    values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
+    values["num_data"] = task.num_data
+    values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
+    check_decay(task, values["weight_decay"])
+    if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
+        values["momentum"] = base.momentum
+    values.update(base.sampler_settings.get(method.kind, {}))
+    if "momentum" in names and options.momentum is not None:
+        values["momentum"] = options.momentum
+    values.update(settings.pick(settings.read("sampler_settings", options.sampler_settings), kind))
+    omitted = kind.omitted_defaults
+    values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
+    return Part(kind=method.kind, revision=kind.revision, settings=values)
+
+
+# The schedule
+
+
+def _schedule(
+    kind: str, options: Sampling, base: Defaults, method: MethodPreset, lengths: _Lengths, lr: float, temperature: float
+) -> Schedule:
+    """Return the schedule of one method.
+
+    Raises:
+        UserError: a setting out of range, or β and a burn-in both.
+    """
+    if options.burn_in is not None and options.exploration is not None:
+        raise UserError(
+            f"burn_in must be left out beside exploration, got {options.burn_in}: both say how long no noise is"
+        )
+    apart = max(1, round(lengths.steps_per_epoch * (base.cycle_thinning if kind == "cyclical" else 1)))
+    fields: dict[str, Any] = {"steps": lengths.steps, "temperature": temperature}
+    fields["thinning"] = options.thinning if options.thinning is not None else apart
+    if options.temperature_ramp is not None:
+        fields["ramp"] = options.temperature_ramp
+    given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
+    if kind == "cyclical":
+        own = method.settings if kind == method.schedule else {}
+        return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
+    return _non_cyclical(kind, options, base, lengths, lr, fields, given)
+
+
+def _cyclical(
+    options: Sampling, base: Defaults, own: Mapping[str, Any], lengths: _Lengths, fields: dict[str, Any]
+) -> Schedule:
+    cycles = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
+    exploration = options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
+    if options.burn_in is not None:
+        exploration = lengths.burn_in(options.burn_in) / math.ceil(lengths.steps / max(1, cycles))
+    chosen = {"cycles": cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
+    made = schedules.Cyclical(**{**chosen, **fields})
+    if made.samples_per_cycle is None and base.samples_per_cycle is not None:
+        # The default gives way to a short sampling stage; an option does not.
+        samples = own.get("samples_per_cycle", base.samples_per_cycle)
+        made = dataclasses.replace(made, samples_per_cycle=min(made.room, samples))
+    return made
+
+
+def _non_cyclical(
+    kind: str,
+    options: Sampling,
+    base: Defaults,
+    lengths: _Lengths,
+    lr: float,
+    fields: dict[str, Any],
+    given: dict[str, Any],
+) -> Schedule:
+    """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
+    how = base.decreasing
+    fields = {"noise_from": how.get("noise_from", 0.0), **fields}
+    if options.burn_in is not None:
+        burn_in = lengths.burn_in(options.burn_in)
+        fields["noise_from"] = NonCyclical.noise_from_steps(burn_in, steps=lengths.steps)
+    final = {"linear": lr / 100, "exponential": lr / 100}.get(kind)
+    make: Any = schedules.KINDS[kind]
+    if kind == "decreasing":
+        fields["gamma"] = how["gamma"]
+        if "decay" in how and "a" not in given:
+            make, final = make.between, lr / how["decay"]
+        else:
+            fields |= {"a": lr, "b": 0.0}
+    if "a" not in fields:
+        fields["lr"] = lr
+    if final is not None:
+        fields["final_lr"] = final if options.final_lr is None else options.final_lr
+    if kind == "step":
+        fields |= {"milestones": (0.5, 0.75), "factor": 0.1}
+    if is_path(kind):  # an own schedule need not have all of them
+        fields = {n: value for n, value in fields.items() if n in {f.name for f in dataclasses.fields(make)}}
+    schedule: Schedule = make(**{**fields, **given})
+    if "epochs_per_sample" in how and isinstance(schedule, NonCyclical) and schedule.samples is None:
+        samples = round(lengths.length / lengths.gradients / how["epochs_per_sample"])
+        schedule = dataclasses.replace(schedule, samples=max(1, min(schedule.room, samples)))
+    return schedule
+
+
+# Execution: the start, workers and micro-batches
+
+
+def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
+    """Return the start that the options name, checked against the task's network.
+
+    Raises:
+        UserError: no such file, tensors that do not fit the network, or a pattern that matches no parameter.
+    """
+    patterns = " ".join(options.sample_only)
+    if options.init_from is None:
+        if patterns:
+            raise UserError(
+                f"sample_only must be left out without init_from, got {patterns}: the other parameters stay where that file has them"
+            )
+        return Start()
+    if patterns and task.low_dimensional:
+        raise UserError(f"sample_only must be left out for task {name}, got {patterns}: it is a density")
+    model = task.build_model(seed=0, lanes=lanes)
+    tensors, prefix = initialization.fitted(initialization.read(options.init_from), model)
+    chosen = tuple(sorted(set(options.sample_only)))
+    sampled = initialization.sampled(model, chosen)
+    digest = tensors_sha256(tensors)
+    renamed = f", its names without {prefix!r}" if prefix else ""
+    notes = [f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})"]
+    if chosen:
+        some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
+        names = list(sampled)
+        many = len(names) > initialization.SHOWN
+        shown = f"{names[0]} … {names[-1]}, {len(names)} tensors" if many else ", ".join(names)
+        notes.append(f"sampled are {some:,} of {of:,} parameters ({shown}); the others stay at the start")
+    return Start(tensors=tensors, digest=digest, sample_only=chosen, notes=tuple(notes))
+
+
+def workers_of(options: Common) -> tuple[int, float | None]:
+    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one each.
+
+    Raises:
+        UserError: both are given and do not fit, or a number out of range.
+    """
+    gpus, workers = options.gpus_per_chain, options.workers_per_chain
+    if workers is not None:
+        positive_int("workers_per_chain", workers)
+    if gpus is None or gpus <= 1 or gpus != int(gpus):
+        # Two ranks on one GPU cannot exchange anything by nccl.
+        fits = workers in (None, 1) or gpus in (None, 0, 1)
+        require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
+        return workers or 1, gpus
+    fits = workers is None or workers == gpus
+    require(fits, "workers_per_chain", workers, f"be left out or {gpus:g} beside gpus_per_chain {gpus:g}")
+    return int(gpus), 1.0
+
+
+def _micro_batch(options: Sampling, task: Task, name: str, batch_size: int, parts: int) -> int | None:
+    """Return the examples of a micro-batch, None where a batch is taken whole; the sampler divides one into ``parts``.
+
+    Raises:
+        UserError: a density, a sampler that divides batches itself, or a number out of range.
+    """
+    workers, _ = workers_of(options)
+    size = options.micro_batch
+    if size is None and workers == 1:
+        return None
+    field, value = ("workers_per_chain", workers) if size is None else ("micro_batch", size)
+    require(not task.low_dimensional, field, value, f"be left out for task {name}: it is a density")
+    require(parts == 1, field, value, "be left out for samplers that divide a batch themselves (m_sharpness)")
+    if size is None:
+        size = math.ceil(batch_size / workers)
+    else:
+        ok = is_int(size) and 1 <= size <= batch_size
+        require(ok, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
+    pieces = math.ceil(batch_size / size)
+    require(workers <= pieces, "workers_per_chain", workers, f"be at most the micro-batches of a batch ({pieces})")
+    return size
+
+
+# Checks
+
+
+def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
+    """Refuse a setting that none of the chosen methods and schedules has.
+
+    Raises:
+        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown name
+            among the further settings.
+    """
+    names = list(chosen)
+    kinds = [samplers.KINDS[named(n).kind] for n in names]
+    text = " and ".join(sorted(set(names)))
+    if options.momentum is not None and not any("momentum" in settings.names_of(k) for k in kinds):
+        having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings.names_of(c))
+        raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
+    if options.temperature and all(noise_free(n) for n in names):
+        raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
+    settings.check_known("sampler_settings", settings.read("sampler_settings", options.sampler_settings), kinds)
+    used = {s if s is not None else named(n).schedule for n in names for s in schedules_chosen}
+    used |= {named(n).schedule for n in names if named(n).fixed}
+    found = [schedules.KINDS[s] for s in used if s in schedules.KINDS]
+    settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
+
+
+def check_chains(chains: int) -> None:
+    """Refuse fewer than one chain, and more than a plan can list."""
+    positive_int("chains", chains)
+    require(chains <= MOST_CHAINS, "chains", chains, f"be at most {MOST_CHAINS}")
+
+
+def check_total(chains: int) -> None:
+    """Refuse a plan of more chains, those of all arms and repeats, than can be listed in reasonable time."""
+    if chains > MOST_CHAINS:
+        raise UserError(
+            f"chains × repeats of all arms must be at most {MOST_CHAINS}, got {chains}: split the comparison into several runs"
+        )

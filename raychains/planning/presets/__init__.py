@@ -1,0 +1,1 @@
+"""Named comparisons and the default arms of `raychains compare` and `raychains run`."""

@@ -1,0 +1,134 @@
+"""The arms of cSG-MCMC's Table 2 (networks) and Table 4 (mixture), and the single arm of `raychains run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from raychains.core.config import Compare, Run, Sampling
+from raychains.core.errors import UserError
+from raychains.planning import Arm, Comparison, methods
+from raychains.planning.presets import arms
+from raychains.planning.presets.arms import Planned
+from raychains.tasks import Task
+
+NAMES = {name: method.label for name, method in methods.METHODS.items()}
+
+PUBLISHED_TABLE4: Mapping[tuple[str, str, bool], str] = {
+    ("sgld", "decreasing", False): "1.8 ± 0.13",
+    ("sgld", "cyclical", False): "6.7 ± 0.52",
+    ("sgld", "decreasing", True): "18 ± 0.47",
+    ("sgld", "cyclical", True): "24.4 ± 0.22",
+}
+"""Mode coverage of cSG-MCMC Table 4 (10 runs ± s.e.) by (sampler, schedule, parallel): the only copy of its numbers."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    schedule: str
+    parallel: bool
+    halve: bool = False
+
+
+DECREASING, CYCLICAL = _Column("decreasing", True), _Column("cyclical", True)
+ALONE = _Column("cyclical", False)
+TABLE2 = (CYCLICAL, DECREASING, _Column("decreasing", True, halve=True), ALONE)
+TABLE4 = (_Column("decreasing", False), ALONE, DECREASING, CYCLICAL)
+
+
+def compare(options: Compare, task: Task | None = None) -> Planned:
+    """Parallel against single chains: Table 2's arms for tasks with data, Table 4's for densities; or a preset's arms.
+
+    Args:
+        task: the task of that name where the user passed the object itself.
+
+    Raises:
+        UserError: a setting out of range.
+    """
+    if options.preset is not None:
+        return arms.plan(options, task)
+    task = methods.make_task(options, options.task, task)
+    chosen = options.sampler or methods.defaults(options.task, task).samplers
+    _distinct("sampler", chosen)
+    _distinct("schedule", options.schedule)
+    methods.check_used(options, chosen, options.schedule)
+    for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
+        methods.resolve(options, task=task, name=options.task, sampler=chosen[0], schedule=schedule)
+    table = TABLE4 if task.low_dimensional else TABLE2
+    columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
+    return _plan(options, options.task, task, columns)
+
+
+def _schedules(sampler: str, asked: tuple[str, ...]) -> tuple[str, ...]:
+    method = methods.named(sampler)
+    return (method.schedule,) if method.fixed else asked
+
+
+def _columns(table: Iterable[_Column], schedules: tuple[str, ...]) -> list[_Column]:
+    """Return the table's columns under these schedules; a schedule that the table lacks has a parallel column."""
+    known = [c for c in table if c.schedule in schedules]
+    return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
+
+
+def run(options: Run, task: Task | None = None) -> Planned:
+    """Return a comparison of one arm.
+
+    Raises:
+        UserError: a setting out of range.
+    """
+    task = methods.make_task(options, options.task, task)
+    sampler = options.sampler if options.sampler is not None else methods.defaults(options.task, task).run
+    method = methods.named(sampler)
+    methods.check_used(options, [sampler], [options.schedule])
+    if method.fixed and options.schedule not in (None, method.schedule):
+        raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
+    column = _Column(options.schedule if options.schedule is not None else method.schedule, True)
+    return _plan(options, options.task, task, [(sampler, column)])
+
+
+def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
+    methods.check_chains(options.chains)
+    repeats, lanes = methods.repeats_and_lanes(options, task, name)
+    made: list[Arm] = []
+    notes: list[str] = []
+    start: Mapping[str, Tensor] | None = None
+    columns = list(columns)
+    methods.check_total(sum(options.chains if column.parallel else 1 for _, column in columns) * (repeats // lanes))
+    for sampler, column in columns:
+        if not column.parallel and options.chains == 1:
+            continue  # the parallel arm is the single one
+        method = methods.resolve(
+            options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
+        )
+        notes += [f"warning: {w}" for w in method.schedule.warnings()]
+        if not column.halve and not methods.noise_free(sampler):
+            notes.append(method.noise())
+        notes += method.notes()
+        start = method.start.tensors
+        chains = options.chains if column.parallel else 1
+        label = f"{methods.named(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        family = sampler if sampler.startswith("snapshot") else method.spec.sampler.kind
+        # The published figures hold for the paper's own settings: four chains of 50,000 steps.
+        as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
+        value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
+        made.append(
+            Arm(
+                name=f"{family}-{column.schedule}-{chains}x{method.length}",
+                label=f"{label}, E/2" if column.halve else label,
+                sampler=family,
+                schedule=column.schedule,
+                chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(repeats // lanes)),
+                length=method.length,
+                published={"modes": value} if value else {},
+            )
+        )
+    unit, split = ("steps", "target") if task.low_dimensional else ("epochs", "test")
+    comparison = Comparison(task=name, unit=unit, split=split, arms=tuple(made))
+    return Planned(comparison, list(dict.fromkeys(notes)), start)
+
+
+def _distinct(field: str, values: tuple[str, ...]) -> None:
+    if len(set(values)) != len(values) or not values:
+        raise UserError(f"{field} must name each choice once, got {' '.join(values) or 'nothing'}")

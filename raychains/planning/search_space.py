@@ -1,0 +1,152 @@
+"""The options that a sweep varies: lists of values, ranges to draw from, and the points of both, as plain data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from raychains.core.errors import UserError, require
+from raychains.planning import settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_POINTS = 10_000
+"""Largest number of points of a sweep: a plan lists every one of them."""
+Kind = Literal["log", "uniform", "int", "choice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The range that one option's values are drawn from."""
+
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    """Included; an integer's too."""
+    values: tuple[Any, ...] = ()
+    """Values of a choice."""
+
+    def to_json(self) -> Any:
+        """A choice as its list; others as people write them."""
+        if self.kind == "choice":
+            return list(self.values)
+        return f"{self.kind}:{_short(self.low)}:{_short(self.high)}"
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        """One value, by one number of the generator."""
+        u = float(generator.random())
+        if self.kind == "choice":
+            return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
+        if self.kind == "int":
+            low, high = int(self.low), int(self.high)
+            return min(low + int(u * (high - low + 1)), high)
+        if self.kind == "log":
+            return math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
+        return self.low + u * (self.high - self.low)
+
+
+def read_grid(given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """``["exploration=0,.25", "cycles=2,4"]`` as values by name.
+
+    Raises:
+        UserError: an entry without ``=`` or values, a name given twice, or a value that is twice in its list.
+    """
+    found = {name: _list("grid", name, text) for name, text in _pairs("grid", given).items()}
+    total = math.prod(len(values) for values in found.values())
+    if total > MOST_POINTS:
+        raise UserError(f"grid must have at most {MOST_POINTS} points, got {total}")
+    return found
+
+
+def read_space(given: Sequence[str]) -> dict[str, Range]:
+    """``["lr=log:1e-3:1", "cycles=int:2:16", "sampler=csgld,csghmc"]`` as ranges by name.
+
+    Raises:
+        UserError: as `read_grid`, or a range that is none.
+    """
+    found = {}
+    for name, text in _pairs("space", given).items():
+        kind, colon, rest = text.partition(":")
+        if not colon:
+            found[name] = Range(kind="choice", values=_list("space", name, text))
+            continue
+        if kind not in ("log", "uniform", "int"):
+            raise UserError(f"space must give {name} as log:A:B, uniform:A:B, int:A:B or a list, got {text!r}")
+        found[name] = _range(name, kind, rest, text)  # type: ignore[arg-type]
+    return found
+
+
+def _range(name: str, kind: Kind, rest: str, text: str) -> Range:
+    low, _, high = rest.partition(":")
+    try:
+        a, b = float(low), float(high)
+        whole = kind != "int" or (a == int(a) and b == int(b))
+    except (ValueError, OverflowError):
+        a = b = math.nan
+        whole = False
+    ok = whole and math.isfinite(a) and math.isfinite(b) and a < b and (kind != "log" or a > 0)
+    allowed = "two integers A < B" if kind == "int" else f"two numbers {'0 < ' * (kind == 'log')}A < B"
+    if not ok:
+        raise UserError(f"space must give {name} as {kind}:A:B with {allowed}, got {text!r}")
+    return Range(kind=kind, low=a, high=b)
+
+
+def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination, the last name's values change fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[str, Any]:
+    """One point of a space."""
+    return {name: range_.draw(generator) for name, range_ in space.items()}
+
+
+def check_count(field: str, count: int) -> None:
+    """Refuse a number of points that no plan can hold."""
+    ok = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MOST_POINTS
+    require(ok, field, count, f"be an integer in [1, {MOST_POINTS}]")
+
+
+def as_text(name: str, values: Any) -> str:
+    """A grid or space entry given from Python, as the command line writes it.
+
+    Raises:
+        UserError: values that are neither a text nor a list.
+    """
+    if isinstance(values, str):
+        return f"{name}={values}"
+    if not isinstance(values, Sequence) and not hasattr(values, "tolist"):
+        raise UserError(f"grid and space must give {name} a list of values or a text, got {values!r}")
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    return f"{name}={','.join(v if isinstance(v, str) else repr(v) for v in plain)}"
+
+
+def _pairs(field: str, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in given:
+        name, equals, text = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or not text.strip() or name in found:
+            raise UserError(f"{field} must be NAME=VALUES, each name once, got {entry!r}")
+        found[name] = text.strip()
+    return found
+
+
+def _list(field: str, name: str, text: str) -> tuple[Any, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    values = tuple(settings.value(part) for part in parts)
+    if not all(parts) or len({(type(v) is bool, v) for v in values if _plain(v)}) != len(values):
+        raise UserError(f"{field} must give {name} a list of different values, as in {name}=A,B,C, got {text!r}")
+    return values
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _short(number: float) -> str:
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)

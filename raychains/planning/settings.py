@@ -1,0 +1,113 @@
+"""Settings that only some samplers, schedules or tasks have, as NAME=VALUE: read, and checked against those that have them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.validation import is_number
+from raychains.tasks import Task
+
+OWN_OPTIONS = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
+"""Arguments of samplers and schedules that have options of their own."""
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def read(field: str, given: Iterable[str]) -> dict[str, Any]:
+    """Return ``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or Python literals, else text.
+
+    Raises:
+        UserError: an entry without ``=`` or a name given twice.
+    """
+    found: dict[str, Any] = {}
+    for entry in given:
+        name, equals, text = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or name in found:
+            raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
+        found[name] = value(text)
+    return found
+
+
+def value(text: str) -> Any:
+    """Return a text as the JSON or Python literal that it is, else the text."""
+    for reader in (json.loads, ast.literal_eval):  # Python knows .5 and None, which JSON does not
+        try:
+            return _as_json(reader(text))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return text
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as specs hold it, tuples as lists.
+
+    Raises:
+        ValueError: Python knows it and JSON does not, such as a set or bytes.
+    """
+    if isinstance(value, list | tuple):
+        return [_as_json(v) for v in value]
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {k: _as_json(v) for k, v in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError
+
+
+def names_of(kind: Callable[..., Any]) -> list[str]:
+    """Return the settings that a sampler, schedule, task or function that makes a task takes, in its own order."""
+    carried = OWN_OPTIONS if isinstance(kind, type) and not issubclass(kind, Task) else set()
+    return [p.name for p in _parameters(kind) if p.name not in carried and p.kind not in VARIADIC]
+
+
+def _parameters(kind: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(kind).parameters.values())
+
+
+def _takes_any(kind: Callable[..., Any]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in _parameters(kind))
+
+
+def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[..., Any]]) -> None:
+    """Refuse a setting that none of ``kinds`` has.
+
+    Raises:
+        UserError: an unknown name; the message lists the known ones.
+    """
+    known = list(dict.fromkeys(name for kind in kinds for name in names_of(kind)))
+    for name in given:
+        if name not in known and not any(map(_takes_any, kinds)):
+            if not known:
+                raise UserError(f"{field} must be left out, got {name!r}: there are none")
+            raise unknown_name(field, name, known)
+
+
+def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return those of the given settings that ``kind`` has."""
+    mine = names_of(kind)
+    return {name: as_float(kind, name, value) for name, value in given.items() if name in mine or _takes_any(kind)}
+
+
+def own_options(task: str, kind: Callable[..., Any], given: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Return options that are settings of some tasks only, as settings; None ones are left out.
+
+    Raises:
+        UserError: the task has no such setting, or it is given twice.
+    """
+    found = {option: value for option, value in options.items() if value is not None}
+    for option, value in found.items():
+        if option not in names_of(kind):
+            raise UserError(f"{option} must be left out for task {task}, got {value!r}: it has no such setting")
+        if option in given:
+            raise UserError(f"{option} must be given once, got {value!r} and {option}={given[option]!r}")
+    return found
+
+
+def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:
+    """Return the value, an int as a float where the setting is one: 1 and 1.0 are one setting and must have one digest."""
+    annotation = str(next((p.annotation for p in _parameters(kind) if p.name == name), ""))
+    return float(value) if "float" in annotation and isinstance(value, int) and is_number(value) else value

@@ -1,0 +1,319 @@
+"""The points of a sweep: swept options to chains, by the same way that `raychains run` makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from raychains.core.config import Common, Run, Sweep
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.validation import is_number
+from raychains.evaluation.base import Metric
+from raychains.planning import methods, settings
+from raychains.planning import search_space as space
+from raychains.planning.budget import gradient_evaluations
+from raychains.planning.presets import default_arms
+from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values, check_equal_cost
+from raychains.planning.swept import (
+    DEFAULT_GRID,
+    SPLIT,
+    of_built_task,
+    options_of,
+    place,
+    typed,
+    with_validation,
+)
+from raychains.tasks import Task
+
+TRIES = 100
+"""Draws for one point before a space counts as one without points that fit."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A sweep's plan, what its chains start at, and how values that are chosen later become a point."""
+
+    plan: SweepPlan
+    points: Points
+    task: Task
+    start: Mapping[str, Tensor] | None
+
+    def best_options(self, values: Values) -> dict[str, Any]:
+        """Return the options of `raychains run` that make the chains of a point with these values."""
+        found = {**self.plan.options, **self.points.changed(values)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+
+
+class Points:
+    """Makes points of swept values; what all of them share is resolved once.
+
+    Args:
+        options: of the sweep.
+        task: its task, built.
+        names: of the swept options.
+    """
+
+    def __init__(self, options: Run, task: Task, names: typing.Iterable[str]) -> None:
+        self._task = task
+        fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(Run)}
+        fields["repeats"] = 1 if options.repeats is None else options.repeats
+        self.options = Run(**fields)
+        """Options that all points share."""
+        self._base = of_built_task(self.options)
+        self._place = {name: place(name) for name in names}
+        self.start: Mapping[str, Tensor] | None = None
+        self.notes: list[str] = []
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as the options hold them: integers for counts, floats for numbers."""
+        return {name: typed(name, value, self._place[name]) for name, value in given.items()}
+
+    def changed(self, values: Values) -> dict[str, Any]:
+        """Return the options of `Run` for a point, without those that all points share."""
+        return options_of(self._base, values)
+
+    def make(self, number: int, values: Values) -> Point:
+        """The point of these values.
+
+        Raises:
+            UserError: one is out of range, or they do not fit together.
+        """
+        options = dataclasses.replace(self._base, **self.changed(values))
+        planned = default_arms.run(options, task=self._task)
+        [arm] = planned.comparison.arms
+        self.start = planned.start
+        self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
+        sampler = options.sampler or methods.defaults(options.task, self._task).run
+        specs = tuple(group[0] for group in arm.chains)
+        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
+
+
+def plan(options: Sweep, given_task: Task | None = None) -> Planned:
+    """Everything that a sweep computes, refused or resolved before anything starts.
+
+    Args:
+        options: what the person asks for.
+        given_task: the task where the person gave the object itself.
+
+    Raises:
+        UserError: a setting out of range, a point that does not fit, or a task without data to hold out.
+    """
+    require(options.chains == 1, "chains", options.chains, "be 1: a point of a sweep is one chain")
+    search, count = _search(options)
+    task, options, notes = with_validation(options, given_task)
+    metric = _metric(options.metric, task)
+    grid, ranges = space.read_grid(options.grid), space.read_space(options.space)
+    default = search == "grid" and not grid
+    if default:
+        grid = _default_grid(options, task)
+    swept: Mapping[str, Any] = grid if search == "grid" else ranges
+    for name in swept:
+        _check_swept(name, options)
+    points = Points(options, task, swept)
+    if search == "grid":
+        made, unfit = _grid(points, space.grid_points(grid), skip=default)
+        notes += unfit
+        swept = {
+            name: [v for v in _listed(points, name, grid[name]) if any(p.values[name] == v for p in made)]
+            for name in grid
+        }
+    elif search == "random":
+        made, unfit = _random(points, ranges, count, options.seed)
+        notes += unfit
+    else:
+        made = []
+    tried = made or [_any(points, ranges, options.seed)]
+    asha = _asha(options)
+    repeats = len(tried[0].specs)
+    methods.check_total(repeats * max(count, len(made)))
+    found = SweepPlan(
+        task=options.task,
+        unit="epochs",
+        split=SPLIT,
+        metric=metric,
+        metrics=tuple(task.splits()[SPLIT].metrics),
+        options=shared(options),
+        swept={n: v.to_json() if isinstance(v, space.Range) else list(v) for n, v in swept.items()},
+        search=search,
+        count=len(made) or count,
+        repeats=repeats,
+        seed=options.seed,
+        points=tuple(made),
+        gradients=check_equal_cost(tried),
+        length=tried[0].length,
+        task_spec=tried[0].specs[0].task,
+        asha=asha,
+        notes=tuple(dict.fromkeys([*notes, *points.notes])),
+    )
+    return Planned(found, points, task, points.start)
+
+
+def of_trials(
+    options: Run, given_task: Task | None, trials: typing.Sequence[tuple[Mapping[str, Any], int]], metric: str
+) -> tuple[Planned, list[Point]]:
+    """Return the sweep that the trials of the user's own experiment came to, and the point of each trial.
+
+    Args:
+        options: what all trials share.
+        given_task: the task where the user passed an object.
+        trials: per trial its values and its repeat.
+        metric: name of the metric that decides between points.
+
+    Raises:
+        UserError: an unknown metric.
+    """
+    task, options, notes = with_validation(options, given_task)
+    repeats = 1 + max(repeat for _, repeat in trials)
+    names = list(dict.fromkeys(name for values, _ in trials for name in values))
+    points = Points(dataclasses.replace(options, repeats=repeats), task, names)
+    made: dict[str, Point] = {}
+    found: list[Point] = []
+    for given, _ in trials:
+        values = points.values(given)
+        if repr(values) not in made:
+            point = points.make(len(made), values)
+            made[repr(values)] = dataclasses.replace(point, values={**dict.fromkeys(names), **values})
+        found.append(made[repr(values)])
+    listed = tuple(made.values())
+    plan = SweepPlan(
+        task=options.task,
+        unit="epochs",
+        split=SPLIT,
+        metric=_metric(metric, task),
+        metrics=tuple(task.splits()[SPLIT].metrics),
+        options=shared(options),
+        swept={name: list(dict.fromkeys(point.values[name] for point in listed)) for name in names},
+        search="tune",
+        count=len(listed),
+        repeats=repeats,
+        seed=options.seed,
+        points=listed,
+        gradients=max(gradient_evaluations(point.specs[0]) for point in listed),
+        length=max(point.length for point in listed),
+        task_spec=listed[0].specs[0].task,
+        notes=tuple(notes),
+    )
+    return Planned(plan, points, task, points.start), found
+
+
+def _search(options: Sweep) -> tuple[Any, int]:
+    """Which way points are found, and how many."""
+    counts = {"random": options.random, "optuna": options.optuna}
+    given = [name for name, count in counts.items() if count is not None]
+    if len(given) > 1:
+        raise UserError(f"optuna must be left out beside random, got {options.optuna}: one of them finds the points")
+    if not given:
+        if options.space:
+            raise UserError(f"space must be left out without --random N or --optuna N, got {' '.join(options.space)!r}")
+        return "grid", 0
+    if options.grid:
+        raise UserError(f"grid must be left out beside {given[0]}, got {' '.join(options.grid)!r}: give it as a space")
+    if not options.space:
+        raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
+    count = counts[given[0]]
+    assert count is not None
+    space.check_count(given[0], count)
+    return given[0], count
+
+
+def _metric(name: str, task: Task) -> Metric:
+    known = {m.name: m for m in task.splits()[SPLIT].metrics}
+    if name not in known:
+        raise unknown_name("metric", name, known)
+    better = known[name].better
+    require(better != "neither", "metric", name, "have a better end: no value of this one is the best")
+    return known[name]
+
+
+def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
+    method = methods.named(options.sampler or methods.defaults(options.task, task).run)
+    schedule = options.schedule or method.schedule
+    if schedule != "cyclical":
+        raise UserError(f"grid must be given for schedule {schedule}: the default one varies β and M, which it lacks")
+    grid = {name: values for name, values in DEFAULT_GRID.items() if getattr(options, name) is None}
+    if options.burn_in is not None:
+        grid.pop("exploration", None)
+    if not grid:
+        raise UserError("grid must name what is varied, got nothing: exploration and cycles, the default, are given")
+    return grid
+
+
+def _check_swept(name: str, options: Sweep) -> None:
+    field, setting = place(name)
+    default = next(f.default for f in dataclasses.fields(Sweep) if f.name == field)
+    given = getattr(options, field)
+    fixed = given != default if setting is None else setting in settings.read(field, given)
+    if fixed:
+        raise UserError(f"{name} must be given once, got it as an option and in the sweep")
+
+
+def _listed(points: Points, name: str, values: tuple[Any, ...]) -> list[Any]:
+    return [points.values({name: value})[name] for value in values]
+
+
+def _grid(points: Points, wanted: list[dict[str, Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
+    """The points of a grid; of the default one those that fit, and a note on the others."""
+    made: list[Point] = []
+    left: list[str] = []
+    for given in wanted:
+        values = points.values(given)
+        try:
+            made.append(points.make(len(made), values))
+        except UserError as error:
+            text = " ".join(f"{name}={value}" for name, value in values.items())
+            if not skip:
+                raise UserError(f"point {text}: {error}") from None
+            left.append(f"point {text} is left out: {error}")
+    if not made:
+        raise UserError(f"grid must be given: no point of the default one fits; {left[0]}")
+    return made, left
+
+
+def _random(points: Points, ranges: Mapping[str, space.Range], count: int, seed: int) -> tuple[list[Point], list[str]]:
+    generator = np.random.default_rng(seed)
+    made: list[Point] = []
+    unfit: list[str] = []
+    while len(made) < count:
+        values = points.values(space.drawn(ranges, generator))
+        try:
+            made.append(points.make(len(made), values))
+        except UserError as error:
+            unfit.append(str(error))
+            if len(unfit) > TRIES * max(1, len(made)):
+                raise UserError(f"space must hold points that fit, got none in {len(unfit)} draws: {error}") from None
+    note = f"{len(unfit)} draws did not fit and were drawn again; the first: {unfit[0]}" if unfit else ""
+    return made, [note] * bool(unfit)
+
+
+def _any(points: Points, ranges: Mapping[str, space.Range], seed: int) -> Point:
+    """Some point of the space, for what all of them share."""
+    return _random(points, ranges, 1, seed)[0][0]
+
+
+def _asha(options: Sweep) -> Asha | None:
+    ok = is_number(options.asha_grace) and 0 < options.asha_grace < 1
+    require(ok, "asha_grace", options.asha_grace, "lie in (0, 1): it is the share of the epochs without stops")
+    ok = is_number(options.asha_reduction) and options.asha_reduction > 1
+    require(ok, "asha_reduction", options.asha_reduction, "be a number above 1")
+    return Asha(grace=options.asha_grace, reduction=options.asha_reduction) if options.asha else None
+
+
+def shared(options: Run) -> dict[str, Any]:
+    """Return the settings of chains that the user gave, as JSON."""
+    placement = {f.name for f in dataclasses.fields(Common)} - {"cpus_per_chain"}
+    found = {}
+    kinds = typing.get_type_hints(Run)
+    for f in dataclasses.fields(Run):
+        value = getattr(options, f.name)
+        if f.name in placement or f.name in ("chains", "repeats", "lanes") or (value == f.default and f.name != "task"):
+            continue
+        if isinstance(value, int) and float in typing.get_args(kinds[f.name]):
+            value = float(value)  # as the command line reads it: one sweep has one digest
+        found[f.name] = list(value) if isinstance(value, tuple) else value
+    return found

@@ -1,0 +1,141 @@
+"""Options that differ from chain to chain, as in a sweep: their names, their values, and the split that judges them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from raychains import samplers, schedules
+from raychains.core.config import Common, Run, Sampling
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.validation import is_number
+from raychains.planning import methods, settings
+from raychains.tasks import Task
+
+SPLIT = "val"
+"""The split that decides between settings."""
+VAL_SPLIT = 0.1
+"""Share of the training examples that is held out where the user says nothing."""
+DEFAULT_GRID: Mapping[str, tuple[Any, ...]] = {"exploration": (0.0, 0.25, 0.5, 0.75), "cycles": (2, 4, 8)}
+"""β × M, the two settings of a cyclical schedule; cSG-MCMC's Fig. 3c varies M."""
+FIXED = ("epochs", "steps", "chains", "repeats", "lanes", "seed", "task", "task_settings", "train_subset", "val_split")
+"""Options that all points of a sweep must share: cost, data and random streams."""
+REPEAT = "repeat"
+"""The entry of a trial's config that says which repetition of its options it is, from 0."""
+SETTINGS = ("sampler_settings", "schedule_settings")
+"""Options that hold further settings as NAME=VALUE."""
+
+R = typing.TypeVar("R", bound=Run)
+
+
+def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
+    """Return the option that a swept name is, and, of further settings, which of them.
+
+    Raises:
+        UserError: nothing of that name, or nothing that may differ between chains.
+    """
+    if name in fixed:
+        raise UserError(
+            f"{name} must be the same at every point: points cost and learn from the same, got it in the sweep"
+        )
+    field, dot, setting = name.partition(".")
+    if dot and field in SETTINGS:
+        return field, setting
+    elsewhere = {f.name for f in dataclasses.fields(Common)}
+    left_out = {*elsewhere, *fixed, *SETTINGS, "init_from", "sample_only"}
+    plain = [f.name for f in dataclasses.fields(Run) if f.name not in left_out]
+    if name in plain:
+        return name, None
+    further = {
+        "sampler_settings": {n for kind in samplers.KINDS.values() for n in settings.names_of(kind)},
+        "schedule_settings": {n for kind in schedules.KINDS.values() for n in settings.names_of(kind)},
+    }
+    for where, names in further.items():
+        if name in names:
+            return where, name
+    raise unknown_name("swept option", name, {*plain, *set().union(*further.values())} - {"num_data", "init_from"})
+
+
+def python_value(value: Any) -> Any:
+    """Return a NumPy scalar as Python's own number; searchers draw them."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def typed(name: str, value: Any, where: tuple[str, str | None]) -> Any:
+    """Return a value as the option holds it: integers for counts, floats for numbers.
+
+    Raises:
+        UserError: it is of another type.
+    """
+    field, setting = where
+    if setting is not None:
+        return value
+    kinds = typing.get_args(typing.get_type_hints(Sampling if field not in ("sampler", "schedule") else Run)[field])
+    if bool in kinds or typing.get_type_hints(Run)[field] is bool:
+        require(isinstance(value, bool), name, value, "be true or false")
+        return value
+    if float in kinds:
+        require(is_number(value), name, value, "be a number")
+        return float(value)
+    if int in kinds:
+        require(isinstance(value, int) and not isinstance(value, bool), name, value, "be an integer")
+        return value
+    return str(value)
+
+
+def options_of(base: Run, values: Mapping[str, Any], fixed: Collection[str] = FIXED) -> dict[str, Any]:
+    """Return the options of `Run` that swept values are; further settings come behind those of ``base``.
+
+    Raises:
+        UserError: a name that is no option, or may not be swept.
+    """
+    found: dict[str, Any] = {name: getattr(base, name) for name in SETTINGS}
+    for name, value in values.items():
+        field, setting = place(name, fixed)
+        if setting is None:
+            found[field] = value
+        else:
+            text = value if isinstance(value, str) else repr(value)
+            found[field] = (*found[field], f"{setting}={text}")
+    return {name: value for name, value in found.items() if name not in SETTINGS or value}
+
+
+def changed(base: Run, values: Mapping[str, Any], fixed: Collection[str] = FIXED, *, repeats: int = 1) -> Run:
+    """Return ``base`` with the options that swept values are, for so many repeats."""
+    return dataclasses.replace(base, **options_of(base, values, fixed), repeats=repeats)
+
+
+def of_built_task(options: Run) -> Run:
+    """Return the options of one chain for `default_arms.run` with the built task, which has its own settings in it."""
+    return dataclasses.replace(options, chains=1, task_settings=(), train_subset=None, val_split=None)
+
+
+def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
+    """Return the task with its split val, the options that make it, and notes for the user.
+
+    Raises:
+        UserError: the task has no such split and nothing that can be held out.
+    """
+    notes: list[str] = []
+    task = methods.make_task(options, options.task, given)
+    held_out = (
+        "have data of which a part can be held out as the split val: a density has none, and its target decides nothing"
+    )
+    require(not task.low_dimensional, "task", options.task, held_out)
+    if SPLIT not in task.splits() and options.val_split is None:
+        try:
+            held = dataclasses.replace(options, val_split=VAL_SPLIT)
+            task = methods.make_task(held, options.task, given)
+        except UserError as error:
+            raise UserError(
+                f"task must have a split val, which a sweep decides on, got {options.task}, which has none: {error}"
+            ) from None
+        options = held
+        notes.append(f"val_split {VAL_SPLIT:g}: that share of the training examples is held out, and decides")
+    if SPLIT not in task.splits():
+        raise UserError(
+            f"task must have a split val, which a sweep decides on, got {options.task}: give --val-split .1"
+        )
+    return task, options, notes

@@ -1,0 +1,97 @@
+"""Layout of figures: panels side by side, a legend outside of them, plain tick labels."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from raychains.evaluation.base import Metric
+from raychains.plotting.style import INK, MUTED, WIDTH
+
+COUNT = FuncFormatter(lambda v, _: f"{v:,.0f}")
+DASHED = (0, (4, 2))
+PLAIN = FuncFormatter(lambda v, _: f"{v:g}")
+
+
+def panels(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of rows × columns panels of the common width, each row ``height`` inches high."""
+    figure = Figure(figsize=(WIDTH, rows * height + 0.5))
+    axes = figure.subplots(rows, columns, squeeze=False, **share)
+    return figure, [list(row) for row in axes]
+
+
+def log_axis(axis: Any, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Few, plain labels (0.01, 1, 50) on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(base=10, subs=subs))
+    axis.set_major_formatter(PLAIN)
+    axis.set_minor_locator(NullLocator())
+
+
+def legend(figure: Figure, handles: Sequence[Any], columns: int = 2) -> None:
+    """One legend below all panels, where it covers nothing."""
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(columns, len(handles)))
+
+
+def entry(label: str, **style: Any) -> Line2D:
+    """A legend's entry of any style."""
+    return Line2D([], [], label=label, **style)
+
+
+def dot_entry(label: str, **style: Any) -> Line2D:
+    """A legend's entry of a dot."""
+    return entry(label, **{"color": MUTED, "marker": "o", "linestyle": "", "markersize": 4.5, **style})
+
+
+def dashed_entry(label: str, **style: Any) -> Line2D:
+    """A legend's entry of a dashed line."""
+    return entry(label, **{"color": INK, "linestyle": DASHED, "linewidth": 0.9, **style})
+
+
+def grid(count: int, columns: int, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels in rows of at most ``columns``, each row ``height`` inches high."""
+    columns = min(count, columns)
+    figure, rows = panels(-(-count // columns), columns, height, **share)
+    axes = [axis for row in rows for axis in row]
+    for spare in axes[count:]:
+        spare.set_axis_off()
+    return figure, axes[:count]
+
+
+def per_arm(labels: Sequence[str], count: int, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels with a line per arm from top to bottom."""
+    figure, axes = grid(count, columns, 0.34 * len(labels) + 0.75, sharey=True)
+    for i, axis in enumerate(axes):
+        axis.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
+        axis.set_ylim(len(labels) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0, labelleft=i % min(count, columns) == 0)
+    return figure, axes
+
+
+def apart(count: int, width: float) -> Any:
+    """Offsets [count] from −width to width, so that equal values do not hide each other."""
+    return np.linspace(-width, width, count) if count > 1 else np.zeros(count)
+
+
+def wrapped(label: str, width: int = 22, lines: int = 3) -> str:
+    """An arm's label in at most ``lines`` lines."""
+    return "\n".join(textwrap.wrap(label, width)[:lines]) or label
+
+
+def measure(metric: Metric) -> str:
+    """A horizontal axis's label: the metric with its unit, and where its better end is."""
+    arrow = {"lower": "   ← better", "higher": "   → better"}.get(metric.better, "")
+    return f"{metric.label}{arrow}"
+
+
+def sentence(items: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

@@ -1,1 +1,0 @@
-"""The papers' theorems, checked numerically."""

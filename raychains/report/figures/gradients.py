@@ -1,0 +1,166 @@
+"""Progress of each arm by gradient evaluations: training loss and single samples' test metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains import samplers
+from raychains.core.spec import ChainSpec
+from raychains.evaluation.base import Array
+from raychains.inference import results
+from raychains.inference.run_data import RunData
+from raychains.planning import Arm, gradient_evaluations
+from raychains.plotting.layout import entry, grid, legend, log_axis
+from raychains.plotting.style import LINES, MARKERS, Drawing, hue, records
+from raychains.report.figures.schedule import trace
+from raychains.store import RunStore
+
+TICKS = ((1000, (1.0,)), (10, (1.0, 2.0, 5.0)), (0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+"""Ticks of a logarithmic axis, by the least ratio of its ends."""
+SHOWN = {"nll": ("NLL (nats)", 1.0), "error": ("error (%)", 100.0)}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One arm's mean over chains and repeats, after the same numbers of gradients."""
+
+    arm: Arm
+    what: str
+    """The panel: ``training nll``, ``test error``, …"""
+    gradients: Array
+    """Gradient evaluations of single examples, of one chain."""
+    mean: Array
+    sd: Array
+    """Over chains and repeats; nan with one."""
+
+
+def drawing(run: RunData) -> Drawing | None:
+    """None for densities, and for comparisons whose samplers all spend one gradient a step, unless samples were evaluated."""
+    arms = run.comparison.arms
+    if run.by_blocks or len({arm.sampler for arm in arms}) < 2:
+        return None
+    costly = any(a.sampler.startswith("entropy-") or samplers.KINDS[a.sampler].gradients_per_step > 1 for a in arms)
+    single = [c for split in dict.fromkeys((run.comparison.split, "train")) for c in _of_samples(run, split)]
+    if not single and not costly:
+        return None
+    exact = any(curve.what == "training nll" for curve in single)
+    curves = [*([] if exact else _of_progress(run)), *single]
+    if not curves:
+        return None
+    text = (
+        "After as many gradient evaluations, each of one training example, by one chain; the inner steps of Entropy-SG(L)D "
+        "count as what they cost. "
+    )
+    text += "" if exact else "Training NLL: mean minibatch loss since the record before. "
+    text += (
+        f"{'All' if exact else 'The other'} panels: each kept sample by itself, a point per sample. "
+        if single
+        else "raychains evaluate RUN --views samples adds the test metrics of every kept sample. "
+    )
+    return Drawing(
+        name="gradients",
+        title="Progress by gradient evaluations",
+        caption=text + "Lines are means over chains and repeats, bands ± one standard deviation over them.",
+        alt="Training loss and test metrics of single samples against gradient evaluations for every arm",
+        draw=lambda: _draw(run, curves),
+        data=[row for curve in curves for row in _rows(curve)],
+    )
+
+
+def _of_progress(run: RunData) -> Iterator[Curve]:
+    """The training loss that the chains recorded; once where arms share their chains."""
+    arms: dict[str, Arm] = {}
+    for arm in run.comparison.arms:
+        arms.setdefault(arm.chains[0][0].digest, arm)
+    for arm in arms.values():
+        specs = [spec for group in arm.chains for spec in group]
+        points = [(_gradients(spec, step), loss) for spec in specs for step, loss in run.losses(spec)]
+        if points:
+            yield _curve(arm, "training nll", pd.DataFrame(points, columns=["x", "y"]))
+
+
+def _of_samples(run: RunData, split: str) -> Iterator[Curve]:
+    """Metrics of every sample by itself, from the run's own views or those of its evaluation on ``train``."""
+    own = split == run.comparison.split
+    store = run.store
+    views = run.views if own else results.read(RunStore(store.root, f"{store.name}-{split}"), "views")
+    if not len(views):
+        return
+    views = views[(views["kind"] == "samples") & (views["weighting"] == "equal")]
+    for arm in run.comparison.arms:
+        mine = views[views["arm"] == arm.name]
+        if not len(mine):
+            continue
+        x = [_of_view(arm, group, name) for group, name in zip(mine["group"], mine["view"], strict=True)]
+        for metric in SHOWN:
+            if metric in mine.columns:
+                points = pd.DataFrame({"x": x, "y": mine[metric].to_numpy(dtype=float)})
+                yield _curve(arm, f"{'training' if split == 'train' else split} {metric}", points)
+
+
+def _of_view(arm: Arm, group: int, name: str) -> float:
+    """Gradient evaluations that a sample's chain had spent, from its view's name ``sample:position:index:variable``."""
+    _, position, index, variable = name.split(":")
+    spec = arm.chains[group][int(position)]
+    nth = int(index) // samplers.variables(spec.sampler)[variable]
+    return _gradients(spec, trace(spec.schedule).kept_step[nth])
+
+
+def _gradients(spec: ChainSpec, step: int) -> float:
+    return step / spec.steps * gradient_evaluations(spec) / spec.lanes
+
+
+def _curve(arm: Arm, what: str, points: pd.DataFrame) -> Curve:
+    by = points.groupby("x")["y"]
+    mean, sd = by.mean(), by.std(ddof=1)
+    return Curve(arm, what, mean.index.to_numpy(), mean.to_numpy(), sd.to_numpy())
+
+
+def _rows(curve: Curve) -> list[dict[str, Any]]:
+    kind, _, metric = curve.what.rpartition(" ")
+    about = {"arm": curve.arm.name, "of": kind, "metric": metric}
+    return records({**about, "gradients": curve.gradients, "mean": curve.mean, "sd": curve.sd})
+
+
+def _draw(run: RunData, curves: list[Curve]) -> Figure:
+    shown = list(dict.fromkeys(c.what for c in curves))
+    shown.sort(key=lambda what: (what.endswith("error"), not what.startswith("training")))
+    columns = len(shown) if len(shown) <= 3 else 2
+    figure, axes = grid(len(shown), columns, 2.6, sharex=True)
+    arms = [a for a in run.comparison.arms if any(c.arm is a for c in curves)]
+    for curve in curves:
+        _plot(axes[shown.index(curve.what)], curve, arms.index(curve.arm))
+    for i, (axis, what) in enumerate(zip(axes, shown, strict=True)):
+        kind, _, metric = what.rpartition(" ")
+        axis.set_yscale("log", nonpositive="clip")
+        low, high = axis.get_ylim()
+        log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
+        axis.set_ylabel(f"{kind.capitalize()} {SHOWN[metric][0]}")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
+        if i + columns >= len(shown):
+            axis.set_xlabel("Gradient evaluations of a chain")
+            axis.tick_params(labelbottom=True)
+    legend(figure, [entry(a.label, **_style(i)) for i, a in enumerate(arms)], columns=3)
+    return figure
+
+
+def _plot(axis: Any, curve: Curve, rank: int) -> None:
+    scale = SHOWN[curve.what.rpartition(" ")[2]][1]
+    style = _style(rank)
+    every = max(1, len(curve.mean) // 10)
+    axis.plot(curve.gradients, curve.mean * scale, markevery=(rank % every, every), **style)
+    if np.isfinite(curve.sd).any():
+        low, high = ((curve.mean + sign * curve.sd) * scale for sign in (-1, 1))
+        low = np.maximum(low, curve.mean * scale / 10)  # a logarithmic axis ends above nothing
+        axis.fill_between(curve.gradients, low, high, color=style["color"], alpha=0.13, linewidth=0)
+
+
+def _style(rank: int) -> dict[str, Any]:
+    marks = {"linestyle": LINES[rank % len(LINES)], "marker": MARKERS[rank % len(MARKERS)], "markersize": 3.5}
+    return {"color": hue(rank), **marks}

@@ -1,0 +1,1 @@
+"""The page, the figures and the table of a sweep, from what its folder holds."""

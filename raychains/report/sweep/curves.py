@@ -1,0 +1,155 @@
+"""A sweep's curves: the metric after every cycle against gradients spent, and, as cSG-MCMC's Fig. 3c, the error against M."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from raychains.core.validation import is_number
+from raychains.evaluation.base import Metric
+from raychains.plotting.layout import dot_entry, entry, legend, panels, sentence
+from raychains.plotting.style import INK, LINES, MARKERS, MUTED, Drawing, hue
+from raychains.report.sweep import heat
+from raychains.report.sweep.sweep_data import FAILED, STOPPED, Sweep, short
+from raychains.samplers import METHODS
+
+ENDS = {STOPPED: "x", FAILED: "X"}
+"""Marks at the ends of what did not run to its end."""
+
+
+def progress(sweep: Sweep) -> Drawing | None:
+    """Learning curves of the ensembles so far; None where nothing was reported."""
+    found = learning(sweep)
+    if not len(found):
+        return None
+    label, statuses = sweep.metric.label, set(sweep.points["status"])
+    ends = [text for status, text in ((STOPPED, "stopped (×)"), (FAILED, "failed (✖)")) if status in statuses]
+    return Drawing(
+        name="progress",
+        title="Learning curves of the ensembles",
+        caption=(
+            f"{label} on the split {sweep.split} after every cycle, of the samples so far, against gradient evaluations of one "
+            "chain; a line per point, mean over the repeats that came as far. Colours by the last value, thick the best point."
+            + (f" Marks: {' and '.join(ends)}." if ends else "")
+        ),
+        alt=f"{label} against gradient evaluations, a line for each of {found['point'].nunique()} points",
+        draw=lambda: _draw_progress(sweep, found),
+        data=found.to_dict("records"),
+    )
+
+
+def learning(sweep: Sweep) -> pd.DataFrame:
+    """Per point and cycle that was reported with a number: gradients, the mean over the repeats, and their number."""
+    name, reports = sweep.metric.name, sweep.reports
+    if name not in reports:
+        return pd.DataFrame()
+    values = pd.to_numeric(reports[name], errors="coerce").astype(float)
+    by = reports.assign(value=values)[np.isfinite(values)].groupby(["point", "cycle"])
+    found = by.agg(gradients=("gradients", "mean"), repeats=("value", "size"), mean=("value", "mean"))
+    return found.droplevel("cycle").reset_index()
+
+
+def _draw_progress(sweep: Sweep, found: pd.DataFrame) -> Figure:
+    metric, points = sweep.metric, sweep.points
+    figure, ((axis,),) = panels(1, 1, 3.5)
+    norm, shade = heat.span(points, metric), heat.colours(metric)
+    there = points[points.index.isin(found["point"])]
+    for number, point in there[::-1].iterrows():
+        curve, best, last = found[found["point"] == number], number == sweep.best, point[metric.name]
+        x, y = curve["gradients"], curve["mean"] * metric.scale
+        colour: Any = MUTED if pd.isna(last) else shade(norm(last))
+        if best:  # an edge, so that it stands out from its own shade's neighbours
+            axis.plot(x, y, color=INK, linewidth=4.2, zorder=4)
+        width, size = (2.4, 4.5) if best else (1.1, 2.6)
+        axis.plot(x, y, color=colour, linewidth=width, marker="o", markersize=size, zorder=5 if best else 2)
+        if point["status"] in ENDS:
+            mark = ENDS[point["status"]]
+            axis.plot(x[-1:], y[-1:], color=colour, marker=mark, ms=7, mec=INK, mew=1.3, linestyle="", zorder=6)
+    heat.value_axis(axis.yaxis, found["mean"] * metric.scale)
+    axis.set_xlim(left=0)
+    axis.xaxis.set_major_formatter(EngFormatter())
+    axis.set(xlabel="Gradient evaluations of a chain", ylabel=f"{metric.label}, validation")
+    handles = [entry("other points", color=MUTED, linewidth=1.1, marker="o", markersize=3)]
+    if sweep.best is not None:
+        handles.insert(0, entry(f"best: {sweep.text(sweep.best)}", color=INK, linewidth=3.4, marker="o"))
+    for status, mark in ENDS.items():
+        if (there["status"] == status).any():
+            handles.append(dot_entry(heat.NAMES[status], color=INK, marker=mark, markersize=7))
+    legend(figure, handles, columns=4)
+    return figure
+
+
+def cycles(sweep: Sweep) -> Drawing | None:
+    """The error against M; None unless M was swept and some setting of the others has whole chains at two M."""
+    metric = next((m for m in sweep.metrics if m.name in ("error", "rmse")), sweep.metric)
+    found = by_cycles(sweep, metric)
+    if not len(found) or not found.loc[found["best"], "sampler"].duplicated().any():
+        return None
+    rest = [short(name) for name in sweep.options if name not in ("cycles", "sampler")]
+    where = f" at each sampler's best {sentence(rest)}" if rest else ""
+    where += "" if found["best"].all() else "; pale: at the others that were swept"
+    bars = ", bars ± one standard error" if sweep.points["counted"].max() > 1 else ""
+    return Drawing(
+        name="cycles",
+        title="Error against the number of cycles",
+        caption=(
+            f"{metric.label} on the split {sweep.split} of the ensemble of all cycles' samples against the number of cycles M, at "
+            f"equal gradient evaluations{where}. Mean over the repeats{bars}; whole chains only. As cSG-MCMC's Fig. 3c, which has "
+            "it on the test split."
+        ),
+        alt=f"{metric.label} against the number of cycles for {' and '.join(map(_label, found['sampler'].unique()))}",
+        draw=lambda: _draw_cycles(found, metric),
+        data=found.to_dict("records"),
+    )
+
+
+def by_cycles(sweep: Sweep, metric: Metric) -> pd.DataFrame:
+    """A row per M of each sampler's setting with the best point, then of the others with whole chains at two M or more."""
+    tried = sweep.options.get("cycles", [])
+    points = sweep.points[sweep.points["whole"]].dropna(subset=sweep.metric.name)
+    if len(tried) < 2 or not all(map(is_number, tried)) or not len(points):
+        return pd.DataFrame()
+    others = [name for name in sweep.options if name not in ("cycles", "sampler")]
+    line = points.groupby(["sampler", *others], sort=False, dropna=False).ngroup()
+    label, places = points["sampler"].map(_label), list(sweep.points.sort_index()["sampler"].unique())
+    about = {"sampler": points["sampler"], "best": line == line.groupby(points["sampler"]).transform("min")}
+    about["setting"] = [f"{label[n]} ({sweep.text(n, others)})" if others else label[n] for n in points.index]
+    values = {"cycles": points["cycles"].astype(float), "mean": points[metric.name], "se": points[f"{metric.name}_se"]}
+    found = pd.DataFrame({**about, **values, "line": line, "place": points["sampler"].map(places.index)})
+    found = found[found["best"] | line.duplicated(keep=False)].sort_values(["place", "line", "cycles"])
+    return found[["sampler", "setting", "best", *values]]
+
+
+def _label(sampler: str) -> str:
+    return METHODS[sampler].label if sampler in METHODS else sampler
+
+
+def _draw_cycles(found: pd.DataFrame, metric: Metric) -> Figure:
+    figure, ((axis,),) = panels(1, 1, 3.1)
+    handles = []
+    samplers = list(found["sampler"].unique())
+    for (sampler, setting, best), line in found.groupby(["sampler", "setting", "best"], sort=False):
+        rank = samplers.index(sampler)
+        style: dict[str, Any] = {"color": hue(rank), "linestyle": LINES[rank % len(LINES)]}
+        m, mean, error = line["cycles"], line["mean"] * metric.scale, line["se"] * metric.scale
+        if not best:
+            axis.plot(m, mean, **style, linewidth=0.9, alpha=0.35, zorder=1.5)
+            continue
+        style |= {"marker": MARKERS[rank % len(MARKERS)], "markersize": 6}
+        axis.errorbar(m, mean, yerr=error.fillna(0.0) if error.any() else None, capsize=3, **style)
+        handles.append(entry(setting, **style))
+    if not found["best"].all():
+        handles.append(entry("other settings of the sweep", color=MUTED, linewidth=0.9, alpha=0.6))
+    every = sorted(set(found["cycles"]))
+    if every[-1] / every[0] >= 6:
+        axis.set_xscale("log", base=2)
+    ticks = every[:: -(-len(every) // 12)]
+    axis.set_xticks(ticks, [f"{v:g}" for v in ticks])
+    axis.minorticks_off()
+    axis.set(xlabel="Number of cycles M", ylabel=f"{metric.label}, validation")
+    legend(figure, handles, columns=3)
+    return figure

@@ -1,0 +1,74 @@
+"""Chains' initial states as files: ``starts/<sha256>.safetensors``, immutable, one for all chains that begin at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from raychains.core.errors import UserError
+from raychains.core.sample import tensors_sha256
+from raychains.core.spec import ChainSpec
+from raychains.store import codec
+from raychains.store.filesystem import Storage
+
+
+def file_of(digest: str) -> str:
+    """Return the name of a start's file in the store."""
+    return f"starts/{digest}.safetensors"
+
+
+def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
+    """Make a start durable unless a whole one is there; return its sha256."""
+    digest = tensors_sha256(tensors)
+    try:
+        read(root, digest)
+    except (UserError, codec.Corrupt):
+        root.publish(file_of(digest), codec.encode(tensors, {}))
+    return digest
+
+
+def read(root: Storage, digest: str) -> dict[str, Tensor]:
+    """Return the tensors of a start.
+
+    Raises:
+        UserError: the store has none of this sha256.
+        Corrupt: its file is torn or altered.
+    """
+    where = root.location(file_of(digest))
+    try:
+        tensors, description = codec.decode(root.read(file_of(digest)))
+    except FileNotFoundError:
+        raise UserError(
+            f"start {digest[:12]}… must be in the store, got none at {where}: give its file again"
+        ) from None
+    except codec.Corrupt as error:
+        raise codec.Corrupt(f"{where}: {error}") from None
+    if description["sha256"] != digest:
+        raise codec.Corrupt(f"{where} holds other tensors than its name says")
+    return tensors
+
+
+class Completion:
+    """Completes samples that hold only the sampled parameters; keeps the last start in memory."""
+
+    def __init__(self, root: Storage) -> None:
+        self._root = root
+        self._last: tuple[str, dict[str, Tensor]] = ("", {})
+
+    def __call__(self, tensors: Mapping[str, Tensor], start: str | None) -> dict[str, Tensor]:
+        """Return ``tensors`` with all others from the start of this sha256; unchanged without one.
+
+        Raises:
+            UserError: the store has no such start.
+        """
+        if start is None:
+            return dict(tensors)
+        if self._last[0] != start:
+            self._last = (start, read(self._root, start))
+        return {**self._last[1], **tensors}
+
+
+def needed(spec: ChainSpec) -> str | None:
+    """Return the start that completes samples of a chain; None where they are whole."""
+    return spec.start if spec.sample_only else None

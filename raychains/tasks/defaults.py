@@ -1,0 +1,195 @@
+"""A task's default settings, which the task states itself as `Task.defaults`: those of the papers where they have any.
+
+Built-in tasks state a whole `Defaults`; a user's task states values of options, which `defaults_of` lays over general settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from raychains import samplers
+from raychains.core.errors import unknown_name
+from raychains.core.validation import positive
+from raychains.tasks import NAMES
+
+if TYPE_CHECKING:
+    from raychains.tasks.base import Task
+
+Rates = Mapping[tuple[str, str], float]
+"""Step sizes by (schedule, sampler)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """The settings of a task where the user passes none."""
+
+    samplers: tuple[str, ...] = ("sgld", "sghmc")
+    """The methods that `raychains compare` compares."""
+    run: str = "csghmc"
+    """The method that `raychains run` samples with."""
+    lr: Rates
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int = 1
+    cycles: int = 4
+    exploration: float
+    samples_per_cycle: int | None = None
+    cycle_thinning: float = 1.0
+    """Epochs between the samples of a cycle."""
+    repeats: int
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    temperature: float = 1.0
+    decreasing: Mapping[str, Any] = field(default_factory=dict)
+    """``gamma``; and ``decay`` (lr / final lr), ``noise_from``, ``epochs_per_sample`` for networks."""
+    sampler_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By sampler, where its own defaults do not fit the task."""
+    eta_for: int | None = None
+    """N that Entropy-MCMC's η holds for: with fewer data it is larger, since lr/(ηN) must not be."""
+    of_sampler: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By sampler, other values of the fields above, where its paper has other settings than the task's."""
+
+    def of(self, sampler: str) -> Defaults:
+        """Return the settings under one sampler."""
+        return dataclasses.replace(self, **self.of_sampler.get(sampler, {}))
+
+    def on(self, num_data: int) -> Defaults:
+        """Return the settings where only some of the data are used."""
+        if self.eta_for is None or num_data >= self.eta_for:
+            return self
+        emcmc = self.sampler_settings["emcmc"]
+        more = {"emcmc": {**emcmc, "eta": emcmc["eta"] * self.eta_for / num_data}}
+        return dataclasses.replace(self, sampler_settings={**self.sampler_settings, **more})
+
+    def rate(self, schedule: str, sampler: str) -> float | None:
+        """Return the initial step size: the decreasing schedule's for those that decay, the cyclical one's for the others.
+
+        None for a user's sampler, which no task knows.
+        """
+        near = "cyclical" if schedule in ("cyclical", "constant") else "decreasing"
+        return self.lr.get((near, sampler), self.lr.get(("cyclical", sampler)))
+
+
+# Step sizes of all samplers from one or a few
+
+
+def rates(cyclical: Mapping[str, float], decreasing: Mapping[str, float]) -> Rates:
+    """Step sizes of both schedules; an optimiser has that of the sampler whose zero-temperature limit it is."""
+    found: dict[tuple[str, str], float] = {}
+    for schedule, given in (("cyclical", cyclical), ("decreasing", decreasing)):
+        found |= {(schedule, sampler): lr for sampler, lr in given.items()}
+        found |= {(schedule, cold): given[warm] for cold, warm in (("sgd", "sgld"), ("sgdm", "sghmc"))}
+    return found
+
+
+def network_rates(sghmc: float, *, momentum: float = 0.9, sam: float | None = None, bsam: float | None = None) -> Rates:
+    """Step sizes for a network, from SGHMC's: a step without momentum is as long as one with it in the long run.
+
+    pSGLD divides by the gradient's size, local-entropy steps move by θ − μ: neither depends on the network's scale.
+    """
+    plain = round(sghmc / (1 - momentum), 12)
+    sam, bsam = sghmc if sam is None else sam, plain if bsam is None else bsam
+    same = {"sgld": plain, "sghmc": sghmc}
+    others = {"sgnht": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam}
+    return rates({**same, "psgld": 1e-3, **others, "entropy-sgd": 1.0, "entropy-sgld": 1.0}, {**same, "psgld": 5e-4})
+
+
+def density_rates(sgld: float, *, decreasing: float, gradient: float) -> Rates:
+    """Step sizes for a closed form with N = 1, from SGLD's and the usual size of a coordinate's gradient.
+
+    At momentum .9 a tenth of SGLD's step moves as far in the long run; pSGLD divides by the gradient's size.
+    """
+    slow = {n: sgld / 10 for n in ("sghmc", "sgnht", "atmc", "sam")}
+    local = {"entropy-sgd": 1.0, "entropy-sgld": 1.0, "bsam": sgld}  # they move by θ − μ and by a scaled gradient
+    return rates(
+        {"sgld": sgld, "psgld": sgld * gradient, "emcmc": sgld, **slow, **local},
+        {"sgld": decreasing, "psgld": decreasing * gradient, "sghmc": decreasing / 10},
+    )
+
+
+def density(eta: float, **settings: Any) -> Defaults:
+    """Settings for a density: η of Entropy-MCMC, and local-entropy steps and sub-batches for a target that is no network."""
+    own = {"emcmc": {"eta": eta}, "entropy-sgd": {"inner_lr": 0.01}, "entropy-sgld": {"inner_lr": 0.01}}
+    given = {"exploration": 0.5, "repeats": 10, "decreasing": {"gamma": 0.55}, **settings}
+    return Defaults(**given, sampler_settings={**own, "bsam": {"m_sharpness": 1}})
+
+
+LATE: Mapping[str, Any] = {"gamma": 1.0, "decay": 100.0, "noise_from": 0.75, "epochs_per_sample": 10}
+"""cSG-MCMC §5.2: noise in the last quarter, 20 samples of 200 epochs. The step size's fall to a hundredth is ours."""
+SMALL: Mapping[str, Any] = {"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "epochs_per_sample": 4}
+"""The same for 40 epochs of a small network."""
+
+# A user's task
+
+OPTIONS = [
+    "sampler",
+    "lr",
+    "epochs",
+    "steps",
+    "batch_size",
+    "cycles",
+    "exploration",
+    "samples_per_cycle",
+    "repeats",
+    "momentum",
+    "weight_decay",
+    "temperature",
+]
+"""The options that a user's `Task.defaults` may give values for."""
+SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld")
+"""Samplers whose step size does not go with the others'."""
+
+
+def defaults_of(name: str, task: Task) -> Defaults:
+    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones.
+
+    A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it.
+
+    Raises:
+        UserError: an option of the task's defaults that cannot have one, or a value out of range.
+    """
+    if isinstance(task.defaults, Defaults):
+        # What subclasses of built-in tasks and functions that return one sample is another task.
+        return task.defaults.on(task.num_data) if name in NAMES else _general(task)
+    given = dict(task.defaults)
+    for key in given:
+        if key not in OPTIONS:
+            raise unknown_name(f"defaults of task {type(task).__name__}", key, OPTIONS)
+    run = given.pop("sampler", "csghmc")
+    kind = samplers.method(run).kind
+    general = _general(task, given.get("momentum", 0.9))
+    if "lr" in given:
+        lr = given.pop("lr")
+        positive(f"lr among the defaults of task {type(task).__name__}", lr)
+        given["lr"] = _scaled(general.lr, kind, float(lr))
+    compared = (kind,) if "sampler" in task.defaults else general.samplers
+    return dataclasses.replace(general, samplers=compared, run=run, **given)
+
+
+def _scaled(given: Rates, sampler: str, lr: float) -> Rates:
+    factor = 1.0 if sampler in SCALE_FREE else lr / given["cyclical", sampler]
+    return {
+        (schedule, kind): lr if kind == sampler else rate * (1.0 if kind in SCALE_FREE else factor)
+        for (schedule, kind), rate in given.items()
+    }
+
+
+def _general(task: Task, momentum: float = 0.9) -> Defaults:
+    """Settings for any density or network, which are ours."""
+    if task.low_dimensional:
+        return density(1.0, lr=density_rates(0.01, decreasing=0.05, gradient=1), steps=20_000)
+    return Defaults(
+        lr=network_rates(0.05, momentum=momentum),
+        epochs=40,
+        batch_size=min(128, task.num_data),
+        exploration=0.8,
+        samples_per_cycle=3,
+        cycle_thinning=0.5,
+        repeats=1,
+        weight_decay=0.0 if task.prior is not None or task.own_prior else 1e-4,
+        decreasing=SMALL,
+        sampler_settings={"emcmc": {"eta": 20 / task.num_data}},
+    )

@@ -1,0 +1,205 @@
+"""A user's data set as a chain and evaluations read it: tensors where it fits into memory, else a stream of batches."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from raychains.core.errors import UserError, require
+from raychains.data.source import Pair, Resident, Source, Streamed, examples
+from raychains.evaluation.base import Array
+
+RESIDENT_SHARE = 0.25
+"""Share of the machine's memory above which a data set is streamed."""
+AT_ONCE = 1000
+"""Examples that are read from a dataset at a time."""
+
+
+class UserDataset:
+    """The examples of one split: as batches on a chain's device, and in the set's own order on the CPU.
+
+    Data of at most `RESIDENT_SHARE` of the machine's memory are read as a whole, unless ``resident`` says otherwise.
+
+    Raises:
+        UserError: no such data, no example, or examples that do not form tensors.
+    """
+
+    def __init__(self, data: Any, name: str, resident: bool | None = None) -> None:
+        ok = resident is None or isinstance(resident, bool)
+        require(ok, "resident", resident, "be True, False, or None to decide by size")
+        self._name = name
+        pair = _pair_of_tensors(data, name)
+        self._dataset = None if pair is not None else _dataset(data, name)
+        self._resident = pair
+        own = getattr(data, "fingerprint", None)
+        stated = own if isinstance(own, str) else None
+        small = resident if resident is not None else pair is not None or self._bytes() <= _room()
+        if self._dataset is not None and small:
+            parts = list(_read(self._dataset, name))
+            self._resident = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+            self._dataset = None
+        self._targets: Tensor | None = None if self._resident is None else self._resident[1]
+        self.fingerprint = f"stated/{stated}" if stated is not None else self._hash()
+        """A hash of all examples; or what the data set itself states as its text ``fingerprint``, which is believed."""
+        self._source: Source | None = None
+
+    def __len__(self) -> int:
+        return len(self._resident[0]) if self._resident is not None else len(self._dataset)  # type: ignore[arg-type]
+
+    @property
+    def streamed(self) -> bool:
+        """True where batches are read when they are needed."""
+        return self._resident is None
+
+    @property
+    def source(self) -> Source:
+        """Batches on the chain's device."""
+        if self._source is None:
+            if self._resident is not None:
+                self._source = Resident(*self._resident)
+            else:
+                self._source = Streamed(self._dataset, name=self._name)  # type: ignore[arg-type]
+        return self._source
+
+    @property
+    def read(self) -> bool:
+        """True where all targets are known without reading the data set once more."""
+        return self._targets is not None
+
+    @property
+    def targets(self) -> Tensor:
+        """All targets, [n, …], on the CPU."""
+        if self._targets is None:
+            self._targets = torch.cat([y for _, y in _read(self._dataset, self._name)])
+        return self._targets
+
+    def __getitem__(self, at: slice) -> Tensor:
+        """Return inputs of a range of examples, [n, …], on the CPU: tensors of their own."""
+        if self._resident is not None:
+            return self._resident[0][at].clone()
+        return examples(self._dataset, range(*at.indices(len(self))), self._name)[0]  # type: ignore[arg-type]
+
+    def first(self, n: int) -> Pair:
+        """Return inputs and targets of the first ``n`` examples, or of all."""
+        if self._resident is not None:
+            return self._resident[0][:n].clone(), self._resident[1][:n].clone()
+        return examples(self._dataset, range(min(n, len(self))), self._name)  # type: ignore[arg-type]
+
+    def part(self, at: Array, name: str) -> UserDataset:
+        """Return the examples at positions ``at`` alone, in that order, kept as the whole is.
+
+        Args:
+            name: a text that identifies them in the whole: with its fingerprint it makes theirs.
+        """
+        made = copy.copy(self)
+        made._source = None
+        if self._resident is not None:
+            inputs, targets = (t[torch.from_numpy(at)] for t in self._resident)
+            made._resident, made._targets = (inputs, targets), targets
+        else:
+            made._dataset = Subset(self._dataset, at.tolist())  # type: ignore[arg-type]
+            made._targets = None if self._targets is None else self._targets[torch.from_numpy(at)]
+        made.fingerprint = hashlib.sha256(f"{self.fingerprint}/{name}".encode()).hexdigest()
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Drop what is on a device, and pickle tensors as arrays, which are sent out of band without copies."""
+        state = {**self.__dict__, "_source": None, "_targets": None}
+        if self._resident is not None:
+            state["_resident"] = [_packed(t) for t in self._resident]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._resident is not None:
+            inputs, targets = (_unpacked(*p) for p in self._resident)
+            self._resident, self._targets = (inputs, targets), targets
+
+    def _bytes(self) -> int:
+        inputs, targets = self.first(1)
+        return len(self) * (inputs.nbytes + targets.nbytes)
+
+    def _hash(self) -> str:
+        """Return the sha256 of inputs and targets, however they are kept and read."""
+        parts: Iterator[Pair] = (
+            iter([self._resident]) if self._resident is not None else _read(self._dataset, self._name)
+        )
+        hashes = [hashlib.sha256(), hashlib.sha256()]
+        kinds: tuple[str, ...] = ()
+        targets = []
+        for pair in parts:
+            kinds = tuple(f"{t.dtype}{list(t.shape[1:])}" for t in pair)
+            for h, t in zip(hashes, pair, strict=True):
+                h.update(t.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            targets.append(pair[1])
+        if self._targets is None:
+            self._targets = torch.cat(targets)
+        text = "/".join([str(len(self)), *kinds, *(h.hexdigest() for h in hashes)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _pair_of_tensors(given: Any, name: str) -> Pair | None:
+    """Return ``given`` as two tensors of the CPU; None when it is no pair of them."""
+    parts: Sequence[Any] = given.tensors if type(given) is TensorDataset else given
+    if not isinstance(parts, tuple | list) or len(parts) != 2:
+        return None
+    if not all(isinstance(p, Tensor | np.ndarray) and p.ndim >= 1 for p in parts):
+        return None
+    try:
+        inputs, targets = (torch.as_tensor(p).detach().cpu().contiguous() for p in parts)
+    except (TypeError, ValueError):
+        raise UserError(f"{name} must hold numbers, got arrays of {parts[0].dtype} and {parts[1].dtype}") from None
+    if len(inputs) != len(targets) or not len(inputs):
+        raise UserError(
+            f"{name} must have as many inputs as targets, at least one, got {len(inputs)} inputs and {len(targets)} targets"
+        )
+    return inputs, targets
+
+
+def _dataset(given: Any, name: str) -> Any:
+    if isinstance(given, IterableDataset):
+        raise UserError(
+            f"{name} must be a map-style dataset, got an iterable one: a chain reads examples by index to be resumable"
+        )
+    sized = isinstance(given, Dataset) or hasattr(type(given), "__getitem__")
+    if isinstance(given, str | bytes | dict | Tensor | np.ndarray) or not sized or not hasattr(given, "__len__"):
+        raise UserError(
+            f"{name} must be a pair of tensors (inputs, targets) or a map-style dataset with a length, "
+            f"got a {type(given).__name__}"
+        )
+    if not len(given):
+        raise UserError(f"{name} must hold at least one example, got none")
+    Streamed(given, name=name)  # refuses examples that differ from one reading to the next
+    return given
+
+
+def _read(dataset: Any, name: str) -> Iterator[Pair]:
+    """Yield all examples in the dataset's order, a few at a time."""
+    n = len(dataset)
+    for start in range(0, n, AT_ONCE):
+        yield examples(dataset, range(start, min(n, start + AT_ONCE)), name)
+
+
+def _room() -> float:
+    """Return the bytes that a resident data set may take."""
+    try:
+        return RESIDENT_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # not on this system
+        return 2e9
+
+
+def _packed(t: Tensor) -> tuple[np.ndarray[Any, Any], torch.dtype, tuple[int, ...]]:
+    return t.reshape(-1).view(torch.uint8).numpy(), t.dtype, tuple(t.shape)
+
+
+def _unpacked(raw: np.ndarray[Any, Any], dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    # A copy: what came through shared memory may not be written to, and models may work in place.
+    return torch.from_numpy(raw.copy()).view(dtype).reshape(shape)

@@ -1,0 +1,55 @@
+"""A small chain in micro-batches, for one process and for several: dropout, and BatchNorm or GroupNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from raychains import samplers
+from raychains.core.spec import ChainSpec, Part
+from raychains.schedules import Cyclical
+from raychains.tasks.base import seeded
+from tests.chain.chain_tasks import VariedDigits
+
+BATCH, STEPS = 24, 24
+
+
+class GroupNormDigits(VariedDigits):
+    """GroupNorm and dropout between two linear layers."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        with seeded(seed):
+            return nn.Sequential(nn.Linear(64, 8), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 10))
+
+
+class PlainDigits(VariedDigits):
+    """One linear layer: nothing depends on how a batch is divided."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        with seeded(seed):
+            return nn.Sequential(nn.Linear(64, 10))
+
+
+def task(norm: str = "batch") -> VariedDigits:
+    """With 90 training images: 4 batches of 24 an epoch, the last of 18."""
+    if norm == "batch":
+        return VariedDigits(batchnorm=True, dropout=0.2)
+    return GroupNormDigits(dropout=0.2) if norm == "group" else PlainDigits()
+
+
+def chain_spec(micro_batch: int | None, *, norm: str = "batch", sampler: str = "sghmc", **change: Any) -> ChainSpec:
+    """SGHMC unless said otherwise, in two cycles."""
+    made = task(norm)
+    settings: dict[str, Any] = {"num_data": made.num_data, "weight_decay": 1e-3}
+    settings |= {"sghmc": {"momentum": 0.9}, "sgnht": {"momentum": 0.9}, "sam": {"momentum": 0.9}}[sampler]
+    schedule = Cyclical(
+        steps=STEPS, lr=0.1, cycles=2, exploration=0.25, samples_per_cycle=2, thinning=2,
+        temperature=0.0 if sampler == "sam" else 1.0,
+    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "task": made.spec(), "schedule": schedule.part(), "steps": STEPS, "steps_per_epoch": 4, "batch_size": BATCH,
+        "seed": 3, "repeat": 0, "chain": 0, "micro_batch": micro_batch,
+        "sampler": Part(kind=sampler, revision=samplers.KINDS[sampler].revision, settings=settings),
+    }  # fmt: skip
+    return ChainSpec(**{**fields, **change})

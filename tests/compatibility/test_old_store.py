@@ -1,0 +1,304 @@
+"""A store that the first version wrote is read, reported, resumed and extended; README.md says how it was made."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import raychains as rc
+from raychains.cli import main
+from tests.compatibility import commands
+from tests.compatibility.reading import described, digest_of, machine, tables_of
+
+HERE = Path(__file__).parent
+EXPECTED: dict[str, Any] = json.loads((HERE / "store_v0.json").read_text(encoding="utf-8"))
+OWN_CHAIN = "c446a2ec0744c6450b76fb4b132f9ecb891740ec935e5a57651d48ca151cb6d4"
+"""The chain of `commands.OWN`, whose digest holds hashes of the module's data and of the parameters that it draws."""
+OWN_EPOCH = "514a0f2ad1637c6f750bde8f5d9a8b67946b56be99ab38f76ab815787b6eda88"
+"""The same for one epoch."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with a copy of the store and the module that its run ``own`` names."""
+    with tarfile.open(HERE / "store_v0.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    shutil.copy(HERE / "mytask.py.txt", tmp_path / "mytask.py")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    yield tmp_path
+    sys.path[:] = before
+    sys.modules.pop("mytask", None)
+
+
+def raychains(command: str) -> None:
+    assert main(shlex.split(command)) == 0
+
+
+def status(path: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What `raychains status --json` prints."""
+    capsys.readouterr()
+    raychains(f"status {path} --json")
+    return json.loads(capsys.readouterr().out)
+
+
+def parquets(folder: Path) -> dict[str, pd.DataFrame]:
+    return {path.name: pq.read_table(path).to_pandas() for path in sorted(folder.glob("*.parquet"))}
+
+
+def assert_equal(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame]) -> None:
+    assert found.keys() == expected.keys()
+    for name, frame in expected.items():
+        pd.testing.assert_frame_equal(found[name], frame, rtol=1e-6, obj=name)
+
+
+def page(path: Path) -> list[list[list[str]]]:
+    return tables_of((path / "report.html").read_text(encoding="utf-8"))
+
+
+def events(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def attempts(folder: Path) -> dict[str, list[str]]:
+    chains = sorted((folder / "store" / "chains").iterdir())
+    return {chain.name: sorted(p.name for p in (chain / "incarnations").iterdir()) for chain in chains}
+
+
+def added(folder: Path, before: dict[str, list[str]]) -> set[str]:
+    """The chains that were added; none of those before was run again."""
+    now = attempts(folder)
+    assert {digest: now[digest] for digest in before} == before
+    return now.keys() - before.keys()
+
+
+# Read
+
+
+@pytest.mark.parametrize("name", ["finished", "density", "own"])
+def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "store" / "runs" / name
+    figures = parquets(run / "figures")
+    expected = pd.DataFrame(EXPECTED["tables"][name])
+    table = rc.load(str(run)).table().reset_index()
+    pd.testing.assert_frame_equal(table, expected.astype(table.dtypes), rtol=1e-9)
+    raychains(f"report {run}")
+    assert page(run) == EXPECTED["pages"][name]
+    assert_equal(parquets(run / "figures"), figures)
+    assert all((run / "figures" / figure).with_suffix(".svg").exists() for figure in figures)
+    state = status(str(run), capsys)
+    assert state["state"] == "finished" and {chain["state"] for chain in state["chains"]} == {"finished"}
+
+
+def test_the_posterior_of_an_old_run_predicts_as_it_was_measured(folder: Path) -> None:
+    result = rc.load("store/runs/finished")
+    digits = load_digits()
+    test = np.random.default_rng(0).permutation(len(digits.target))[1700:]
+    images = torch.from_numpy((digits.data[test] / 16).astype(np.float32))
+    probabilities = result.predict(images)
+    wrong = (probabilities.argmax(1) != digits.target[test]).mean()
+    assert wrong == pytest.approx(result.results()["error"].iloc[0])
+    np.testing.assert_allclose(result.posterior()(images).probabilities, probabilities, rtol=1e-5)
+
+
+def test_a_sweep_is_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = status("store/sweeps/sweep", capsys)
+    assert (state["state"], state["points"], state["trials"]) == ("finished", 4, {"finished": 4})
+    assert state["best"] == EXPECTED["tables"]["best"]
+
+
+# Resume and extend
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_gives(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = "store/runs/interrupted"
+    before = status(run, capsys)
+    states = {chain["digest"]: chain["state"] for chain in before["chains"]}
+    assert before["state"] == "lost" and sorted(states.values()) == ["finished", "stopped", "waiting"]
+    steps = {chain["digest"]: chain["checkpoint_step"] for chain in before["chains"]}
+    raychains(f"{commands.INTERRUPTED} --store store --name interrupted --resume --log log.jsonl")
+    began = {line["digest"]: line["step"] for line in events(folder / "log.jsonl") if line["event"] == "chain-began"}
+    assert began == {d: steps[d] or 0 for d, state in states.items() if state != "finished"}
+    assert status(run, capsys)["state"] == "finished"
+    expected = EXPECTED["interrupted"]["chains"]
+    found = {digest: described(folder / "store", digest) for digest in rc.load(run).comparison.chains()}
+    if machine(folder / "store", list(began)) == EXPECTED["interrupted"]["machine"]:
+        assert found == expected
+    for digest, samples in expected.items():
+        assert found[digest].keys() == samples.keys()
+        for key, sample in samples.items():
+            for name, numbers in sample["numbers"].items():
+                assert found[digest][key]["numbers"][name] == pytest.approx(numbers, rel=1e-6, abs=1e-6), (
+                    digest,
+                    key,
+                    name,
+                )
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_finished_run_is_extended_by_a_repeat_and_what_is_written_keeps_its_names(folder: Path) -> None:
+    before, store = attempts(folder), folder / "store"
+    raychains(f"{commands.FINISHED} --store store --repeats 3 --name wider --log log.jsonl")
+    new = added(folder, before)
+    told = events(folder / "log.jsonl")
+    assert {line["digest"] for line in told if line["event"] == "chain-began"} == new and len(new) == 6
+    old, wider = (rc.load(f"store/runs/{name}").results() for name in ("finished", "wider"))
+    pd.testing.assert_frame_equal(wider[wider["repeat"] < 2].reset_index(drop=True), old, rtol=1e-6, check_like=True)
+
+    [log] = (store / "runs" / "finished" / "events").iterdir()
+    assert keys_of_events(told) == keys_of_events(events(log))
+    plans = [json.loads((store / "runs" / name / "plan.json").read_text()) for name in ("finished", "wider")]
+    assert keys(plans[0]) <= keys(plans[1])
+    assert columns(store / "runs" / "wider").items() <= columns(store / "runs" / "finished").items()
+    for digest in new:
+        chain = store / "chains" / digest
+        spec = json.loads((chain / "spec.json").read_text())
+        assert digest_of(spec) == digest and spec["repeat"] == 2
+        first = store / "chains" / digest_of({**spec, "repeat": 0})
+        assert files(chain) == files(first) and columns(chain) == columns(first)
+        records = [json.loads((c / "incarnations" / "1.json").read_text()) for c in (first, chain)]
+        assert keys(records[0]) <= keys(records[1])
+
+
+def columns(folder: Path) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(frame.columns) for name, frame in parquets(folder).items()}
+
+
+def keys_of_events(told: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """Per event its keys."""
+    return {line["event"]: set(line) for line in told}
+
+
+def keys(value: Any) -> set[str]:
+    """All keys of nested JSON but for digests."""
+    if isinstance(value, list):
+        return set().union(*map(keys, value)) if value else set()
+    return {k for k in value if len(k) < 64}.union(*map(keys, value.values())) if isinstance(value, dict) else set()
+
+
+def files(chain: Path) -> set[str]:
+    """The names in a chain's folder, without numbers, and without checkpoints, which a chain writes that takes long."""
+    names = (str(path.relative_to(chain)) for path in chain.rglob("*") if path.is_file())
+    return {"".join(c for c in n if not c.isdigit()) for n in names if not n.startswith("checkpoints/")}
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
+    before, sweeps = attempts(folder), folder / "store" / "sweeps"
+    figures, tables = parquets(sweeps / "sweep" / "figures"), parquets(sweeps / "sweep")
+    raychains(f"{commands.SWEEP} --store store --name sweep --resume")
+    assert page(sweeps / "sweep") == EXPECTED["pages"]["sweep"]
+    assert_equal(parquets(sweeps / "sweep" / "figures"), figures)
+    assert_equal(parquets(sweeps / "sweep"), tables)
+    raychains(f"{commands.SWEEP.replace('cycles=1,2', 'cycles=1,2,4')} --store store --name wider")
+    assert len(added(folder, before)) == 2
+    old, wider = tables["results.parquet"], parquets(sweeps / "wider")["results.parquet"]
+    shared = wider[wider["digest"].isin(old["digest"])].reset_index(drop=True)
+    assert len(wider) == 6 and len(shared) == 4
+    pd.testing.assert_frame_equal(shared.drop(columns="point"), old.drop(columns="point"), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(folder: Path) -> None:
+    before, run = attempts(folder), folder / "store" / "runs" / "finished"
+    tables = parquets(run)
+    assert {"calibration.parquet", "diagnostics.parquet", "disagreement.parquet"} <= tables.keys()
+    raychains(f"evaluate {run} --views chains cycles --measures {' '.join(commands.MEASURES)} interpolation")
+    now = parquets(run)
+    assert now.keys() - tables.keys() == {"interpolation.parquet"}
+    assert_equal({name: now[name] for name in tables}, tables)
+    assert not added(folder, before)
+
+
+# Own tasks and import paths
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_task_that_the_first_version_wrote_keeps_its_digest_and_runs(folder: Path) -> None:
+    before = attempts(folder)
+    raychains(f"{commands.OWN} --store store --name own --resume")  # refused if the plan were another
+    assert list(rc.load("store/runs/own").comparison.chains()) == [OWN_CHAIN] and OWN_CHAIN in before
+    raychains(f"{commands.OWN.replace('--epochs 4', '--epochs 1')} --store store --name epoch")
+    assert added(folder, before) == {OWN_EPOCH}
+    assert 0 < rc.load("store/runs/epoch").results()["error"].iloc[0] < 100
+
+
+PATHS = {
+    "digits": "raychains.tasks.digits:Digits",
+    "mixture25": "raychains.tasks.mixture:Mixture25",
+    "gaussian": "raychains.tasks.gaussian:Gaussian",
+    "two-modes": "raychains.tasks.two_modes:TwoModes",
+    "linear-regression": "raychains.tasks.linear_regression:LinearRegression",
+    "blr-australian": "raychains.tasks.logistic_regression:Australian",
+    "blr-german": "raychains.tasks.logistic_regression:German",
+    "blr-heart": "raychains.tasks.logistic_regression:Heart",
+    "mnist-mlp": "raychains.tasks.images:MnistMlp",
+    "mnist-cnn": "raychains.tasks.images:MnistCnn",
+    "mnist-1v7": "raychains.tasks.mnist_1v7:OneVersusSeven",
+    "fashion-mnist-mlp": "raychains.tasks.images:FashionMnistMlp",
+    "cifar10-resnet18": "raychains.tasks.images:Cifar10ResNet18",
+    "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
+    "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
+    "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
+    "cifar10-lenet": "raychains.tasks.images:Cifar10LeNet",
+    "cifar100-lenet": "raychains.tasks.images:Cifar100LeNet",
+    "cifar10-resnet20": "raychains.tasks.images:Cifar10ResNet20",
+    "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
+    "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
+    "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
+    "imagefolder-resnet18": "raychains.tasks.prepared:FolderResNet18",
+    "imagefolder-resnet50": "raychains.tasks.prepared:FolderResNet50",
+    "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
+}
+"""The import path by which stored specs name each built-in task."""
+
+
+@pytest.mark.parametrize(("name", "path"), PATHS.items())
+def test_the_path_of_a_built_in_task_resolves(name: str, path: str) -> None:
+    """Both make the same thing, which refuses an argument before it looks for data."""
+    refusals = []
+    for way in (name, path):
+        with pytest.raises(rc.UserError, match="no_such_argument") as refused:
+            rc.make_task(way, no_such_argument=1)
+        refusals.append(str(refused.value))
+    assert refusals[0] == refusals[1]
+
+
+def test_paths_that_the_store_names_are_those_of_the_tasks_that_they_make(folder: Path) -> None:
+    stored = [json.loads(path.read_text()) for path in (folder / "store").glob("*/*/*.json")]
+    specs = {json.dumps(spec, sort_keys=True): spec for value in stored for spec in task_specs(value)}
+    assert {spec["kind"] for spec in specs.values()} == {
+        "raychains.tasks.digits:Digits",
+        "raychains.tasks.mixture:Mixture25",
+        "mytask:make_task",
+    }
+    for spec in specs.values():
+        settings = {k: v for k, v in spec.items() if k not in ("kind", "revision", "fingerprint")}
+        assert rc.make_task(spec["kind"], **settings).spec().to_json() == spec
+
+
+def task_specs(value: Any) -> list[dict[str, Any]]:
+    """Objects of nested JSON that name a task."""
+    if isinstance(value, list):
+        return [spec for item in value for spec in task_specs(item)]
+    if not isinstance(value, dict):
+        return []
+    return [value] if "fingerprint" in value else [spec for item in value.values() for spec in task_specs(item)]

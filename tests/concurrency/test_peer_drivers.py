@@ -1,0 +1,212 @@
+"""Chains that other drivers run: the coordinator's part, two coordinators over one store, and the looks at a real one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from raychains.chain.chain import Chain
+from raychains.chain.sample_index import expected_samples
+from raychains.core.sample import Sample
+from raychains.orchestration import lease
+from raychains.orchestration.lease import Lease, PeerDrivers
+from raychains.planning import coordinator as c
+from raychains.store import ChainStore
+from raychains.tasks.mixture import Mixture25
+from tests.orchestration.worlds import comparison, root
+
+
+def refusing(*digests: str, slots: int = 1) -> c.Coordinator:
+    """A coordinator whose chains all turned out to be another driver's."""
+    coordinator = c.Coordinator(digests)
+    for slot in range(slots):
+        actions = coordinator.handle(c.SlotReady(slot))
+        while isinstance(actions[0], c.Claim):
+            actions = coordinator.handle(c.Refused(slot, actions[0].digest))
+        assert actions == [c.Release(slot)]
+    return coordinator
+
+
+def started(coordinator: c.Coordinator, slot: int, digest: str, attempt: int) -> None:
+    """Have a chain start on a slot, under the attempt that a store gives it."""
+    assert coordinator.handle(c.SlotReady(slot)) == [c.Claim(slot, digest)]
+    assert coordinator.handle(c.Claimed(slot, digest, attempt)) == [c.Start(slot, digest, attempt)]
+
+
+def test_a_refused_claim_gives_the_slot_to_the_next_chain_and_the_run_is_not_over() -> None:
+    coordinator = c.Coordinator(["a", "b"])
+    assert coordinator.handle(c.SlotReady(0)) == [c.Claim(0, "a")]
+    assert coordinator.handle(c.Refused(0, "a")) == [c.Claim(0, "b")]
+    assert coordinator.with_status("elsewhere") == ["a"] and not coordinator.over
+    assert coordinator.handle(c.Claimed(0, "b", 7_000_001)) == [c.Start(0, "b", 7_000_001)]
+    assert coordinator.handle(c.Began("b", 5, 0)) == []
+    assert coordinator.handle(c.Sampled("b", 7_000_001, 0)) == [c.Accept("b", 0)]
+    assert coordinator.handle(c.Ended("b", 7_000_001, "finished")) == [c.Release(0)]
+    assert not coordinator.over
+    assert coordinator.handle(c.DoneElsewhere("a", 12)) == [c.Recover("a", 12)]
+    assert coordinator.over and coordinator.with_status("finished") == ["a", "b"]
+
+
+def test_a_claim_that_is_answered_late_starts_nothing() -> None:
+    coordinator = c.Coordinator(["a"])
+    assert coordinator.handle(c.SlotReady(0)) == [c.Claim(0, "a")]
+    assert coordinator.handle(c.StopAsked()) == []
+    assert coordinator.handle(c.Claimed(0, "a", 1)) == [c.Release(0)] and coordinator.over
+    coordinator = c.Coordinator(["a"])
+    coordinator.handle(c.SlotReady(0))
+    assert coordinator.handle(c.SlotLost(0, "gone")) == [] and list(coordinator.queue) == ["a"]
+    assert coordinator.handle(c.Claimed(0, "a", 1)) == coordinator.handle(c.Refused(0, "a")) == []
+
+
+def test_a_freed_chain_is_run_and_a_stop_does_not_wait_for_others() -> None:
+    coordinator = refusing("a", "b")
+    assert coordinator.handle(c.Freed("b")) == [] and list(coordinator.queue) == ["b"]
+    started(coordinator, 3, "b", 2)
+    assert coordinator.handle(c.StopAsked()) == [c.Stop(3, "b")] and not coordinator.over
+    assert coordinator.handle(c.Ended("b", 2, "stopped")) == [c.Release(3)]
+    assert coordinator.over and coordinator.with_status("stopped") == ["b"]
+
+
+def test_a_superseded_chain_is_stopped_left_to_its_new_driver_and_its_own_path_forgotten() -> None:
+    coordinator = c.Coordinator(["a"])
+    started(coordinator, 0, "a", 1)
+    coordinator.handle(c.Sampled("a", 1, 0))
+    assert coordinator.handle(c.Superseded("a")) == [c.Stop(0, "a")]
+    assert coordinator.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)]
+    assert coordinator.with_status("elsewhere") == ["a"]
+    assert coordinator.handle(c.DoneElsewhere("a", 5)) == [c.Forget("a", 0), c.Recover("a", 5)]
+
+
+@pytest.mark.parametrize(
+    "event", [c.Refused(0, "a"), c.Superseded("a"), c.Freed("a"), c.DoneElsewhere("a", 1)], ids=repr
+)
+def test_news_of_a_finished_chain_change_nothing(event: c.Event) -> None:
+    coordinator = refusing("a")
+    coordinator.handle(c.DoneElsewhere("a", 1))
+    assert coordinator.handle(event) == [] and coordinator.over
+
+
+# Two coordinators
+
+
+@dataclass
+class Sharing:
+    """A driver of a simulated store: ``holder`` and ``done`` are what all of them see."""
+
+    name: str
+    coordinator: c.Coordinator
+    holder: dict[str, str]
+    done: dict[str, int]
+    living: set[str]
+    ran: list[str]
+    slots: int = 0
+    running: dict[int, str] = field(default_factory=dict)
+    recovered: set[str] = field(default_factory=set)
+
+    def carry_out(self, actions: list[c.Action]) -> None:
+        for action in actions:
+            match action:
+                case c.Claim(slot, digest):
+                    held = self.holder.get(digest)
+                    if digest in self.done or (held != self.name and held in self.living):
+                        self.carry_out(self.coordinator.handle(c.Refused(slot, digest)))
+                    else:
+                        self.holder[digest] = self.name
+                        self.carry_out(self.coordinator.handle(c.Claimed(slot, digest, len(self.ran) + 1)))
+                case c.Start(slot, digest):
+                    self.running[slot] = digest
+                    self.ran.append(digest)
+                case c.Recover(digest):
+                    self.recovered.add(digest)
+
+    def step(self, chance: random.Random) -> None:
+        if self.coordinator.queue and len(self.running) < 2:
+            self.slots += 1
+            self.carry_out(self.coordinator.handle(c.SlotReady(self.slots)))
+        for digest in self.coordinator.with_status("elsewhere"):
+            if digest in self.done:
+                self.carry_out(self.coordinator.handle(c.DoneElsewhere(digest, 1)))
+            elif self.holder[digest] == self.name or self.holder[digest] not in self.living:
+                self.carry_out(self.coordinator.handle(c.Freed(digest)))
+        for slot, digest in list(self.running.items()):
+            if chance.random() < 0.3:
+                del self.running[slot]
+                self.done[digest] = 1
+                n = self.coordinator.chains[digest].attempt
+                self.carry_out(self.coordinator.handle(c.Ended(digest, n, "finished")))
+            elif chance.random() < 0.1:
+                del self.running[slot]
+                self.carry_out(self.coordinator.handle(c.SlotLost(slot, "killed")))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drivers_that_share_chains_all_end_run_each_once_and_take_over_from_the_dead(seed: int) -> None:
+    chance = random.Random(seed)
+    names, digests = ["x", "y", "z"], [f"d{i}" for i in range(12)]
+    holder: dict[str, str] = {}
+    done: dict[str, int] = {}
+    living, ran = set(names), []
+    drivers = []
+    for name in names:
+        own = chance.sample(digests, chance.randint(4, 12))
+        coordinator = c.Coordinator(own, max_failures=10_000)
+        drivers.append(Sharing(name, coordinator, holder, done, living, ran))
+    for n in range(3000):
+        if n == 10 and seed % 2:
+            living.discard("x")
+        awake = [d for d in drivers if d.name in living]
+        for d in chance.sample(awake, len(awake)):
+            d.step(chance)
+        running = [digest for d in awake for digest in d.running.values()]
+        assert len(running) == len(set(running))  # nobody runs what another one runs
+        if all(d.coordinator.over for d in awake):
+            break
+    for d in awake:
+        assert set(d.coordinator.with_status("finished")) == set(d.coordinator.chains)
+        assert all(digest in done for digest in d.coordinator.chains)
+
+
+# A real store
+
+
+def test_the_store_tells_of_chains_left_freed_and_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "PEERS_EVERY", -1.0)
+    monkeypatch.setattr(lease, "COMPARE_EVERY", -1.0)
+    monkeypatch.setattr(lease, "FRESH", 0.0)
+    plan = comparison(Mixture25(), chains=2, steps=300)
+    first, second = plan.chains()
+    with Lease(root(tmp_path), "mine") as mine:
+        looks = PeerDrivers(root(tmp_path), mine, plan.chains())
+        coordinator = c.Coordinator([first])
+        with Lease(root(tmp_path), "other") as other:
+            assert other.claim(first, {}) == 1
+            assert coordinator.handle(c.SlotReady(0)) == [c.Claim(0, first)]
+            assert looks.claim(first, {}) is None
+            coordinator.handle(c.Refused(0, first))
+            assert looks.events(coordinator) == []
+
+            running = c.Coordinator([second])
+            assert looks.claim(second, {}) == 1
+            started(running, 0, second, 1)
+            assert looks.events(running) == []
+            ChainStore(root(tmp_path), second).begin(plan.chains()[second], 2, {"driver_id": other.driver_id})
+            assert looks.events(running) == [c.Superseded(second)]
+        assert looks.events(coordinator) == [c.Freed(first)]
+    store, spec = ChainStore(root(tmp_path), first), plan.chains()[first]
+    for sample in (e for e in Chain(spec) if isinstance(e, Sample)):
+        store.publish_sample(sample, 1, {})
+    assert looks.events(coordinator) == [c.DoneElsewhere(first, expected_samples(spec))]
+    assert looks.claim(first, {}) is None  # finished since
+
+
+def test_a_look_ends_in_time_and_the_other_chains_come_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand chains on slow storage would keep the driver from its own for minutes."""
+    monkeypatch.setattr(lease, "PEERS_EVERY", -1.0)
+    monkeypatch.setattr(lease, "PEERS_FOR", -1.0)
+    specs, store = comparison(Mixture25(), chains=3).chains(), root(tmp_path)
+    others, coordinator = PeerDrivers(store, Lease(store), specs), refusing(*specs)
+    looks = [others.events(coordinator) for _ in range(6)]
+    assert looks == [[c.Freed(digest)] for digest in [*specs, *specs]]

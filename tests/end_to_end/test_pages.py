@@ -1,0 +1,58 @@
+"""Python on README.md and on the docs' first pages runs as written; the README's dependencies are the packaged ones."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+Names = dict[str, Any]
+
+
+def good_fit(names: Names) -> bool:
+    rows = names["result"].table()
+    return bool(names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1) and rows["error"].iloc[0] < 0.3)
+
+
+BLOCKS: dict[str, Callable[[Names], bool]] = {
+    "README.md 0": lambda names: names["p"].shape == (1297, 10),
+    "README.md 1": lambda names: len(names["samples"]) == 12,
+    "docs/get-started/first-run.md 0": lambda names: names["out"].probabilities.shape == (100, 2),
+    "docs/how-to/own-loop.md 0": lambda names: names["p"].shape == (500, 3) and len(names["samples"]) == 12,
+    "docs/how-to/own-model.md 0": good_fit,
+    "docs/reference/samplers.md 0": lambda names: len(names["samples"]) == 4,
+}
+"""Pages' blocks by number, with what must hold of their variables."""
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_runs_as_written(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None) -> None:
+    monkeypatch.chdir(tmp_path)
+    page, number = block.split()
+    code = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)[int(number)]
+    names: Names = {}
+    exec(compile(code, page, "exec"), names)
+    assert BLOCKS[block](names)
+
+
+def test_all_python_of_the_readme_runs() -> None:
+    assert README.count("```python") == sum(block.startswith("README.md") for block in BLOCKS)
+
+
+def test_the_dependency_table_is_the_packaged_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packaged = {re.match(r"[\w-]+(\[[\w,]+\])?", d)[0] for d in project["dependencies"]}  # type: ignore[index]
+    table = README.partition("## Dependencies")[2].partition("##")[0]
+    listed = {
+        name.strip()
+        for row in re.findall(r"^\| ([^|]+) \|", table, flags=re.M)
+        for name in re.split(r", (?![^\[]*\])", row)
+    }
+    assert listed - {"package"} == packaged

@@ -1,0 +1,250 @@
+"""Check samplers and chains on one torch device and write the results as JSON.
+
+    python -m tests.gpu.check --device cuda --out gpu.json
+
+Three groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
+transcription), ``resume/…`` continues chains in a new process and compares every byte, ``benchmark/…`` measures what
+benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set is needed.
+
+The exit status is 1 if a check failed. Figures of the benchmark decide nothing, only a benchmark that breaks down does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import product, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import chain as benchmark
+from raychains import tasks
+from raychains.chain.chain import Chain
+from raychains.core.spec import ChainSpec
+from raychains.data import standins
+from raychains.data.root import rooted
+from raychains.samplers import BSAM, SAM, EntropySGD, EntropySGLD
+from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
+from tests.samplers import cases
+from tests.samplers.laws import Law
+from tests.samplers.simulate import Method, agreement, draws, excess, halved, start, stationary_draws
+from tests.samplers.simulate import run as simulate
+from tests.samplers.transcriptions import bsam_groups, bsam_path, sam_groups, sam_path, tensors
+
+LR, TEMPERATURE = 0.3, 0.7
+ERRORS = 5.0
+"""Standard errors that a measured moment may be away from the exact one."""
+ROUNDING = 1e-9
+"""Largest difference, in double precision, between a sampler's path and its transcription."""
+
+Measured = Iterator[tuple[str, float, float, float]]
+"""What is measured, its value, the expected value and the tolerance."""
+Checks = dict[str, tuple[str, Callable[[], Measured]]]
+"""By name: the sampler's kind, and the check."""
+
+
+def law_checks(device: str, lanes: int, dtypes: tuple[torch.dtype, ...]) -> Checks:
+    """The checks of tests/samplers on ``device``, with so many independent lanes."""
+    checks: Checks = {}
+
+    def linear(name: str, dtype: torch.dtype) -> Measured:
+        problem, temperature = cases.gaussian(), TEMPERATURE
+        if name in cases.OPTIMISERS:
+            problem, temperature = cases.gaussian(noise=cases.NOISE), 0.0
+        method, where = (cases.LINEAR | cases.OPTIMISERS)[name], {"dtype": dtype, "device": device}
+        return agrees(*stationary_draws(method, problem, lr=LR, temperature=temperature, lanes=lanes, **where))
+
+    def thermostat(name: str, noise: tuple[float, ...]) -> Measured:
+        problem, method = cases.gaussian(noise=noise), cases.RUNNING[name]
+        where: dict[str, Any] = {"lanes": lanes // 2, "device": device}
+        coarse, fine = (halved(method, problem, temperature=TEMPERATURE, halvings=k, **where) for k in (0, 1))
+        order = 1 if "relativistic" in name else 2
+        mean, covariance = excess(coarse, fine, problem.target(TEMPERATURE), order=order)
+        yield "mean, standard errors", mean, 0.0, ERRORS
+        yield "covariance, standard errors beyond the step's own error", max(covariance, 0.0), 0.0, ERRORS
+
+    def local_entropy(kind: Any) -> Measured:
+        problem, momentum, growth = cases.gaussian(2, noise=(0.3, 0.6)), 0.6, 0.05
+        steps = [(0.5, 0.0 if kind is EntropySGD else TEMPERATURE)] * (12 * cases.INNER)
+        own = {"inner_steps": cases.INNER, "gamma_growth": growth, "momentum": momentum} | cases.OWN
+        method, theta = Method(kind=kind, settings=own), start(5 * lanes, cases.BEGIN, seed=51, device=device)
+        sampler = method.make(theta, problem, lr=steps[0][0], temperature=steps[0][1], seed=52)
+        *_, law = cases.local_entropy_path(problem, steps, growth=growth, momentum=momentum)
+        *_, last = simulate(sampler, problem, steps, seed=53)
+        return agrees([last], law.of(2, start=2))
+
+    def path(kind: str) -> Measured:
+        params = [p.requires_grad_() for p in tensors(device=device)]
+        if kind == "sam":
+            pairs = sam_path(SAM(sam_groups(params), lr=0.1, momentum=0.9, m_sharpness=3), momentum=0.9)
+        else:
+            sampler = BSAM(bsam_groups(params), lr=0.1, num_data=30, weight_decay=0.01, m_sharpness=3, seed=5)
+            pairs = bsam_path(sampler, temperature=1.0, seed=5)
+        away = [max(float((a - b).abs().max()) for a, b in zip(*pair, strict=True)) for pair in pairs]
+        yield "largest difference from the transcription", float(np.max(away)), 0, ROUNDING
+
+    def bsam_draws() -> Measured:
+        theta = torch.ones(lanes, 3, dtype=torch.float64, device=device, requires_grad=True)
+        n, s0, count = 8, 0.25, 2
+        sampler = BSAM([theta], lr=0.1, num_data=n, temperature=TEMPERATURE, s0=s0, prediction_samples=count, seed=1)
+        return agrees([draws(sampler)], Law(np.ones(3 * count), TEMPERATURE / (n * s0) * np.eye(3 * count)))
+
+    for name, method in (cases.LINEAR | cases.OPTIMISERS).items():
+        linear_kind: Any = method.kind
+        checks |= {f"law/{name}/{dtype}": (linear_kind.kind, partial(linear, name, dtype)) for dtype in dtypes}
+    for name, (running, noise) in cases.THERMOSTATS.items():
+        checks[f"law/{name}"] = running.partition("-")[0], partial(thermostat, running, noise)
+    for kind in (EntropySGD, EntropySGLD):
+        checks[f"law/{kind.kind}"] = kind.kind, partial(local_entropy, kind)
+    checks |= {f"law/{kind}": (kind, partial(path, kind)) for kind in ("sam", "bsam")}
+    return checks | {"law/bsam-draws": ("bsam", bsam_draws)}
+
+
+def agrees(samples: list[np.ndarray], law: Law) -> Measured:
+    """Draws against their exact law."""
+    found = agreement(samples, law)
+    yield "worst moment, standard errors", found.worst, 0.0, ERRORS
+    yield "whitened mean square", found.square, 1.0, ERRORS * found.square_error
+
+
+def resume_specs(short: bool) -> dict[str, Callable[[], ChainSpec]]:
+    """Chains of every sampler; in the long form networks with convolutions too, in single and in half precision."""
+    specs: dict[str, Callable[[], ChainSpec]]
+    specs = {f"resume/{s}-{task}": partial(spec, task, s) for task in TASKS for s in SAMPLERS}
+    for kind, precision in () if short else product(("sghmc", "bsam"), ("fp32", "bf16")):
+        specs[f"resume/{kind}-resnet-{precision}"] = partial(spec, "resnet", kind, precision=precision)
+    return specs
+
+
+def resumed(chosen: dict[str, Callable[[], ChainSpec]], device: str, folder: Path) -> Checks:
+    """Checks of chains that are continued in a new process against the same ones uninterrupted, event by event."""
+    specs = {name: make() for name, make in chosen.items()}
+    try:
+        halves = resumed_elsewhere(specs, folder / "states.pt", device) if specs else {}  # by one process for all
+    except Exception:
+        traceback.print_exc()
+        halves = {}  # each is tried by itself, so that one that breaks down hides no other
+
+    def compare(name: str) -> Measured:
+        alone = {name: specs[name]}
+        before, after = (halves or resumed_elsewhere(alone, folder / "states.pt", device))[name]
+        chain = Chain(specs[name], device=device)
+        straight = outcome(chain, run(chain))
+        for half in (before, after["events"]):
+            if not any(isinstance(event, list) for event in half):
+                raise RuntimeError("one side of the interruption has no samples")
+        events = sum(a != b for a, b in zip_longest(before + after["events"], straight["events"]))
+        yield "events and states that differ", events + (after["state"] != straight["state"]), 0, 0
+
+    return {name: (s.sampler.kind, partial(compare, name)) for name, s in specs.items()}
+
+
+def benchmarks(device: str, images: int, rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Seconds per epoch of chains and of the plain loop, seconds of single steps, and the least that a step can take."""
+    common: dict[str, Any] = {"device": device, "images": images, "rounds": rounds, "step_rounds": rounds**2}
+    args, plain = argparse.Namespace(**common, workers=0), defaultdict[tuple[str, int], list[float]](list)
+
+    def epochs(name: str, batch: int, execution: dict[str, Any]) -> dict[str, Any]:
+        task: Any = tasks.make(name, train_subset=images)
+        times = benchmark.epochs(task, args, batch, plain[name, batch], **execution)
+        return {"images": images, "epoch_seconds": times, "plain_loop_epoch_seconds": plain[name, batch]}
+
+    def steps(name: str, batch: int) -> dict[str, Any]:
+        task: Any = tasks.make(name, train_subset=images)
+        least, consists_of = benchmark.floor(task, batch, device)
+        times = benchmark.steps(task, args, batch)
+        return {"step_seconds": times, "floor_seconds": least, "floor": consists_of}
+
+    named: dict[str, Callable[[], dict[str, Any]]] = {}
+    networks = [(name, batch) for name, _, batch in benchmark.CPU]
+    executions: Sequence[dict[str, Any]] = [{"threads": 1}]
+    if device != "cpu":
+        networks = [("cifar10-resnet18", batch) for batch in benchmark.CUDA_BATCHES]
+        cuda = torch.device(device).type == "cuda"  # others have neither TF32 nor CUDA graphs
+        executions = [e for e in benchmark.CUDA_EXECUTIONS if cuda or not {"tf32", "cuda-graphs"} & set(e.values())]
+    for name, batch in networks:
+        for execution in executions:
+            how = ",".join(f"{key}={value}" for key, value in execution.items())
+            named[f"benchmark/{name}/{batch}/epoch/{how}"] = partial(epochs, name, batch, execution)
+        named[f"benchmark/{name}/{batch}/step"] = partial(steps, name, batch)
+    return named
+
+
+def rows(name: str, sampler: str, check: Callable[[], Measured]) -> Iterator[dict[str, Any]]:
+    """The rows of one check."""
+    for what, measured, expected, tolerance in check():
+        finite = measured if math.isfinite(measured) else None
+        numbers = {"measured": finite, "expected": expected, "tolerance": tolerance}
+        ok = finite is not None and abs(finite - expected) <= tolerance
+        yield {"name": f"{name}: {what}", "sampler": sampler, **numbers, "ok": ok}
+
+
+def figures(name: str, measure: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The row of one benchmark."""
+    yield {"name": name, "ok": True, **measure()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run what is asked for; 0 if every check holds, 1 if one does not, 2 if there is none of that name."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="any torch device with double precision, such as cuda")
+    parser.add_argument("--out", type=Path, required=True, help="the JSON file, or a folder for it")
+    parser.add_argument("--short", action="store_true", help="fewer lanes, chains and images: seconds, not minutes")
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="by name, such as 'law/sghmc*'")
+    args = parser.parse_args(argv)
+    out: Path = args.out / "gpu.json" if args.out.is_dir() else args.out
+    lanes, images, rounds = (4_000, 256, 1) if args.short else (20_000, 10_000, 3)
+    dtypes = (torch.float64,) if args.short else (torch.float64, torch.float32)
+
+    def chosen(named: dict[str, Any]) -> dict[str, Any]:
+        return {name: each for name, each in named.items() if any(fnmatchcase(name, only) for only in args.only)}
+
+    laws = chosen(law_checks(args.device, lanes, dtypes))
+    resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds))
+    if not (laws or resumes or measures):
+        print(f"--only: no check is named {' or '.join(args.only)}", file=sys.stderr)
+        return 2
+    where = Chain(CASES["sgld-mixture"], device=args.device).environment().to_json()
+    result: dict[str, Any] = {"ok": True, "short": args.short, "environment": where, "checks": [], "benchmarks": []}
+
+    def record(group: str, row: dict[str, Any]) -> None:
+        result[group].append(row)
+        result["ok"] = result["ok"] and row["ok"]
+        out.write_text(json.dumps(result, indent=1) + "\n")
+        print("ok" if row["ok"] else "FAILED", row["name"], row.get("measured", ""), sep="\t", flush=True)
+
+    def attempt(group: str, found: Callable[[], Iterable[dict[str, Any]]], **named: str) -> None:
+        try:
+            for row in found():
+                record(group, row)
+        except Exception as error:  # a failed row; the others go on
+            traceback.print_exc()
+            record(group, {**named, "ok": False, "error": f"{type(error).__name__}: {error}"})
+
+    for name, (kind, check) in laws.items():
+        attempt("checks", partial(rows, name, kind, check), name=name, sampler=kind)
+    if resumes or measures:
+        with (
+            tempfile.TemporaryDirectory() as made,
+            rooted(str(standins.make(Path(made, "data"), train=images, corruptions=1))),
+        ):
+            for name, (kind, check) in resumed(resumes, args.device, Path(made)).items():
+                attempt("checks", partial(rows, name, kind, check), name=name, sampler=kind)
+            for name, measure in measures.items():
+                attempt("benchmarks", partial(figures, name, measure), name=name)
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""`make gpu` in its short form on the CPU: every sampler is checked, and a wrong one is found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from raychains.chain.chain import Chain
+from raychains.samplers import KINDS
+from raychains.samplers.noise import Noise
+from tests.gpu.check import main
+
+ROOT = Path(__file__).resolve().parents[2]
+ALONE = """
+import sys
+sys.modules |= dict.fromkeys(("ray", "pytest", "pyarrow", "pandas", "hypothesis"))  # importing any of them fails
+from tests.gpu.check import main
+sys.exit(main(sys.argv[1:]))
+"""
+NOISELESS = {"sgd", "sgdm", "sam"}
+
+
+def test_every_sampler_passes_and_neither_ray_nor_pytest_is_needed(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.json"
+    command = [sys.executable, "-c", ALONE, "--short", "--device", "cpu", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(out.read_text())
+    assert result["ok"] and result["environment"]["device"] == "cpu" and result["environment"]["torch"]
+    for group in ("law", "resume"):
+        rows = [row for row in result["checks"] if row["name"].startswith(f"{group}/")]
+        assert {row["sampler"] for row in rows} == KINDS.keys()
+        assert all(row["ok"] and abs(row["measured"] - row["expected"]) <= row["tolerance"] for row in rows)
+    figures = {row["name"]: row for row in result["benchmarks"]}
+    assert len(figures) == 4
+    for network in ("mnist-mlp", "mnist-cnn"):
+        epoch, step = (figures[f"benchmark/{network}/128/{what}"] for what in ("epoch/threads=1", "step"))
+        times = [*epoch["epoch_seconds"], *epoch["plain_loop_epoch_seconds"], step["floor_seconds"]]
+        assert len(times) == 3 and min(times) > 0
+        assert {"SGHMC with noise", "torch.optim.SGD"} < step["step_seconds"].keys()
+
+
+def failed(tmp_path: Path, *only: str) -> set[str]:
+    """The kinds of the samplers that fail, of a run that must."""
+    out = tmp_path / "gpu.json"
+    assert main(["--short", "--out", str(out), "--only", *only]) == 1
+    result: dict[str, Any] = json.loads(out.read_text())
+    assert not result["ok"]
+    return {row["sampler"] for row in result["checks"] if not row["ok"]}
+
+
+def test_noise_of_a_temperature_a_tenth_too_high_fails_every_sampler_that_has_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like, add, factor = Noise.like, Noise.add, 1.1**0.5
+
+    def hot_add(noise: Noise, tensors: list[Tensor], std: float) -> None:
+        add(noise, tensors, factor * std)
+
+    monkeypatch.setattr(Noise, "like", lambda noise, p: factor * like(noise, p))
+    monkeypatch.setattr(Noise, "add", hot_add)
+    assert failed(tmp_path, "law/*float64", "law/entropy-*", "law/*sam*") == KINDS.keys() - NOISELESS
+
+
+def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state_dict = Chain.state_dict
+    monkeypatch.setattr(Chain, "state_dict", lambda chain: {**state_dict(chain), "loss_count": 0})
+    assert failed(tmp_path, "resume/sghmc-digits") == {"sghmc"}
+
+
+def test_a_check_that_raises_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Noise, "add", None)
+    assert failed(tmp_path, "law/sghmc/*", "law/sam") == {"sghmc"}
+
+
+def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path / "gpu.json"), "--only", "laws"]) == 2

@@ -1,0 +1,247 @@
+"""One chain's attempts: any cadence, any death, storage that is away, full or torn, and what diverges."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diagnosis
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.core.spec import ChainSpec
+from raychains.orchestration import attempt
+from raychains.planning.coordinator import Began, Sampled
+from raychains.store import ChainStore, Storage
+from raychains.tasks import Task
+from raychains.tasks.mixture import Mixture25
+from tests.orchestration.lives import begin, live_elsewhere, rest_of, run
+from tests.orchestration.tasks import Cliff, Mortal
+from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import until
+
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "sgnht": {"momentum": 0.9, "thermostat": "scalar"},
+    "emcmc": {"eta": 0.5},
+    "entropy-sgd": {"inner_steps": 5},
+}
+LIMIT = 3.05
+"""Of the four chains below one passes it, in its second cycle."""
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("every", "every_cycle"), [(0.02, False), (0.2, False), (1e9, True)])
+def test_any_cadence_gives_the_same_bytes_although_processes_die(
+    sampler: str, every: float, every_cycle: bool, tmp_path: Path
+) -> None:
+    frequent = every < 0.1 or every_cycle
+    task = Mortal(str(tmp_path), every=170, lives=3, checkpointed=frequent, pause=0.0005)
+    temperature = 0.0 if sampler == "entropy-sgd" else 1.0
+    plan = comparison(
+        task, chains=1, steps=600, block=20, cycles=6, sampler=sampler, temperature=temperature, **SAMPLERS[sampler]
+    )
+    [(digest, spec)] = plan.chains().items()
+    config = {"checkpoint_every": every, "every_cycle": every_cycle}
+    codes = [live_elsewhere(root(tmp_path).uri, spec.to_json(), n, config) for n in range(1, 5)]
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+    store = ChainStore(root(tmp_path), digest)
+    froms = [store.incarnation(n)["from_step"] for n in range(1, 5)]
+    assert froms[0] == 0 and froms == sorted(froms)
+    assert not frequent or froms[1] > 0, "later lives go on from checkpoints of earlier ones"
+    assert not every_cycle or all(step % 100 == 0 for step in froms)
+    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
+
+
+def spec_of(task: Task, chain: int = 0, **settings: Any) -> ChainSpec:
+    plan = comparison(task, chains=chain + 1, **{"steps": 1200, "block": 50, **settings})
+    return list(plan.chains().values())[chain]
+
+
+def hashes(store: ChainStore) -> list[str]:
+    return [r.sha256 for r in store.records()]
+
+
+def drawn(chain: Chain, to: int | None = None) -> list[str]:
+    """Hashes of the samples that a chain yields up to a step."""
+    found: list[str] = []
+    end = chain.spec.steps if to is None else to
+    while chain.step < end:
+        found += [tensors_sha256(e.tensors) for e in chain.advance(lambda: chain.step >= end) if isinstance(e, Sample)]
+    return found
+
+
+# Storage
+
+
+class Disk:
+    """Local disks of this process answer fsync with an error while ``number`` is set."""
+
+    number: int | None = None
+    refused = 0
+
+    def fsync(self, descriptor: int) -> None:
+        if self.number is not None:
+            self.refused += 1
+            raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr("os.fsync", made.fsync)
+    return made
+
+
+def test_an_outage_pauses_the_chain_after_two_undelivered_samples_and_loses_none(tmp_path: Path, disk: Disk) -> None:
+    spec = spec_of(Mixture25())
+    life = begin(root(tmp_path), spec, checkpoint_every=0.01)
+    assert [type(life.take()[0]) for _ in range(3)] == [Began, Sampled, Sampled]
+    disk.number = errno.EIO
+    until(lambda: life.status().waiting, "the writer to wait")
+    assert "Input/output error" in life.status().waiting and "\n" not in life.status().waiting
+    until(lambda: disk.refused > 4, "repeated attempts")
+    waits = life.status().step
+    disk.number = None
+    events = rest_of(life)
+    assert waits < spec.steps and events[-1].outcome == "finished" and life.status().waiting is None
+    assert hashes(ChainStore(root(tmp_path), spec.digest)) == drawn(Chain(spec))
+    assert [e.position for e in events if isinstance(e, Sampled)] == list(range(2, 12))
+
+
+def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "STOP_PATIENCE", 0.2)
+    spec = spec_of(Mixture25())
+    life = begin(root(tmp_path), spec, every_cycle=True)
+    store = ChainStore(root(tmp_path), spec.digest)
+    for _ in range(9):  # beyond the first cycle's end at 600, of six samples
+        life.take()
+    until(lambda: store.newest_checkpoint() is not None, "the cycle's checkpoint")
+    disk.number = errno.ESTALE
+    until(lambda: life.status().waiting, "the writer to wait")
+    life.stop()
+    end = rest_of(life)[-1]
+    assert end.outcome == "stopped" and "reachable" in end.reason
+    disk.number = None
+    assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
+    assert store.incarnation(2)["from_step"] == 600 and hashes(store) == drawn(Chain(spec))
+
+
+def test_storage_without_room_ends_the_attempt_with_one_line_and_nothing_is_lost(tmp_path: Path, disk: Disk) -> None:
+    spec = spec_of(Mixture25())
+    life = begin(root(tmp_path), spec, checkpoint_every=0.01)
+    assert [type(life.take()[0]) for _ in range(3)] == [Began, Sampled, Sampled]
+    disk.number = errno.ENOSPC
+    end = rest_of(life)[-1]
+    assert end.outcome == "full" and "--resume" in end.reason and "\n" not in end.reason
+    store = ChainStore(root(tmp_path), spec.digest)
+    kept = hashes(store)
+    assert kept == drawn(Chain(spec))[: len(kept)] and len(kept) >= 2
+    disk.number = None
+    assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
+    assert hashes(store) == drawn(Chain(spec))
+
+
+def test_a_torn_checkpoint_is_passed_over_for_the_one_before_and_told(tmp_path: Path) -> None:
+    spec = spec_of(Cliff(LIMIT), chain=0, cycles=4)
+    store = stopped(tmp_path, spec)
+    folder = Path(root(tmp_path).location(f"chains/{spec.digest}/checkpoints"))
+    before, newest = sorted(folder.glob("*"))[-2:]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    began, *_, ended = run(root(tmp_path), spec, 2)
+    assert [file for file, _ in began.torn] == [str(newest)] and "torn" in began.torn[0][1]
+    assert began.step == int(before.name.partition("-")[0]) and ended.outcome == "finished"
+    assert hashes(store) == drawn(Chain(spec))
+
+
+def stopped(folder: Path, spec: ChainSpec) -> ChainStore:
+    """The store of an attempt that was stopped after ten samples or a few more, with a checkpoint of every cycle."""
+    life = begin(root(folder), spec, every_cycle=True, holds=frozenset({spec.steps - 1}))
+    for _ in range(11):
+        life.take()
+    life.stop()
+    assert rest_of(life)[-1].outcome == "stopped"
+    return ChainStore(root(folder), spec.digest)
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_sample_lost_before_a_later_checkpoint_is_drawn_again(damage: str, which: int, tmp_path: Path) -> None:
+    """The chain goes back to a checkpoint before it, or to its beginning, rather than go on without it."""
+    spec = spec_of(Cliff(LIMIT), chain=0, cycles=4)
+    store = stopped(tmp_path, spec)
+    checkpoint = store.newest_checkpoint()
+    assert checkpoint is not None
+    folder = Path(root(tmp_path).location(f"chains/{spec.digest}/samples"))
+    lost = sorted(folder.glob("*"))[: checkpoint["chain"]["index"]][which]
+    if damage == "torn":
+        lost.write_bytes(lost.read_bytes()[:-8])
+    else:
+        lost.unlink()
+    began, *_, ended = run(root(tmp_path), spec, 2)
+    assert began.step < checkpoint["chain"]["step"] and ended.outcome == "finished"
+    assert any("drawn again" in reason for _, reason in began.torn)
+    assert hashes(store) == drawn(Chain(spec))
+
+
+# Divergence
+
+
+def test_a_divergence_is_diagnosed_to_the_step_and_written_down(tmp_path: Path) -> None:
+    spec = spec_of(Cliff(LIMIT), chain=3)
+    end = run(root(tmp_path), spec, checkpoint_every=0.01)[-1]
+    store = ChainStore(root(tmp_path), spec.digest)
+    [told] = store.diagnoses()
+    found = Diagnosis.from_json(told)
+    assert end.outcome == "diverged" and end.reason == found.sentence() and "\n" not in end.reason
+    assert found.step == passes(spec) and found.kind == "gradient" and 600 < found.step < 1200
+    assert store.newest_checkpoint()["chain"]["step"] < found.step  # type: ignore[index]
+
+
+def passes(spec: ChainSpec) -> int:
+    """The step whose gradient is taken beyond the cliff."""
+    chain = Chain(spec, Cliff(1e9))
+    while float(chain.model.theta.detach().abs().max()) <= LIMIT:  # type: ignore[union-attr,operator]
+        step = chain.step
+        chain.advance(lambda step=step: chain.step > step)  # type: ignore[misc]
+    return chain.step + 1
+
+
+def test_fresh_noise_from_the_cycles_start_is_one_path_wherever_it_is_interrupted(tmp_path: Path) -> None:
+    spec = spec_of(Cliff(LIMIT), chain=3)
+    chain = Chain(spec)
+    expected = drawn(chain, 600)
+    chain.restart_noise(1)
+    expected += drawn(chain)
+
+    assert run(root(tmp_path), spec, 1, every_cycle=True)[-1].outcome == "diverged"
+    life = begin(root(tmp_path), spec, 2, every_cycle=True, restart=1)
+    began = life.take()[0]
+    assert (began.step, began.restart, began.drawn) == (600, 1, 6)
+    life.stop()
+    rest_of(life)
+    again = run(root(tmp_path), spec, 3, every_cycle=True, restart=1)  # asked for again: it had not heard that it began
+    assert again[0].restart == 1 and again[0].step >= 600 and again[-1].outcome == "finished"
+    assert hashes(ChainStore(root(tmp_path), spec.digest)) == expected
+    assert expected != drawn(Chain(spec, Cliff(1e9)))
+
+
+def test_without_a_finished_cycle_a_restart_begins_at_the_start(tmp_path: Path) -> None:
+    spec = spec_of(Cliff(0.5), chain=2)
+    assert run(root(tmp_path), spec, 1, checkpoint_every=0.01, every_cycle=True)[-1].outcome == "diverged"
+    began, *_, end = run(root(tmp_path), spec, 2, every_cycle=True, restart=1)
+    assert (began.step, began.restart, end.outcome) == (0, 1, "diverged")
+    assert len(ChainStore(root(tmp_path), spec.digest).diagnoses()) == 2
+
+
+def test_a_status_says_what_an_attempt_does(tmp_path: Path) -> None:
+    spec = spec_of(Mixture25())
+    life = begin(Storage(tmp_path / "store"), spec)
+    rest_of(life)
+    status = life.status()
+    assert (status.digest, status.step, status.cycle, status.waiting) == (spec.digest, 1200, 1, None)

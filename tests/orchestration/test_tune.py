@@ -1,0 +1,295 @@
+"""Chains as trials of Ray Tune: their reports, what they resume from, and experiments that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import ray
+import torch
+from ray import tune
+from ray.tune.schedulers import HyperBandScheduler
+
+import raychains as rc
+from raychains.core.errors import UserError
+from raychains.planning import methods
+from raychains.planning.presets import default_arms
+from raychains.store import ChainStore, Storage, codec
+from tests.orchestration.trials import (
+    CONFIG,
+    EXAMPLE,
+    GUARDED,
+    OPTIONS,
+    RESTORE,
+    ROOT,
+    check_undisturbed,
+    fit,
+    reports,
+    trial,
+)
+from tests.sweeps.worlds import hashes, incarnations
+
+KEEPER = ROOT / "tests" / "jobs" / "keeper.py"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """The store and the reports of one chain."""
+    store = tmp_path_factory.mktemp("undisturbed")
+    return store, reports(trial(store, CONFIG))
+
+
+def test_a_trial_reports_the_ensemble_so_far_after_every_cycle(undisturbed: Any, tmp_path: Path) -> None:
+    """The chain and the last metrics are those of `rc.run` and of an evaluation on the same split; the test split is poisoned."""
+    store, found = undisturbed
+    assert [(r["cycle"], r["epoch"], r["samples"], r["done"]) for r in found] == [
+        (0, 2, 2, False), (1, 4, 4, False), (2, 6, 6, True),
+    ]  # fmt: skip
+    assert [r["gradient_evaluations"] for r in found] == [360, 720, 1080]  # of 180 examples, a tenth of 200 is held out
+    options = rc.Run(task=GUARDED, epochs=6, sampler="csgld", chains=1, val_split=0.1, **CONFIG)
+    [digest] = default_arms.run(options).comparison.chains()
+    assert {r["digest"] for r in found} == {digest}
+    chain = ChainStore(Storage(store), digest)
+    evaluation = methods.make_task(options, GUARDED).splits()["val"]
+    for report in found:
+        samples = [chain.read_sample(record.file) for record in chain.records()[: report["samples"]]]
+        tensors = [codec.decode(data)[0] for data in samples]
+        blocks = [[evaluation.predict(t, shard) for t in tensors] for shard in range(evaluation.shards)]
+        [metrics] = evaluation.summarise([evaluation.reduce(b, shard) for shard, b in enumerate(blocks)])
+        assert {name: report[name] for name in metrics} == pytest.approx(metrics, rel=1e-9, nan_ok=True)
+
+
+def test_a_chain_without_cycles_reports_as_often_as_is_asked(tmp_path: Path) -> None:
+    found = reports(trial(tmp_path, {}, sampler="sgld", reports=2))
+    assert [r["cycle"] for r in found] == [0, 1] and found[-1]["epoch"] == 6
+
+
+def test_a_stored_chain_is_only_evaluated(undisturbed: Any) -> None:
+    store, found = undisturbed
+    again = trial(store, CONFIG)
+    assert reports(again) == found
+    assert len(incarnations(str(store), found[0]["digest"])) == 1
+
+
+def test_a_trial_resumes_behind_its_checkpoint(undisturbed: Any, tmp_path: Path) -> None:
+    _, found = undisturbed
+    first = trial(tmp_path / "store", CONFIG)
+    assert first.step() == found[0]
+    first.save_checkpoint(str(tmp_path))
+    assert json.loads((tmp_path / "chain.json").read_text())["reports"] == 1
+    first.cleanup()
+    second = trial(tmp_path / "store", CONFIG)
+    second.load_checkpoint(str(tmp_path))
+    assert reports(second) == found[1:]
+    digest = found[0]["digest"]
+    assert hashes(str(tmp_path / "store"), digest) == hashes(str(undisturbed[0]), digest)
+    assert [i["from_step"] > 0 for i in incarnations(str(tmp_path / "store"), digest)] == [False, True]
+
+
+def test_a_process_takes_one_trial_after_another(undisturbed: Any, tmp_path: Path) -> None:
+    _, found = undisturbed
+    made = trial(tmp_path, {"exploration": 0.25, "cycles": 2})
+    made.step()
+    assert made.reset_config(CONFIG)
+    assert reports(made) == found
+
+
+def test_repeats_are_the_chains_of_a_run_with_repeats(undisturbed: Any, tmp_path: Path) -> None:
+    _, found = undisturbed
+    other = trial(tmp_path, {**CONFIG, "repeat": 1}).step()
+    assert trial(tmp_path, {**CONFIG, "repeat": 0}).step() == found[0] and other["digest"] != found[0]["digest"]
+
+
+def test_a_scheduler_that_changes_options_on_the_way_is_refused_in_one_line(tmp_path: Path) -> None:
+    first = trial(tmp_path / "store", CONFIG)
+    first.step()
+    first.save_checkpoint(str(tmp_path))
+    exploited = trial(tmp_path / "store", {**CONFIG, "lr": 0.01})
+    with pytest.raises(UserError, match="PBT or PB2") as error:
+        exploited.load_checkpoint(str(tmp_path))
+    assert "\n" not in str(error.value)
+    first.cleanup()
+
+
+def test_a_restored_trial_may_have_the_resources_that_its_trainable_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"CPU": 1.0, "GPU": 1.0}
+    given = property(lambda _: tune.PlacementGroupFactory([held]))
+    monkeypatch.setattr(tune.Trainable, "trial_resources", given)
+    first = trial(tmp_path / "store", CONFIG, gpus_per_chain=1)
+    first.step()
+    first.save_checkpoint(str(tmp_path))
+    first.cleanup()
+    held["GPU"] = 0.5
+    trial(tmp_path / "store", CONFIG, gpus_per_chain=0.5).load_checkpoint(str(tmp_path))
+    with pytest.raises(UserError, match=r"a trial's resources as they are, got .*0\.5.* instead of .*'GPU': 1\.0"):
+        trial(tmp_path / "store", CONFIG, gpus_per_chain=1).load_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"explore": 0.5}, "swept option must be .*did you mean"),
+        ({"cycles": 2.5}, "cycles must be an integer, got 2.5"),
+        ({"val_split": 0.2}, "val_split must be the same"),
+        ({"repeat": -1}, "repeat must be an integer of at least 0, got -1"),
+        (
+            {"repeat": 1, "__trial_index__": 0},
+            "repeat must be left out of a config in which tune.search.Repeater numbers",
+        ),
+        ({"epochs": 12}, r"gradient evaluations of the trainable's epochs \(1,080\), got 2,160"),
+    ],
+)
+def test_a_wrong_config_is_one_line(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        trial(tmp_path, config)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "mine"}, r"name must be left out of a trainable, got 'mine': use tune.RunConfig"),
+        ({"repeats": 3}, "repeats must be left out of a trainable, got 3: use an entry 'repeat' of the config"),
+        ({"workers_per_chain": 2}, "workers_per_chain must be 1, got 2: a trial is one process"),
+        ({"reports": 0}, "reports must be an integer of at least 1, got 0"),
+        ({"task": "mixture25"}, "task must have data of which a part can be held out"),
+        ({"cycles": 100}, "cycles"),
+        ({"gpus_per_chain": 0.3}, "gpus_per_chain must be"),
+        ({"checkpoint_every": "1 eon"}, "checkpoint_every must be"),
+    ],
+)
+def test_a_wrong_trainable_is_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        rc.tune.trainable(**{**OPTIONS, **options})
+
+
+def test_trials_of_unequal_cost_are_run_when_that_is_allowed(tmp_path: Path) -> None:
+    found = trial(tmp_path, {"epochs": 12}, allow_unequal_budget=True)
+    assert reports(found)[-1]["gradient_evaluations"] == 2160
+
+
+def test_a_trial_holds_a_share_of_a_gpu() -> None:
+    made = rc.tune.trainable(**OPTIONS, cpus_per_chain=2, gpus_per_chain=0.5)
+    assert made.default_resource_request({}).bundles == [{"CPU": 2.0, "GPU": 0.5}]
+
+
+def test_the_search_space_is_the_papers_as_far_as_it_fits() -> None:
+    assert rc.tune.search_space("digits", 80) == {
+        "exploration": {"grid_search": [0.0, 0.25, 0.5, 0.75]},
+        "cycles": {"grid_search": [2, 4, 8]},
+    }
+    assert rc.tune.search_space("digits", 3)["cycles"] == {"grid_search": [2, 4]}
+    with pytest.raises(UserError, match="epochs must leave room for two cycles"):
+        rc.tune.search_space("digits", 1, batch_size=450)
+
+
+# With Tune
+
+
+def space(repeats: int = 1) -> dict[str, Any]:
+    """Two chains for each repeat."""
+    return {
+        "exploration": tune.grid_search([0.5, 0.25]), "cycles": 3, "repeat": tune.grid_search([*range(repeats)]),
+    }  # fmt: skip
+
+
+def when_sampled(store: Path, act: Callable[[Path], None]) -> threading.Thread:
+    """Do something with the folder of the first chain that has a sample."""
+
+    def wait() -> None:
+        until = time.monotonic() + 200
+        while time.monotonic() < until:
+            if found := list(store.glob("chains/*/samples/*.safetensors")):
+                act(found[0].parents[1])
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path) -> None:
+    killed: list[str] = []
+
+    def kill(chain: Path) -> None:
+        killed.append(chain.name)
+        os.kill(incarnations(str(tmp_path / "store"), chain.name)[0]["pid"], signal.SIGKILL)
+
+    thread = when_sampled(tmp_path / "store", kill)
+    run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
+    found = fit(tmp_path / "store", space(), run)
+    thread.join()
+    assert len(incarnations(str(tmp_path / "store"), killed[0])) > 1
+    check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
+    """Ray refuses a class above 95 MiB, which a user's data soon are."""
+    data = torch.randn(2000, 1000), torch.randint(0, 3, (2000,))
+    task = rc.Task.from_module(lambda: torch.nn.Linear(1000, 3), data, (data[0][:9], data[1][:9]), name="wide")
+    options = {"epochs": 2, "batch_size": 500, "sampler": "csgld", "cycles": 1, "samples_per_cycle": 1}
+    trainable = rc.tune.trainable(task=task, store=str(tmp_path / "store"), **options)  # type: ignore[arg-type]
+    pickled = ray.cloudpickle.dumps(trainable)
+    assert len(pickled) < 20_000 < data[0].nbytes and ray.cloudpickle.dumps(trainable) == pickled
+    run = tune.RunConfig(name="wide", storage_path=str(tmp_path / "tune"), verbose=0)
+    [result] = tune.Tuner(trainable, param_space={"exploration": 0.0}, run_config=run).fit()
+    assert result.error is None and result.metrics["samples"] == 1
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_trials_that_hyperband_pauses_in_reused_processes_resume_as_they_were(tmp_path: Path) -> None:
+    """One trial runs at a time: two to their end, one until it is paused, one until it is found worse; the third resumes."""
+    scheduler = HyperBandScheduler(time_attr="cycle", max_t=3, reduction_factor=3)
+    run = {"storage_path": str(tmp_path / "tune")}
+    found = fit(tmp_path / "store", space(repeats=2), run, cpus=2, scheduler=scheduler, reuse_actors=True)
+    check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, 6, 4, cpus_per_chain=2)
+    assert [len(incarnations(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [1, 1, 2, 1]
+
+
+SCRIPT = """
+import os, pathlib
+import ray
+pathlib.Path("pid").write_text(str(os.getpid()))
+ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000)
+"""
+
+
+def script(folder: Path, body: str, *before: str) -> list[str]:
+    """The command of a driver with a Ray of its own."""
+    file = folder / "script.py"
+    file.write_text(SCRIPT + body)
+    return [*before, sys.executable, str(file)]
+
+
+@pytest.mark.timeout(900)
+def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_path: Path) -> None:
+    """The experiment's driver is killed with -9; the page's second example restores it."""
+    folder = str(tmp_path / "tune")
+    example = EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={folder!r}, ")
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | {"PYTHONPATH": str(ROOT)}
+    where: Any = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE}
+    words = script(tmp_path, example, sys.executable, str(KEEPER))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, **where) as driver:
+        when_sampled(tmp_path / "runs", lambda _: os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)).join()
+        out, _ = driver.communicate()
+    assert out.decode().splitlines()[-1] == "[]", "processes are left"
+    imports = [line for line in EXAMPLE.splitlines() if "import" in line]
+    body = "\n".join([*imports, f"path = {folder + '/digits'!r}", RESTORE, "print(len(results), len(results.errors))"])
+    done = subprocess.run(script(tmp_path, body), timeout=600, check=True, **where)
+    assert "12 0" in done.stdout.decode().splitlines()
+    table = pd.read_parquet(tmp_path / "runs" / "sweeps" / "digits" / "results.parquet")
+    assert len(table) == 12 and (tmp_path / "runs" / "sweeps" / "digits" / "report.html").is_file()

@@ -1,0 +1,287 @@
+"""Verdicts on claims, against scipy's own tests, simulation, and cases worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, interval, judge
+
+NAN = math.nan
+LEFT, RIGHT = [4.27, 4.31, 4.22, 4.35], [4.93, 4.71, 5.10]
+
+
+def claim(**changes: Any) -> Claim:
+    asked: dict[str, Any] = {
+        "name": "below-sghmc", "text": "cSGHMC errs less than SGHMC.", "part": "c10", "direction": "less",
+        "left": Of(row="csghmc", column="error"), "right": Of(row="sghmc", column="error"), "rule": "welch",
+    }  # fmt: skip
+    return Claim(**(asked | changes))
+
+
+def constant(value: float = 4.0, **changes: Any) -> Claim:
+    return claim(right=value, rule="one-sample", **changes)
+
+
+def of(mean: float, se: float = NAN, n: int = 3) -> Summary:
+    return Summary(mean=mean, se=se, n=n)
+
+
+# The intervals
+
+
+def test_the_interval_of_two_cells_is_scipys_welch() -> None:
+    found = judge(claim(), LEFT, RIGHT)
+    wanted = stats.ttest_ind(LEFT, RIGHT, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-12)
+    assert found.difference == pytest.approx(np.mean(LEFT) - np.mean(RIGHT), rel=1e-12)
+    assert (found.left_mean, found.right_mean) == pytest.approx((np.mean(LEFT), np.mean(RIGHT)))
+    assert (found.n_left, found.n_right, found.verdict) == (4, 3, "holds")
+
+
+def test_a_paired_interval_is_scipys_of_related_samples() -> None:
+    left = [5.0, 6.1, 7.2, 8.05]
+    right = [5.2, 6.2, 7.35, 8.3]
+    found = judge(claim(rule="paired"), left, right)
+    wanted = stats.ttest_rel(left, right).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-10)
+    # The pairs decide what the two sides by themselves cannot.
+    assert (found.verdict, judge(claim(), left, right).verdict) == ("holds", "cannot be told")
+
+
+def test_the_interval_around_a_constant_is_scipys_of_one_sample() -> None:
+    found = judge(constant(), LEFT)
+    wanted = stats.ttest_1samp(LEFT, 4.0).confidence_interval(0.95)
+    assert (found.low + 4.0, found.high + 4.0) == pytest.approx((wanted.low, wanted.high), rel=1e-12)
+    assert (found.right_mean, found.n_right, found.verdict) == (4.0, 0, "does not hold")
+
+
+def test_published_numbers_are_judged_as_scipy_tests_summaries() -> None:
+    """The word turns exactly where the p-value of scipy's test from summaries crosses 5 %."""
+    words = set()
+    for gap in np.linspace(0.1, 1.2, 23):
+        left, right = of(4.0, 0.06, 3), of(4.0 + gap, 0.2, 5)
+        scale = math.sqrt(3) * 0.06, math.sqrt(5) * 0.2
+        p = stats.ttest_ind_from_stats(left.mean, scale[0], 3, right.mean, scale[1], 5, equal_var=False).pvalue
+        for rule in ("welch", "paired"):  # pairs are not published
+            found = judge(claim(rule=rule), [], [], left, right)
+            assert found.published == ("holds" if p < 0.05 else "cannot be told")
+        words.add(found.published)
+    assert words == {"holds", "cannot be told"}
+    # Table 4's 6.7 ± .52 of 10 runs against 17.65 expected modes.
+    near = constant(17.65, direction="equal", tolerance=0.5)
+    assert judge(near, [], (), of(6.7, 0.52, 10)).published == "does not hold"
+    assert judge(near, [], (), of(17.7, 0.05, 10)).published == "holds"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        (None, None, ": not published"),
+        (of(3.95, 0.1), None, ": not published"),
+        (of(3.95), of(4.09), ": not published with standard errors (3.950 against 4.090)"),
+        (of(3.95, 0.1), of(4.09), ": not published with standard errors (3.950 against 4.090)"),
+        (of(3.95, 0.1, 0), of(4.09, 0.1), ": not published with standard errors (3.950 against 4.090)"),
+        (of(3.95, 0.1, 1), of(4.09, 0.1), ": not published with standard errors (3.950 against 4.090)"),
+        (of(3.95, 0.0), of(4.09, 0.0), ": holds"),
+    ],
+)
+def test_what_is_not_published_is_said(left: Summary | None, right: Summary | None, said: str) -> None:
+    found = judge(claim(), LEFT, RIGHT, left, right)
+    assert found.line.endswith(f"the paper's own numbers{said}")
+    assert said.startswith(f": {found.published}")
+
+
+def test_a_single_published_run_says_nothing_of_a_constant() -> None:
+    assert judge(constant(), [], (), of(3.0, 0.0, 1)).published == "not published"
+    assert judge(constant(), [], (), of(3.0, 0.0, 2)).published == "holds"
+
+
+# The words
+
+
+def interval_claim(direction: str, low: float, high: float, tolerance: float = 0.0) -> str:
+    """The verdict on two repeats whose interval against 0 is [low, high]."""
+    half = (high - low) / 2 / stats.t.ppf(0.975, 1)
+    middle = (low + high) / 2
+    found = judge(constant(0.0, direction=direction, tolerance=tolerance), [middle - half, middle + half])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
+    return found.verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "less", "greater", "equal", "within"),
+    [
+        (-3.0, -2.0, "holds", "does not hold", "does not hold", "does not hold"),
+        (-2.0, -0.5, "holds", "does not hold", "does not hold", "cannot be told"),
+        (-0.9, -0.1, "holds", "does not hold", "does not hold", "holds"),
+        (-0.9, 0.9, "cannot be told", "cannot be told", "cannot be told", "holds"),
+        (-0.9, 1.1, "cannot be told", "cannot be told", "cannot be told", "cannot be told"),
+        (-2.0, 2.0, "cannot be told", "cannot be told", "cannot be told", "cannot be told"),
+        (0.1, 0.9, "does not hold", "holds", "does not hold", "holds"),
+        (0.9, 1.1, "does not hold", "holds", "does not hold", "cannot be told"),
+        (1.1, 1.2, "does not hold", "holds", "does not hold", "does not hold"),
+    ],
+)
+def test_the_verdict_is_where_the_interval_lies(
+    low: float, high: float, less: str, greater: str, equal: str, within: str
+) -> None:
+    assert interval_claim("less", low, high) == less
+    assert interval_claim("greater", low, high) == greater
+    assert interval_claim("equal", low, high) == equal
+    assert interval_claim("equal", low, high, tolerance=1.0) == within
+
+
+# The smallest detectable difference
+
+
+@pytest.mark.parametrize("df", [1.0, 1.4, 2.0, 4.7, 18.0, 400.0, 1e5])
+def test_the_detectable_difference_has_power_80_per_cent(df: float) -> None:
+    """Against the noncentral t's definition, (Z + δ)/√(χ²/df), integrated over χ."""
+    delta = detectable(1.0, df)
+    critical = stats.t.ppf(0.975, df)
+
+    def power(u: float) -> float:
+        outside = stats.norm.cdf(delta - critical * u) + stats.norm.cdf(-delta - critical * u)
+        return float(outside * stats.chi.pdf(u * math.sqrt(df), df) * math.sqrt(df))
+
+    width = 12 / math.sqrt(2 * df)
+    found, _ = integrate.quad(power, max(0.0, 1 - width), 1 + width, limit=200, epsabs=1e-9)
+    assert found == pytest.approx(0.8, abs=1e-6)
+    assert detectable(0.03, df) == pytest.approx(0.03 * delta)
+
+
+def test_the_verdict_carries_the_detectable_difference_of_its_own_interval() -> None:
+    found = judge(constant(), LEFT)
+    assert found.detectable == pytest.approx(detectable(np.std(LEFT, ddof=1) / 2, 3))
+    more = judge(constant(), LEFT * 4)
+    assert more.detectable < found.detectable / 2
+    assert found.detectable > (found.high - found.low) / 2
+
+
+# What is missing
+
+
+def undecided(found: Verdict) -> bool:
+    unknown = math.isnan(found.low) and math.isnan(found.high) and found.detectable == math.inf
+    return found.verdict == "cannot be told" and unknown and "detectable ∞" in found.line and found.reason in found.line
+
+
+def test_one_repeat_decides_nothing_and_says_so() -> None:
+    found = judge(claim(), [4.0], RIGHT)
+    assert undecided(found) and found.reason == "no interval: one repeat of c10/csghmc/error"
+    assert found.difference == pytest.approx(4.0 - np.mean(RIGHT))
+    both = judge(claim(), [4.0], [])
+    assert undecided(both) and both.reason.endswith("one repeat of c10/csghmc/error; no value of c10/sghmc/error")
+    assert math.isnan(both.difference) and "less than SGHMC: – (" in both.line
+    assert undecided(judge(constant(), [4.0])) and undecided(judge(constant(), []))
+    assert undecided(judge(claim(), LEFT)) and undecided(judge(claim(rule="paired"), LEFT, [NAN] * len(LEFT)))
+    assert undecided(judge(claim(rule="paired"), [4.0], [5.0]))
+
+
+def test_a_claim_that_had_to_be_decided_is_owed_while_it_cannot_be_told() -> None:
+    assert judge(claim(must_decide=True), [4.0], [5.0]).owed
+    assert not judge(claim(must_decide=True), LEFT, RIGHT).owed
+    assert not judge(claim(), [4.0], [5.0]).owed
+
+
+def test_failed_repeats_are_left_out_and_said() -> None:
+    found = judge(claim(), [*LEFT, NAN], [NAN, *RIGHT, NAN])
+    plain = judge(claim(), LEFT, RIGHT)
+    assert found.reason == (
+        "1 of 5 repeats of c10/csghmc/error left out, without a value; "
+        "2 of 5 repeats of c10/sghmc/error left out, without a value"
+    )
+    assert f": holds ({found.reason}); the paper" in found.line
+    assert (found.n_left, found.n_right) == (4, 3)
+    assert (found.low, found.high) == (plain.low, plain.high)
+
+
+def test_a_failed_repeat_takes_its_pair_with_it() -> None:
+    pair = claim(rule="paired")
+    found = judge(pair, [1.0, NAN, 3.0, 4.0, 7.0], [2.0, 0.0, 4.5, 5.1, NAN])
+    assert found == replace(
+        judge(pair, [1.0, 3.0, 4.0], [2.0, 4.5, 5.1]), reason="2 of 5 pairs left out, without a value", line=found.line
+    )
+
+
+def test_equal_repeats_give_an_interval_without_width() -> None:
+    # The mean of three times .1 is not .1, so that a plain standard deviation is not 0.
+    found = judge(claim(), [0.1] * 3, [0.3] * 3)
+    assert (found.low, found.high) == (found.difference, found.difference) and math.isnan(found.detectable)
+    # (1 − p)³ = 5 %: with a larger p three equal values are rarer than that.
+    said = "no spread between the repeats: another would differ with a probability of up to 63 %"
+    assert (found.verdict, found.reason) == ("holds", said)
+    assert "−0.2000 [−0.2000, −0.2000] (detectable unknown)" in found.line
+    assert judge(claim(), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    # Without a tolerance even this shows no equality.
+    assert judge(claim(direction="equal"), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    assert judge(claim(direction="equal", tolerance=0.1), [0.1] * 3, [0.1] * 3).verdict == "holds"
+    one_side = judge(claim(), [25.0] * 3, [18.0, 19.0, 17.0])
+    assert (one_side.high - one_side.low) / 2 == pytest.approx(stats.t.ppf(0.975, 2) / math.sqrt(3))
+    paired = judge(claim(rule="paired"), [1.0, 2.0], [2.0, 3.0])
+    assert (paired.low, paired.high) == (-1.0, -1.0)
+    assert paired.reason == "no spread between the pairs: another would differ with a probability of up to 78 %"
+    assert judge(constant(), [0.1] * 1000).reason.endswith("of up to 0.3 %")
+
+
+def test_infinite_values_decide_nothing() -> None:
+    for rule in ("welch", "paired"):
+        found = judge(claim(rule=rule), [1.0, math.inf], [2.0, math.inf])
+        assert undecided(found) and "an infinite value of c10/csghmc/error" in found.reason
+        assert undecided(judge(claim(rule=rule), [-math.inf, math.inf], [2.0, 3.0]))
+
+
+# The line
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shown"),
+    [
+        ([3.9, 4.0, 3.8], [4.2, 4.4, 4.1], "−0.33 [−0.65, −0.02] (detectable 0.42): holds"),
+        ([3.9, 4.0, 3.8], [4.2, 4.1], "−0.250 [−0.499, −0.001] (detectable 0.33): holds"),  # not −0.00
+        ([1200, 1300, 1250], [1900, 2000, 1800], "−650 [−860, −440] (detectable 280): holds"),
+        ([12e4, 13e4], [19e4, 20e4], "−70,000 [−100,000, −40,000] (detectable 40,000): holds"),
+        ([0.1, 0.301], [0.3, 0.102], "0.00 [−0.61, 0.61] (detectable 0.80): cannot be told"),  # of −0.0005
+        ([1e-8, 2e-8], [1e-8, 3e-8], "−5e−09 [−7.4e−08, 6.4e−08] (detectable 9.0e−08): cannot be told"),
+    ],
+)
+def test_the_line_has_two_digits_of_the_half_width(left: list[float], right: list[float], shown: str) -> None:
+    line = judge(claim(), left, right).line
+    assert line == f"cSGHMC errs less than SGHMC: {shown}; the paper's own numbers: not published"
+
+
+def test_a_spread_of_rounding_errors_is_not_shown_as_one() -> None:
+    found = judge(claim(rule="paired", direction="greater"), [0.3, 0.5], [0.1, 0.3])
+    assert found.high > found.low and "0.2000 [0.2000, 0.2000]" in found.line
+
+
+def test_the_line_of_a_tolerance_names_it() -> None:
+    asked = constant(17.65, direction="equal", tolerance=0.5, text="cSGLD finds what theory\n expects.")
+    line = judge(asked, [17.7, 17.5, 17.9, 17.6], (), of(6.7, 0.52, 10)).line
+    assert line == (
+        "cSGLD finds what theory expects: 0.03 [−0.25, 0.30], allowed ±0.5 (detectable 0.36): holds; "
+        "the paper's own numbers: does not hold"
+    )
+
+
+def test_a_constant_that_the_paper_prints_is_not_held_against_itself() -> None:
+    found = judge(constant(6.7, direction="equal", tolerance=0.5), [6.6, 6.9, 6.7], (), of(6.7, 0.1, 10))
+    assert found.line.endswith("holds; the constant is the paper's own number") and found.published == "not published"
+
+
+# Claims
+
+
+def test_a_claim_names_its_cells() -> None:
+    assert claim().cells == (("c10", "csghmc", "error"), ("c10", "sghmc", "error"))
+    assert constant().cells == (("c10", "csghmc", "error"),)
+
+
+def test_an_unknown_standard_error_gives_no_interval() -> None:
+    assert all(map(math.isnan, interval(1.0, NAN, NAN))) and detectable(NAN, NAN) == math.inf

@@ -1,0 +1,225 @@
+"""The command: what it prints, what it leaves out and why, its exit status, and going on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raychains.cli import main
+from raychains.core.config import Reproduce
+from raychains.core.errors import Interrupted, RaychainsError
+from raychains.papers import experiment as catalogue
+from raychains.papers import plan_status, reproduce
+from raychains.papers.experiment import Experiment, Sampled
+from raychains.planning.events import RunEvent, Tick
+
+
+def about(store: Path, name: str, scale: str = "smoke") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((store / "reproduce" / scale / name / "about.json").read_text())
+    return found
+
+
+def test_a_dry_run_and_a_list_run_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table4", "fig5", "--scale", "cpu", "--store", str(tmp_path / "store")]
+    assert main([*command, "--dry-run"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "8 unique chains, 40,000,000 gradient evaluations; sharing chains between experiments saves 40,000,000" in said
+    )
+    assert main([*command, "--list"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"scale {scale}: " in said for scale in ("cpu", "gpu", "paper")) and "scale smoke" not in said
+    assert not (tmp_path / "store").exists()
+
+
+def test_missing_data_are_said_and_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").mkdir()
+    store = tmp_path / "store"
+    command = ["reproduce", "table1", "--scale", "cpu", "--store", str(store), "--data-root", str(tmp_path / "data")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "cifar10: not run: CIFAR-10 is not in the data root" in said and "cifar100: not run: CIFAR-100" in said
+    assert {p["status"] for p in about(store, "table1", "cpu")["parts"].values()} == {"not run"}
+    assert "not run: CIFAR-10 is not in the data root" in (store / "reproduce/cpu/table1/table.md").read_text()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]
+    assert main([*command, "--max-hours", "1e-9"]) == 0
+    assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
+    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "unfinished"
+    assert hours(tmp_path) == {}
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "SMOKE" in said and "One SGLD chain" not in said and "index: " in said
+    part = about(tmp_path, "fig5")["parts"]["mixture"]
+    assert part["status"] == "done"
+    assert hours(tmp_path)["fig5"] == max(part["chain_seconds"] / 2, part["seconds"]) / 3600
+    assert main([*command, "--max-hours", "1e-9"]) == 0  # no time to style again costs nothing that is there
+    assert (
+        "this time unfinished" in (said := capsys.readouterr().out) and "the result of before is left as it is" in said
+    )
+    assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
+    (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
+    assert not (run / "report.html").exists()
+
+
+class Stop:
+    """Presses Ctrl-C once a chain runs."""
+
+    pressed = False
+
+    def on(self, event: RunEvent) -> None:
+        if isinstance(event, Tick) and not self.pressed:
+            self.pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_whoever_stops_it_is_told_how_it_goes_on(tmp_path: Path) -> None:
+    options = Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(tmp_path))
+    with pytest.raises(Interrupted, match=r"^stopped in fig5 \(mixture\); .* To go on: the same command$"):
+        reproduce.reproduce(options, callback=Stop())
+    assert "fig1" in (tmp_path / "reproduce/smoke/index.html").read_text()  # what was done is shown
+    assert [one.states() for one in reproduce.reproduce(options)] == [{"schedules": "done"}, {"mixture": "done"}]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_failed_chains_cost_their_part_and_the_exit_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
+    known = catalogue.every()
+    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known["fig1"], "fig5": diverging(known["fig5"])})
+    assert main(["reproduce", "all", "--scale", "smoke", "--store", str(tmp_path)]) == 3
+    said = capsys.readouterr()
+    assert "1 parts failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
+    part = about(tmp_path, "fig5")["parts"]["mixture"]
+    assert part["status"] == "failed" and "chains failed" in part["reason"]
+    assert about(tmp_path, "fig1")["parts"]["schedules"]["status"] == "done"
+
+
+def hours(store: Path) -> Mapping[str, float]:
+    """Measured ones, as a dry run prints them."""
+    return reproduce.plan(Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(store))).measured
+
+
+def test_a_dry_run_prints_measured_hours_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the committed results: fig2 was run, imagenet never."""
+    results = Path(__file__).parents[2] / "docs" / "results"
+    assert main(["reproduce", "fig2", "table3", "--scale", "gpu", "--dry-run", "--to", str(results)]) == 0
+    assert "≈" in capsys.readouterr().out  # another scale's hours are not this one's
+    assert main(["reproduce", "fig2", "--scale", "cpu", "--dry-run", "--to", str(results)]) == 0
+    said = capsys.readouterr().out.split("hours of two cores:")
+    assert "≈" not in said[0] and "≈ estimated" in said[1]
+
+
+@pytest.fixture
+def fig1(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """It needs neither chains nor data, and is all there is; tests change its part."""
+    known = catalogue.every()["fig1"]
+    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known})
+    return known
+
+
+def with_part(monkeypatch: pytest.MonkeyPatch, experiment: Experiment, **changes: Any) -> None:
+    (part,) = experiment.parts
+    changed = dataclasses.replace(experiment, parts=(dataclasses.replace(part, **changes),))
+    monkeypatch.setattr(catalogue, "every", lambda: {experiment.name: changed})
+
+
+def test_results_outlive_a_call_that_has_no_data(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    store = tmp_path / "store"
+    command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(store), "--data-root", str(tmp_path / "data")]
+    assert main(command) == 0
+    before = (store / "reproduce/cpu/fig1/table.md").read_text()
+    capsys.readouterr()
+    with_part(monkeypatch, fig1, data=("cifar10",))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "this time not run: CIFAR-10 is not in the data root; the result of before is left as it is" in said
+    assert about(store, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
+    assert (store / "reproduce/cpu/fig1/table.md").read_text() == before
+
+
+def test_results_outlive_a_failure_which_is_told(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]
+    assert main(command) == 0
+
+    def fails(work: Any) -> Any:
+        raise RaychainsError("out of luck")
+
+    with_part(monkeypatch, fig1, computed=fails)
+    capsys.readouterr()
+    assert main(command) == 3
+    said = capsys.readouterr()
+    assert "1 parts failed: fig1 (schedules)" in said.err and "index: " in said.out
+    assert about(tmp_path, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
+
+
+def test_ctrl_c_in_a_computation_says_how_it_goes_on(
+    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(work: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with_part(monkeypatch, fig1, computed=stopped)
+    assert main(["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]) == 130
+    assert capsys.readouterr().err.endswith("To go on: the same command\n")
+
+
+def test_a_folder_of_results_has_one_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fig1", "--store", str(tmp_path / "store"), "--to", str(tmp_path / "to")]
+    assert main([*command, "--scale", "cpu"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--scale", "gpu"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("raychains: to must be a folder of its own for scale gpu") and said.count("\n") == 1
+    assert "holds fig1 at scale cpu" in said
+
+
+def test_what_is_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    command = ["reproduce", "theorem1", "fig1", "--scale", "smoke", "--store", str(tmp_path)]
+    assert main(command) == 0
+    folder = tmp_path / "reproduce/smoke"
+    before = (folder / "theorem1/table.md").read_text()
+    piece = next((folder / "theorem1/pieces").iterdir())
+    for file in (folder / "theorem1/about.json", folder / "fig1/claims.parquet", piece):
+        file.write_bytes(b"torn")
+    assert main(command) == 0
+    (folder / "theorem1/cells.parquet").write_bytes(b"torn")
+    assert main([*command, "--max-hours", "1e-9"]) == 0  # too late to make it again
+    assert "about.json is damaged and counts as missing: reproduce it again" in caplog.text
+    assert about(tmp_path, "theorem1")["parts"]["double-well"]["status"] == "unfinished"
+    assert main(command) == 0
+    assert (folder / "theorem1/table.md").read_text() == before and piece.read_bytes() != b"torn"
+
+
+@pytest.mark.parametrize(
+    ("status", "chains", "total"),
+    [("done", ["a"], 100), ("done", ["b"], 7), ("unfinished", ["a"], 107), ("failed", ["a"], 107)],
+)
+def test_seconds_are_those_of_all_calls_until_a_part_was_done(status: str, chains: list[str], total: float) -> None:
+    earlier = {"status": status, "chains": chains, "seconds": 100.0}
+    assert plan_status.spent({"chains": ["a"], "seconds": 7.0}, earlier) == total
+    assert plan_status.spent({"chains": ["a"], "seconds": 7.0}, {}) == 7
+
+
+def diverging(experiment: Experiment) -> Experiment:
+    (part,) = experiment.parts
+    (one,) = part.sampled("smoke")
+    preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})
+    made = dataclasses.replace(part, sampled=lambda scale: [Sampled(preset=preset)])
+    return dataclasses.replace(experiment, parts=(made,))

@@ -1,0 +1,77 @@
+"""All experiments: claims and published values are of cells that there are, at every scale; printed tables are read right."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from raychains.papers import ALL, tables
+from raychains.papers.claims import Direction, Of, Rule
+from raychains.papers.experiment import Experiment, every, printed
+from raychains.papers.pages import EMPTY as EMPTY_CELLS
+from raychains.papers.pages import Folder
+from raychains.store import Storage
+
+ROOT = Path(__file__).parents[2]
+EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
+"""Without settings: ImageNet needs GPUs."""
+
+
+@pytest.mark.parametrize("scale", ALL)
+@pytest.mark.parametrize("name", every())
+def test_claims_and_published_values_are_of_cells_that_there_are(name: str, scale: str) -> None:
+    one = every()[name]
+    parts = {p.name for p in one.parts if scale in p.scales}
+    rows, columns = ([h.key for h in headings] for headings in (one.row_headings(scale), one.column_headings(scale)))
+    cells = set(itertools.product(parts, rows, columns))
+    judged = [c for c in one.claims if scale in c.scales and c.part in parts]
+    assert len({(c.name, c.part) for c in one.claims}) == len(one.claims)
+    assert all(set(claim.cells) <= cells for claim in judged)
+    assert all((v.part, v.row, v.column) in cells for v in one.values if v.part in parts)
+    assert set(one.hours) == set(ALL) and bool(one.settings(scale)) == ((name, scale) not in EMPTY)
+    assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}
+
+
+@pytest.mark.parametrize("one", every().values(), ids=every())
+def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
+    for c in one.claims:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.name) and c.text.strip()
+        assert c.direction in get_args(Direction) and c.rule in get_args(Rule)
+        assert c.scales and set(c.scales) <= set(ALL)
+        assert (c.rule == "one-sample") == (not isinstance(c.right, Of))
+        assert isinstance(c.right, Of) or math.isfinite(c.right)
+        assert 0 <= c.tolerance < math.inf and (c.tolerance == 0 or c.direction == "equal")
+    for v in one.values:
+        assert v.provenance in tables.MARKS and v.summary.n >= 0
+        assert math.isnan(v.summary.se) or 0 <= v.summary.se < math.inf
+
+
+@pytest.mark.parametrize("one", every().values(), ids=every())
+def test_stored_cells_have_headings_and_each_repeat_once(one: Experiment) -> None:
+    folder = Folder(Storage(str(ROOT / "docs/results")), "", one.name)
+    about, cells = folder.about(), folder.stored().get("cells", EMPTY_CELLS)
+    assert about is not None
+    keys = ["part", "row", "column"]
+    known = (
+        {p.name for p in one.parts},
+        *({h.key for h in of(about["scale"])} for of in (one.row_headings, one.column_headings)),
+    )
+    assert all(set(cells[key]) <= of for key, of in zip(keys, known, strict=True))
+    assert not cells.duplicated([*keys, "repeat"]).any()
+
+
+def test_a_printed_table_is_read_by_rows_and_cells() -> None:
+    first, second, third = printed(
+        "a: 4.27 ± 0.03 | 2,138\nb: | 7", [("p", "x"), ("q", "y")], "Table 9", runs=3, provenance="unknown"
+    )
+    assert (first.part, first.row, first.column, first.text) == ("p", "a", "x", "4.27 ± 0.03")
+    assert (first.summary.mean, first.summary.se, first.summary.n) == (4.27, 0.03, 3)
+    assert (second.row, second.text, second.summary.mean) == ("a", "2,138", 2138)
+    assert (third.part, third.row, third.source, third.provenance) == ("q", "b", "Table 9", "unknown")
+    with pytest.raises(ValueError, match="zip"):
+        printed("a: 1", [("p", "x"), ("q", "y")], "Table 9")

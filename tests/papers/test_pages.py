@@ -1,0 +1,103 @@
+"""Pages and what they are drawn from: of nothing, of stale files, of parts that others took the place of."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import raychains
+from raychains.papers import SCALES, pages, reproduce
+from raychains.papers.experiment import Experiment, every
+from raychains.papers.pages import Folder
+from raychains.plotting.style import Drawing
+from raychains.store import Storage
+
+STATE = {"status": "not run", "reason": "no data", "chains": [], "gradients": 0, "chain_seconds": 0.0, "seconds": 0.0}
+
+
+def folder_of(root: Path, experiment: Experiment, scale: str, **about: Any) -> Folder:
+    """One that says that nothing was run."""
+    folder = Folder(Storage(str(root)), "", experiment.name)
+    parts = {part.name: STATE for part in experiment.parts if scale in part.scales}
+    known = {
+        "experiment": experiment.name, "scale": scale, "revision": experiment.revision, "commit": "c", "parts": parts,
+        "tables": [], "environments": [], "environments_of": {},
+    }  # fmt: skip
+    folder.write_about({**known, **about})
+    return folder
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_page_is_drawn_where_nothing_was_run(scale: str, tmp_path: Path) -> None:
+    for experiment in every().values():
+        folder = folder_of(tmp_path, experiment, scale)
+        assert pages.write(experiment, folder) == []
+        assert "not run: no data" in (tmp_path / experiment.name / "table.md").read_text()
+        assert "cells.parquet" not in (tmp_path / experiment.name / "index.html").read_text()
+    pages.write_index(Storage(str(tmp_path)), "", scale)
+    shown = (tmp_path / "README.md").read_text()
+    assert shown.count("| not run |") == len(every())
+
+
+def test_figures_that_are_not_drawn_any_more_are_gone_and_failed_ones_are_said(tmp_path: Path) -> None:
+    def fails() -> Any:
+        raise ValueError("no numbers")
+
+    broken = Drawing(name="broken", title="t", caption="c", alt="a", draw=fails)
+    experiment = dataclasses.replace(every()["fig1"], figures=lambda scale, tables: [broken])
+    folder = folder_of(tmp_path, experiment, "cpu")
+    for name in ("broken.svg", "broken.png", "renamed.svg"):
+        folder.write_file(f"figures/{name}", b"of an earlier call")
+    pages.write(experiment, folder)
+    assert list((tmp_path / "fig1/figures").iterdir()) == []
+    assert "broken" in (tmp_path / "fig1/index.html").read_text()
+
+
+def cells_of(*parts: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"part": p, "row": row, "column": "ece", "repeat": r, "value": value + r, "digests": "", "samples": 1}
+            for p in parts
+            for row, value in (("emcmc", 1.0), ("sgd", 9.0))
+            for r in range(3)
+        ]
+    )
+
+
+def test_a_stand_in_is_one_only_where_the_other_was_not_run() -> None:
+    """Table 2's calibration on CIFAR-10 alone is that of CIFAR-10 → SVHN, of the same chains."""
+    experiment = every()["emcmc-table2"]
+    about = {"parts": {}}
+    for there, headed, judged in (
+        (("cifar10-alone",), "CIFAR-10, calibration alone (in place of CIFAR-10 → SVHN)", {"cifar10-alone"}),
+        (("cifar10", "cifar10-alone"), "CIFAR-10, calibration alone", {"cifar10"}),
+    ):
+        cells = cells_of(*there)
+        table = pages.table_of(experiment, "cpu", cells, about)
+        assert {p.key: p.label for p in table.parts}["cifar10-alone"] == headed
+        assert {v.claim.part for v in pages.verdicts(experiment, "cpu", cells)} == judged
+
+
+def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment inside somebody else's checkout is none of ours."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    package = tmp_path / ".venv" / "raychains"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    git("init", "-q")
+    git("add", ".gitignore")
+    git("-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-qm", "theirs")
+    monkeypatch.setattr(raychains, "__file__", str(package / "__init__.py"))
+    assert reproduce.commit() == f"raychains {raychains.__version__}"
+    git("add", "-f", ".venv")
+    git("-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "-qm", "ours")
+    assert len(reproduce.commit()) == 12

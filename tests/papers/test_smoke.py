@@ -1,0 +1,80 @@
+"""Every experiment at scale smoke, in one Ray session: all of them run, and what they say follows from what they kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from raychains.core.config import Reproduce
+from raychains.papers.experiment import every
+from raychains.papers.reproduce import Reproduced, plan, reproduce
+from tests.processes import told
+
+SEED = 3
+NAMES = tuple(every())
+
+
+pytestmark = pytest.mark.timeout(
+    900
+)  # all experiments, one after another, on Ray's workers, which yield to other processes
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("smoke") / "store"
+
+
+@pytest.fixture(scope="module")
+def done(store: Path, ray_session: object) -> list[Reproduced]:
+    return reproduce(Reproduce(names=("all",), scale="smoke", store=str(store)))
+
+
+@pytest.fixture(scope="module")
+def again(store: Path, done: list[Reproduced]) -> Mapping[str, Any]:
+    """By name: the stored value, the one made of predictions or draws, and the one made of altered ones."""
+    return told("-m", "tests.papers.recompute", str(store / "reproduce/smoke"), str(store), str(SEED), *NAMES)
+
+
+def test_every_experiment_runs_whole(done: list[Reproduced]) -> None:
+    assert [one.experiment.name for one in done] == list(NAMES)
+    states = {f"{one.experiment.name} {part}": state for one in done for part, state in one.states().items()}
+    assert {name: state for name, state in states.items() if state != "done"} == {}
+
+
+def test_every_cell_of_chains_says_how_many_samples_it_is_made_of(done: list[Reproduced], store: Path) -> None:
+    for one in done:
+        cells = pq.read_table(store / "reproduce/smoke" / one.experiment.name / "cells.parquet").to_pylist()
+        assert [c for c in cells if c["digests"] and c["samples"] < 1] == [], one.experiment.name
+
+
+def test_every_page_is_there_and_says_smoke(done: list[Reproduced], store: Path) -> None:
+    for one in done:
+        folder = store / "reproduce/smoke" / one.experiment.name
+        assert "SMOKE" in (folder / "index.html").read_text() and "SMOKE" in (folder / "table.md").read_text()
+        assert (folder / "table.tex").read_text().count("\\toprule") == 1
+        drawn = {d.name for d in one.experiment.figures("smoke", tables_of(folder, one.about))}
+        assert drawn == {p.stem for p in (folder / "figures").glob("*.svg")}, one.experiment.name
+    index = (store / "reproduce/smoke/index.html").read_text()
+    assert all(f'href="{name}/index.html"' in index for name in NAMES)
+
+
+def tables_of(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: pq.read_table(folder / f"{name}.parquet").to_pandas() for name in about["tables"]}
+
+
+def test_nothing_is_run_twice(store: Path, done: list[Reproduced]) -> None:
+    ledger = plan(Reproduce(names=("all",), scale="smoke", store=str(store))).ledger
+    assert ledger.chains > 0 and ledger.chains_to_run == ledger.to_run == 0 and ledger.saved > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cell_follows_from_predictions_or_draws_and_altering_them_changes_it(
+    name: str, again: Mapping[str, Any]
+) -> None:
+    found = again[name]
+    assert found["again"] == pytest.approx(found["stored"], rel=1e-5, abs=1e-6)
+    assert found["altered"] != pytest.approx(found["again"], rel=1e-9, abs=1e-12)

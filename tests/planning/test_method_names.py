@@ -1,0 +1,174 @@
+"""A name gives sampler, schedule and the paper's settings; what a person gives comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raychains import samplers, tasks
+from raychains.chain.chain import Chain
+from raychains.core.config import Compare, Run
+from raychains.core.sample import Sample
+from raychains.planning import gradient_evaluations, methods
+from raychains.planning.methods import METHODS
+from raychains.planning.presets import default_arms
+from raychains.schedules import Cyclical, Decreasing, Exponential, Linear, Step
+from tests.checks import refused
+from tests.tasks.made_images import NETWORKS
+
+NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
+sam bsam"""
+SHORT = {"digits": {"epochs": 8}}
+
+
+def resolved(sampler: str, task: str = "digits", schedule: str | None = None, **options: Any) -> methods.Method:
+    return methods.resolve(Run(**options), task=tasks.make(task), name=task, sampler=sampler, schedule=schedule)
+
+
+def test_the_names_are_those_that_people_expect() -> None:
+    assert set(METHODS) == set(NAMES.split())
+    assert {m.kind for m in METHODS.values()} == set(samplers.KINDS)
+
+
+# Tasks that read images or tables have tests of their own.
+WITH_DATA = (*NETWORKS, "mnist-", "blr-", "image")
+
+
+@pytest.mark.parametrize("task", [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
+@pytest.mark.parametrize("name", NAMES.split())
+def test_every_method_samples_every_task(name: str, task: str) -> None:
+    method = resolved(name, task, **SHORT.get(task, {"steps": 300}))
+    assert method.spec.sampler.kind == METHODS[name].kind and method.spec.schedule.kind == METHODS[name].schedule
+    drawn = [e for e in Chain(method.spec, method.task) if isinstance(e, Sample)]
+    assert drawn  # a non-finite draw would have raised
+
+
+def test_a_prefix_c_is_the_cyclical_schedule_and_snapshots_are_one_cold_sample_a_cycle() -> None:
+    for name in ("sgld", "sghmc", "psgld"):
+        assert isinstance(resolved(name).schedule, Decreasing) and isinstance(resolved(f"c{name}").schedule, Cyclical)
+        assert resolved(f"c{name}").spec.sampler == resolved(name).spec.sampler
+    snapshot = resolved("snapshot-sgdm")
+    assert isinstance(snapshot.schedule, Cyclical) and snapshot.spec.sampler.settings["momentum"] == 0.9
+    assert snapshot.schedule.samples_per_cycle == 1 and snapshot.schedule.temperature == 0
+    last = [k for k in range(1, snapshot.schedule.steps + 1) if snapshot.schedule.at(k).keep]
+    assert last == [500, 1000, 1500, 2000]
+
+
+def test_the_papers_settings_come_with_the_name() -> None:
+    emcmc, atmc, bsam = resolved("emcmc"), resolved("atmc"), resolved("bsam")
+    assert isinstance(emcmc.schedule, Cyclical) and emcmc.schedule.samples_per_cycle == 2
+    assert all(emcmc.schedule.at(k).temperature == 1 for k in (1, 100, 500))  # noise always on
+    assert emcmc.spec.sampler.settings["momentum"] == 0 and emcmc.spec.sampler.settings["anchor_decay"] == 0
+    assert isinstance(atmc.schedule, Cyclical) and atmc.schedule.samples_per_cycle == 1
+    assert bsam.schedule.cycle_count == 1 and bsam.schedule.kept == 1
+    assert resolved("entropy-sgd").spec.sampler.settings["gamma"] > 0
+
+
+def test_what_is_given_comes_before_the_name_and_that_before_the_task() -> None:
+    given = resolved(
+        "emcmc", lr=0.1, cycles=2, exploration=0.5, samples_per_cycle=3, temperature=0.5, momentum=0.8, weight_decay=0.01,
+        sampler_settings=("eta=.25", "update=gibbs", "anchor-decay=1"), schedule_settings=("drop_first=10",),
+    )  # fmt: skip
+    schedule, own = given.schedule, given.spec.sampler.settings
+    assert isinstance(schedule, Cyclical)
+    assert (schedule.lr, schedule.cycles, schedule.exploration, schedule.samples_per_cycle) == (0.1, 2, 0.5, 3)
+    assert (schedule.temperature, schedule.drop_first) == (0.5, 10)
+    assert {n: own[n] for n in ("momentum", "weight_decay", "eta", "update", "anchor_decay")} == {
+        "momentum": 0.8, "weight_decay": 0.01, "eta": 0.25, "update": "gibbs", "anchor_decay": 1.0,
+    }  # fmt: skip
+    assert isinstance(resolved("emcmc", schedule="linear").schedule, Linear)
+
+
+def test_whole_numbers_and_their_floats_are_one_digest() -> None:
+    one = resolved("emcmc", sampler_settings=("eta=1",), temperature=1, lr=1)
+    other = resolved("emcmc", sampler_settings=("eta=1.0",), temperature=1.0, lr=1.0)
+    assert one.spec.digest == other.spec.digest
+
+
+def test_schedules_take_their_settings() -> None:
+    linear = resolved("sgld", schedule="linear", lr=0.5, final_lr=0.1).schedule
+    assert isinstance(linear, Linear) and (linear.at(1).lr, linear.at(2000).lr) == (0.5, 0.1)
+    exponential = resolved("sgld", schedule="exponential", lr=0.5).schedule
+    assert isinstance(exponential, Exponential) and exponential.final_lr == pytest.approx(0.005)
+    step = resolved("sgld", schedule="step", schedule_settings=("milestones=[.25,0.5]", "factor=.5")).schedule
+    assert isinstance(step, Step) and (step.milestones, step.factor) == ((0.25, 0.5), 0.5)
+    decreasing = resolved("sgld", lr=0.5, final_lr=0.25).schedule
+    assert decreasing.at(2000).lr == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("schedule", ["decreasing", "constant", "linear", "exponential", "step"])
+def test_burn_in_is_an_exact_number_of_epochs_without_noise(schedule: str) -> None:
+    made = resolved("sgld", schedule=schedule, burn_in=33, epochs=100).schedule
+    assert [made.at(k).temperature > 0 for k in (1, 330, 331, 1000)] == [False, False, True, True]
+
+
+def test_burn_in_of_a_cyclical_schedule_is_of_every_cycle() -> None:
+    made = resolved("csgld", burn_in=40, epochs=200).schedule  # cycles of 50 epochs
+    noisy = [k for k in (400, 401, 500, 501, 900, 901) if made.at(k).temperature > 0]
+    assert noisy == [401, 500, 901]
+    with refused("burn_in", "exploration"):
+        resolved("csgld", burn_in=40, exploration=0.5)
+    with refused("burn_in", "200"):
+        resolved("sgld", burn_in=200)
+
+
+def test_a_temperature_ramp_reaches_the_schedule() -> None:
+    made = resolved("sgld", schedule="constant", epochs=100, burn_in=20, temperature_ramp=0.5).schedule
+    temperatures = [made.at(k).temperature for k in range(1, 1001)]
+    assert temperatures[:200] == [0.0] * 200 and temperatures[-1] == 1
+    assert 0 < temperatures[300] < temperatures[500] < 1
+
+
+def test_two_gradients_a_step_are_half_the_steps_at_the_same_cost() -> None:
+    plan = default_arms.compare(Compare(sampler=("sgdm", "sam"), epochs=40)).comparison
+    by_name = {arm.name: arm for arm in plan.arms}
+    sgdm, sam = by_name["sgdm-cyclical-4x40"], by_name["sam-cyclical-4x40"]
+    a, b = sgdm.chains[0][0], sam.chains[0][0]
+    assert (a.steps, b.steps) == (400, 200) and gradient_evaluations(a) == gradient_evaluations(b) == 40 * 500
+    assert sgdm.cost == sam.cost == "40/160"
+    with refused("steps", "even", "301"):
+        resolved("sam", "gaussian", steps=301)
+
+
+def test_a_name_that_is_its_own_schedule_has_only_that_ones_arms() -> None:
+    plan = default_arms.compare(Compare(sampler=("csgld", "snapshot-sgd"), epochs=40)).comparison
+    assert [arm.label for arm in plan.arms] == [
+        "cSGLD, 4 chains", "cSGLD, 1 chain", "Snapshot-SGD, 4 chains", "Snapshot-SGD, 1 chain",
+    ]  # fmt: skip
+    with refused("schedule", "cyclical", "csgld", "linear"):
+        default_arms.run(Run(sampler="csgld", schedule="linear"))
+
+
+def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None:
+    kinds = ("cyclical", "constant", "linear", "exponential", "step")
+    plan = default_arms.compare(Compare(sampler=("emcmc",), schedule=kinds, epochs=40)).comparison
+    assert [(a.schedule, len(a.chains[0])) for a in plan.arms] == [("cyclical", 4), ("cyclical", 1)] + [
+        (k, 4) for k in kinds[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampler_settings": ("eta",)}, ("sampler_settings", "NAME=VALUE", "'eta'")),
+        ({"sampler_settings": ("eta=1", "eta=2")}, ("sampler_settings", "once")),
+        ({"sampler_settings": ("etta=1",)}, ("sampler_settings", "etta", "did you mean 'eta'")),
+        ({"sampler_settings": ("eta=-1",)}, ("eta", "above 0", "-1")),
+        ({"sampler_settings": ("update=both",)}, ("update", "joint, gibbs", "both")),
+        ({"schedule_settings": ("cicles=3",)}, ("schedule_settings", "cicles")),
+        ({"task_settings": ("train=0",)}, ("train", "0")),
+        ({"task_settings": ("trains=9",)}, ("task_settings", "trains")),
+        ({"temperature_ramp": 1.5}, ("ramp", "1.5")),
+        ({"batchnorm": "freeze"}, ("batchnorm", "keep, reestimate, shared or refuse", "freeze")),
+        ({"schedule": "linear", "final_lr": -1.0}, ("final_lr", "-1")),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_is_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(*words):
+        default_arms.run(Run(sampler="emcmc", **options))
+
+
+def test_settings_of_the_task_make_another_task() -> None:
+    plan = default_arms.run(Run(task="gaussian", sampler="sgld", task_settings=("correlation=.5", "dim=3"))).comparison
+    assert plan.task_spec.settings["covariance"] == [[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]]

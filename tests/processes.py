@@ -1,0 +1,89 @@
+"""Commands in sessions of processes of their own, of which nothing is left after a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 240
+"""That anything may take before a test gives up."""
+RAYCHAINS = [sys.executable, "-m", "raychains.cli"]
+
+
+def outside() -> dict[str, str]:
+    """The environment of a process that finds this checkout from whatever folder, and no cluster."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def kill_session(leader: int, number: int = signal.SIGKILL, kind: bytes = b"") -> int:
+    """Send a signal to the session's processes whose command begins with ``kind``; how many there are.
+
+    By session, since Ray's own have process groups of their own.
+    """
+    reached = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(entry.name)) == leader and (entry / "cmdline").read_bytes().startswith(kind):
+                os.kill(int(entry.name), number)
+                reached += 1
+        except (ProcessLookupError, FileNotFoundError, PermissionError):
+            continue
+    return reached
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = SECONDS, every: float = 0.02) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(every)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing of this machine uses now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def told(*command: str, timeout: float = 200, **environment: str) -> Any:
+    """What a command prints last, as JSON."""
+    run: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": timeout}
+    done = subprocess.run([sys.executable, *command], env=outside() | environment, **run)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@contextmanager
+def sessions(**how: Any) -> Iterator[Start]:
+    """Starts commands; whatever is left of them at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*command: str, **more: Any) -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": outside()}
+        started.append(subprocess.Popen(command, **{**pipes, **how, **more}, text=True, start_new_session=True))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            kill_session(process.pid)
+            process.wait()

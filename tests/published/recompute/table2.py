@@ -1,5 +1,0 @@
-"""A test error and its NLL, from the predictions of all samples of an arm's chains."""
-
-from tests.published.recompute.predicted import of_cell as check
-
-__all__ = ["check"]

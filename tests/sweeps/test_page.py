@@ -1,0 +1,38 @@
+"""The first commands of docs/how-to/sweeps.md, as written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from raychains.cli import main
+from tests.sweeps.worlds import REPOSITORY, rc
+
+PAGE = (REPOSITORY / "docs" / "how-to" / "sweeps.md").read_text(encoding="utf-8")
+[*COMMANDS] = re.findall(r"^\$ raychains (.*)$", PAGE.split("```")[1], re.M)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_sweep_its_best_point_and_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep, run, report = COMMANDS
+    assert main(shlex.split(sweep)) == 0
+    printed = capsys.readouterr().out
+    assert "12 points, all combinations, 2 chains each; NLL (nats) on the split val decides" in printed
+    folder = tmp_path / "runs" / "sweeps" / "first"
+    assert f"raychains run --options {folder}/best.json" in printed
+    assert main(shlex.split(run)) == 0
+    assert "to run: 6 chains" in capsys.readouterr().out, "the sweep's two chains are there"
+    (folder / "report.html").unlink()
+    assert main(shlex.split(report)) == 0
+    assert (folder / "report.html").stat().st_size > 10_000
+    with pytest.raises(rc.UserError, match=r"run must be a run or a sweep with results, got 'runs/sweeps/frist'"):
+        rc.draw_report("runs/sweeps/frist")
+    with pytest.raises(rc.UserError, match=r"^run must be the name of a run in") as refused:
+        rc.draw_report("sweeps/store/runs/none")  # a run's path, in a folder of that name
+    assert "or a sweep with results" not in str(refused.value)

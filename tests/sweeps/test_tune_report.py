@@ -1,0 +1,131 @@
+"""The page of an experiment that the user ran with Ray Tune: the tables of a sweep, from what Tune logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from ray import tune
+
+from raychains.core.config import Run
+from raychains.core.errors import ChainsFailed, UserError
+from raychains.planning.presets import default_arms
+from tests.sweeps.worlds import TASK, rc
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+EPOCHS = 8
+
+
+def halfway(trial: str, result: dict[str, Any]) -> bool:
+    """Return whether a trial is one with four cycles and through two of them: a user's way of stopping."""
+    return bool(result["config"]["cycles"] == 4 and result["cycle"] == 1)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[Any, Any, Path]:
+    """2 × 3 points with two repeats each, a third of which is stopped halfway: the experiment's results, its trainable and the run store."""
+    folder = tmp_path_factory.mktemp("tune")
+    trainable = rc.tune.trainable(
+        task=TASK,
+        epochs=EPOCHS,
+        val_split=40,
+        samples_per_cycle=1,
+        thinning=1,
+        sampler="csgld",
+        store=str(folder / "store"),
+    )
+    space = {"exploration": [0.0, 0.5], "cycles": [1, 2, 4], "repeat": [0, 1]}
+    tuner = tune.Tuner(
+        trainable,
+        param_space={name: tune.grid_search(values) for name, values in space.items()},
+        tune_config=tune.TuneConfig(reuse_actors=True),
+        run_config=tune.RunConfig(name="mine", storage_path=str(folder / "tune"), verbose=0, stop=halfway),
+    )
+    return tuner.fit(), trainable, folder / "store"
+
+
+def test_the_table_has_what_the_trials_reported(ran: tuple[Any, Any, Path]) -> None:
+    results, trainable, store = ran
+    found = rc.tune.report(results, trainable)
+    assert found.path == str(store / "sweeps" / "mine") and Path(found.report).stat().st_size > 10_000
+    table = found.table().set_index("digest")
+    assert len(table) == 12 and table.groupby("point").size().eq(2).all()
+    for result in results:
+        row, last = table.loc[result.metrics["digest"]], result.metrics
+        assert (row["nll"], row["epoch"], row["gradients"]) == (
+            last["nll"],
+            last["epoch"],
+            last["gradient_evaluations"],
+        )
+        assert (row["exploration"], row["cycles"], row["repeat"]) == tuple(
+            last["config"][n] for n in ("exploration", "cycles", "repeat")
+        )
+        assert row["status"] == ("stopped" if row["cycles"] == 4 else "finished")
+    reported = {result.metrics["digest"]: len(result.metrics_dataframe) for result in results}
+    assert found.reports().groupby("digest").size().to_dict() == reported
+    assert {path.stem for path in Path(found.path, "figures").glob("*.svg")} >= {"map", "progress", "cycles"}
+
+
+def test_the_best_points_file_makes_its_chains(ran: tuple[Any, Any, Path]) -> None:
+    results, trainable, _ = ran
+    found = rc.tune.report(results, trainable)
+    finished = found.table().query("status == 'finished'")
+    whole = finished.groupby("point").filter(lambda rows: len(rows) == 2)
+    best = whole[whole["point"] == whole.groupby("point")["nll"].mean().idxmin()]
+    options = Run(**found.best, chains=1, repeats=2)
+    assert set(default_arms.run(options).comparison.chains()) == set(best["digest"])
+
+
+def test_another_metric_decides_when_asked(ran: tuple[Any, Any, Path]) -> None:
+    results, trainable, _ = ran
+    found = rc.tune.report(results, trainable, metric="error", name="by-error")
+    assert found.store.plan()["metric"] == "error" and found.path.endswith("/sweeps/by-error")
+    assert rc.tune.report(results, trainable, metric="nll", name="by-error").store.plan()["metric"] == "nll"
+
+
+def test_what_is_wrong_is_one_line(ran: tuple[Any, Any, Path], tmp_path: Path) -> None:
+    results, trainable, store = ran
+    with pytest.raises(
+        UserError, match=r"^trainable must be a class that rc.tune.trainable returned, got <class 'int'>$"
+    ):
+        rc.tune.report(results, int)  # type: ignore[type-var]
+    with pytest.raises(UserError, match=r"^metric must be one of .*, got 'nl'; did you mean 'nll'\?$"):
+        rc.tune.report(results, trainable, metric="nl")
+    rc.sweep(task=TASK, epochs=2, val_split=40, grid={"cycles": [1]}, exploration=0.5, store=str(store), name="ours")
+    with pytest.raises(UserError, match=r"^name must be that of an experiment or a new one, got 'ours': it is a sweep"):
+        rc.tune.report(results, trainable, name="ours")
+
+
+def results_of(folder: Path, task: str, **space: Any) -> tuple[Any, Any]:
+    """An experiment's results, and its trainable."""
+    trainable = rc.tune.trainable(
+        task=task, epochs=4, val_split=40, exploration=0.0, samples_per_cycle=1, store=str(folder / "store")
+    )
+    run = tune.RunConfig(name="some", storage_path=str(folder / "tune"), verbose=0)
+    return tune.Tuner(trainable, param_space=space, run_config=run).fit(), trainable
+
+
+def test_trials_without_a_report_are_left_out_and_said_so(tmp_path: Path) -> None:
+    cycles = tune.sample_from(lambda config: 4000 if config["lr"] > 1 else 2)
+    results, trainable = results_of(tmp_path, TASK, lr=tune.grid_search([0.1, 2.0, 0.05]), cycles=cycles)
+    assert len(results.errors) == 1
+    found = rc.tune.report(results, trainable)
+    assert list(found.table()["lr"]) == [0.1, 0.05]
+    note = "1 of 3 trials ended without a report and are left out; the first: "
+    [said] = [n for n in found.store.plan()["notes"] if n.startswith(note)]
+    assert said.endswith("cycles must be at most the number of steps (16), got 4000")
+    assert note in Path(found.report).read_text()
+
+
+def test_a_trial_that_broke_is_a_failed_point(tmp_path: Path) -> None:
+    results, trainable = results_of(tmp_path, "tests.sweeps.tasks:Breaking", cycles=tune.grid_search([2, 4]))
+    with pytest.raises(
+        ChainsFailed, match=r"^2 chains of the sweep failed, results of the others are in .*/sweeps/some; the first, "
+    ):
+        rc.tune.report(results, trainable)
+    rows = pd.read_parquet(tmp_path / "store" / "sweeps" / "some" / "results.parquet")
+    assert list(rows["status"]) == ["failed"] * 2 and list(rows["cycle"]) == [0, 1]
+    assert rows["reason"].str.endswith("ZeroDivisionError: the user's own mistake").all()
