@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from ray._common.utils import get_default_ray_temp_dir
 
 from tests.chaos import tally
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 torch.set_num_threads(1)
+# ray.cluster_utils.Cluster writes its address there and does not make the folder.
+os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
 
 
 @pytest.fixture(scope="package")

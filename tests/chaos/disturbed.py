@@ -31,7 +31,7 @@ def run_and_check(folder: Path, comparison: Comparison, deaths: plans.Plan, clea
     tally.add(markers)
     hashes, tensors = worlds.undisturbed(comparison.chains(), clean)
     worlds.check_samples(root, hashes)
-    work = worlds.check_work(where, comparison.chains(), comparison.task_spec.settings["pause"])
+    work = worlds.check_work(where, comparison.chains())
     tally.LINES.append(f"{folder.name}: {work}")
     worlds.check_results(store.table("results"), worlds.expected_results(comparison, clean, tensors))
     return diary

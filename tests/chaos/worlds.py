@@ -96,11 +96,11 @@ def check_samples(root: Storage, expected: Hashes) -> None:
     assert found == expected
 
 
-def check_work(folder: Path, chains: Mapping[str, ChainSpec], pause: float = PAUSE) -> dict[str, int]:
+def check_work(folder: Path, chains: Mapping[str, ChainSpec]) -> dict[str, int]:
     """Every incarnation begins at a checkpoint no older than the newest that was durable when the one before it died.
 
-    Steps are counted where they are made. Those made again are at most the cadence per loss of an incarnation, besides
-    those that the chain made while its writer was still writing.
+    Returns how many steps were made again, counted where they are made; how many depends on how soon the writer's thread
+    gets its turn. When a checkpoint is due is tested by a simulated clock, in tests/orchestration/test_checkpoint_policy.py.
     """
     again = losses = busy = 0
     by_key: dict[str, list[dict[str, Any]]] = {plans.key(spec): [] for spec in chains.values()}
@@ -116,9 +116,7 @@ def check_work(folder: Path, chains: Mapping[str, ChainSpec], pause: float = PAU
             busy += before["busy"]
             losses += 1
         assert own[-1]["reached"] == spec.steps
-    cadence = round(CADENCE / pause)
-    assert again <= losses * cadence + busy, (again, losses, busy)
-    return {"losses": losses, "steps again": again, "cadence": cadence, "while writing": busy}
+    return {"losses": losses, "steps again": again, "while writing": busy}
 
 
 def expected_results(plan: Comparison, task: Task, tensors: Mapping[tuple[str, str, int], Any]) -> pd.DataFrame:

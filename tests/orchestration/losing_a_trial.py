@@ -34,7 +34,8 @@ class Apart(Guarded):
 
     def __init__(self, pause: float = 0.0, val_split: float = 0.0) -> None:
         super().__init__(pause, val_split)
-        process_identity.place = lambda: ray.get_runtime_context().get_node_id()
+        node = ray.get_runtime_context().get_node_id()  # once: asked after `ray.shutdown`, Ray would connect anew
+        process_identity.place = lambda: node
 
 
 def running_on(node: str, store: Path) -> tuple[Path, str] | None:
