@@ -175,7 +175,7 @@ def _renamed(words: Sequence[str]) -> list[str]:
 
 
 def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
-    """``arguments`` without ``--options FILE``, behind those that the file names: of one option, the last word counts.
+    """``arguments`` without ``--options FILE``, after those that the file names: of one option, the last value counts.
 
     Args:
         kind: the command's dataclass.

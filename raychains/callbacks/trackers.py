@@ -1,4 +1,4 @@
-"""Weights & Biases and MLflow: one of their runs per run, found again by its name, so that a resumed run continues in it."""
+"""Weights & Biases and MLflow: each run is one run of theirs, found again by its name: a resumed run continues in it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class WandB:
             raise UserError(f"callback: wandb cannot begin: {format_error(error, kind=True)}") from None
         self._points, self._repeats = Points(), Repeats()
         self._exit = 1
-        """W&B marks a run whose process just ends as crashed; so is one whose end is never announced."""
+        """The exit code that W&B is given: 1, crashed, until the run has ended."""
 
     def on(self, event: RunEvent) -> None:
         """Log the event's numbers."""

@@ -34,7 +34,7 @@ LOG_POINTS = 200
 class Diverged(RaychainsError):
     """A non-finite loss, draw, parameter or sampler state; it is never handed out.
 
-    ``step`` is where it was seen, at or behind the step at which it arose: see `raychains.chain.divergence`.
+    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`.
     """
 
     def __init__(self, message: str, step: int = 0) -> None:
@@ -87,14 +87,14 @@ class Chain:
             spec.sampler,
             list(self.sampled.values()),
             lr=self.schedule.at(1).lr,
-            temperature=self.schedule.temperature,  # not step 1's: optimisers refuse a later one too
+            temperature=self.schedule.temperature,  # not step 1's, which may be 0: an optimiser refuses noise now
             seed=stream_seed(spec, "noise"),
             lanes=spec.lanes,
         )
         check_prior(self.task, spec)
         self._micro = self._micro_batches()
         self._asked = self.paused = False
-        """`paused`: of several ranks, whether rank 0 asked for a stop during the last step: true of all of them alike."""
+        """`paused`: with several ranks, whether rank 0 asked for a stop during the last step; the same on all of them."""
         self.step = 0
         self.index = 0
         """Kept draws, or blocks of them, so far."""
@@ -135,7 +135,7 @@ class Chain:
     def advance(self, stop: Callable[[], bool] = lambda: False) -> list[Event]:
         """Run to the next events and return them; empty when the chain is done or ``stop()`` held.
 
-        ``stop`` is called between steps. After `advance` returns, `state_dict` continues exactly behind the
+        ``stop`` is called between steps. After `advance` returns, `state_dict` continues exactly after the
         events that it returned.
 
         Raises:
@@ -294,8 +294,7 @@ class Chain:
     def restart_noise(self, attempt: int) -> None:
         """Draw the sampler's noise from now on from the fresh streams of ``attempt``; recorded in the state.
 
-        The same chain from the same state under another attempt takes another path, and again the same one under the
-        same. Initialisation, data order, augmentation and dropout stay: a sampler without noise repeats its path.
+        A different attempt number gives a different path, the same number the same one. Initialisation, data order, augmentation and dropout stay: a sampler without noise repeats its path.
 
         Raises:
             UserError: ``attempt`` is no integer of at least 0.

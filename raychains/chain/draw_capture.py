@@ -148,7 +148,7 @@ def indices_to(order: Sequence[Any], device: torch.device) -> Sequence[Any]:
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous copies on the CPU; a GPU copies all of them behind its running work and is waited for once."""
+    """Return contiguous copies on the CPU; a GPU queues the copies after its running work and is waited for once."""
     copies: dict[str, Tensor] = {}
     device: torch.device | None = None
     for name, t in tensors.items():

@@ -64,7 +64,7 @@ class Execution:
     """Runs the network of one chain as its spec says.
 
     Under bf16 the forward pass alone is autocast: parameters, sampler's states, what the network returns, the loss and
-    everything behind it stay in single precision. Names and tensors of `state_dict` are never touched.
+    everything after it stay in single precision. Names and tensors of `state_dict` are never touched.
 
     Raises:
         UserError: the device or the task cannot execute it, or compilation without a compiler.

@@ -100,7 +100,7 @@ class Retrying:
         """Return ``attempt()``, tried again after transient errors.
 
         Args:
-            verb: as in "could not be ``written``"; each has outages of its own.
+            verb: the past participle of messages, as in "could not be ``written``"; outages are counted for each verb.
             place: the file's name in messages.
             attempt: the call; it may be repeated at any time.
             keep_trying: asked before every wait instead of counting seconds.

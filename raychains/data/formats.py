@@ -72,7 +72,7 @@ def read_idx(data: bytes, what: str) -> np.ndarray:
     shape = struct.unpack_from(f">{dimensions}I", data, 4)
     start = 4 + 4 * dimensions
     if len(data) - start != math.prod(shape):
-        raise UserError(f"{what} must hold {math.prod(shape)} bytes behind its header, got {len(data) - start}")
+        raise UserError(f"{what} must hold {math.prod(shape)} bytes after its header, got {len(data) - start}")
     return np.frombuffer(bytearray(data[start:]), dtype=np.uint8).reshape(shape)
 
 

@@ -42,7 +42,7 @@ class Metric:
     scale: float = 1.0
     """Multiplied in when shown (100 for per cent)."""
     digits: int = 3
-    """Digits behind the point when shown."""
+    """Digits after the decimal point when shown."""
     minor: bool = False
     """True if it stands in the result files and in the page's second table only."""
 

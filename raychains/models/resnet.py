@@ -127,7 +127,7 @@ class BasicBlock(nn.Module):
 
 
 class Padded(nn.Module):
-    """Every ``stride``-th position of [n, inputs, h, w], behind it zeros up to ``outputs`` channels: no parameters."""
+    """Every ``stride``-th position of [n, inputs, h, w], followed by zeros up to ``outputs`` channels: no parameters."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class CheckpointPolicy:
         self._done, self._written = step, self._clock()
 
     def _next_end(self, step: int) -> int:
-        """Return the first cycle's end at ``step`` or behind it; the chain's when there is none."""
+        """Return the first cycle's end at or after ``step``; the chain's when there is none."""
         last = self._schedule.steps
         if self._schedule.cycle_count == 1 or step >= last:
             return last

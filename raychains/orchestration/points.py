@@ -35,7 +35,7 @@ def measure(
     """Return the split's metrics of each point's own network, in the points' order. Ray must be connected.
 
     Points that were measured before are read from the store; of the others each is published as soon as it is done, so
-    that an interrupted call continues behind them. Equal points are measured once. The points of an evaluator that is lost
+    that an interrupted call continues after them. Equal points are measured once. The points of an evaluator that is lost
     are measured again.
 
     Args:

@@ -94,7 +94,7 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
 
 
 def _one_shard(row: dict[str, Any], *, row_group: int, uri: str) -> dict[str, Any]:
-    """On a worker: the shard first, its report behind it, so that a report means a whole shard."""
+    """On a worker: the shard first, its report after it, so that a report means a whole shard."""
     work = Work.from_json(json.loads(row["work"]))
     data, written = encode(work.items, work.name, row_group)
     to = Storage(uri)

@@ -1,7 +1,7 @@
 """Interfaces to actors, to the cluster that they run on, and to time, of which Ray is one implementation.
 
-`raychains.orchestration.ray_workers` implements them on Ray. Nothing else in a run's driver knows Ray: tests and benchmarks
-drive the same code on simulated workers and a simulated clock.
+`raychains.orchestration.ray_workers` implements them on Ray. The driver itself knows nothing of Ray: tests and benchmarks
+run the same code on simulated workers and a simulated clock.
 """
 
 from __future__ import annotations

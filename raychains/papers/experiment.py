@@ -95,7 +95,7 @@ def printed(
             cell has no value.
         columns: (part, column) of each cell of a line.
         source: table and paper.
-        runs: behind each mean; 0 where it is unpublished.
+        runs: that each mean is of; 0 where it is unpublished.
         provenance: where the numbers were found.
     """
     made = []

@@ -51,7 +51,7 @@ class Heading:
     key: str
     label: str
     unit: str = ""
-    """A column's unit, shown behind its label."""
+    """A column's unit, shown after its label."""
     decimals: int | None = None
     """A column's decimals; None: two significant digits of the standard error, four of a mean without one."""
 

@@ -1,4 +1,4 @@
-"""A comparison: arms × repeats, as data. Each arm is one column of the table, with its cost as the paper writes it."""
+"""A comparison: arms × repeats, as data. Each arm is one row of the table, with its cost as the paper writes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Comparison:
         return self.arms[0].chains[0][0].task
 
     def chains(self) -> dict[str, ChainSpec]:
-        """The unique chains by digest: repeat by repeat and arm by arm, so that first rows come early."""
+        """The unique chains by digest: repeat by repeat and arm by arm, so that the first repeats finish early."""
         found: dict[str, ChainSpec] = {}
         for group in range(max(len(a.chains) for a in self.arms)):
             for arm in self.arms:

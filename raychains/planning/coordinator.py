@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Status = Literal["waiting", "claiming", "running", "elsewhere", "finished", "stopped", "failed", "dropped"]
 """``claiming``: the store is asked for an attempt of the chain. ``elsewhere``: another living driver runs the chain."""
 Ending = Literal["finished", "stopped", "failed", "diverged", "full", "lost"]
-"""``lost`` is a `SlotLost` for the coordinator; ``full``: the storage has no room, so nothing that any chain did from here on could be kept."""
+"""``lost`` reaches the coordinator as `SlotLost`; ``full``: the storage has no room, so nothing that any chain did from here on could be kept."""
 
 
 # Events
@@ -244,14 +244,14 @@ class ChainState:
 
 @dataclass
 class Coordinator:
-    """Hands chains to slots until none is left.
+    """Hands chains to slots until no chain is left.
 
     Args:
         unfinished: digests of the chains in the order to run them.
         max_failures: losses in a row without progress that a chain survives; the next one gives it up. Also the most
             times that a chain is restarted because it diverged.
         on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
-        inexact: chains that take another path from every checkpoint: samples behind it are forgotten.
+        inexact: chains that take another path from every checkpoint: samples after it are forgotten.
     """
 
     unfinished: Collection[str]
@@ -298,7 +298,7 @@ class Coordinator:
                     chain.step, chain.failures = step, 0
                 if digest in self.inexact and drawn < chain.accepted:
                     return self._another_path(digest, drawn, step, restart)
-                # After a loss the pool may hold samples behind the checkpoint; they are drawn again and stay as they are.
+                # After a loss the pool may hold samples after the checkpoint; they are drawn again and stay as they are.
                 missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
                 chain.accepted = max(chain.accepted, drawn)
                 return missing

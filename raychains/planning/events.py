@@ -189,7 +189,7 @@ class ChainRestarted:
 
 @dataclass(frozen=True, kw_only=True)
 class TornCheckpoint:
-    """A damaged checkpoint, or one behind a damaged sample, was passed over; the chain resumes from the one before it."""
+    """A damaged checkpoint, or one after a damaged sample, was passed over; the chain resumes from the one before it."""
 
     event: ClassVar[str] = "torn-checkpoint"
 

@@ -1,6 +1,6 @@
 """The failure policy: decisions about lost workers and diverged chains, as pure functions of what happened.
 
-An error that the chain itself raised would come again at the same step: it is final, and nothing is decided about it.
+An error that the chain itself raised would recur at the same step, so the chain fails at once; this module has no part in that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from raychains.core.validation import is_number
 from raychains.tasks import Task
 
 OWN_OPTIONS = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
-"""Arguments of samplers and schedules that have options of their own."""
+"""Arguments of samplers and schedules that NAME=VALUE may not set: they have options of their own."""
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

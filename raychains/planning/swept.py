@@ -86,7 +86,7 @@ def typed(name: str, value: Any, where: tuple[str, str | None]) -> Any:
 
 
 def options_of(base: Run, values: Mapping[str, Any], fixed: Collection[str] = FIXED) -> dict[str, Any]:
-    """Return the options of `Run` that swept values are; further settings come behind those of ``base``.
+    """Return the options of `Run` that swept values are; further settings come after those of ``base``.
 
     Raises:
         UserError: a name that is no option, or may not be swept.

@@ -29,7 +29,7 @@ class Cell:
     best: bool = False
     """Set in bold."""
     mark: str = ""
-    """Mark of a footnote, raised behind the text."""
+    """Mark of a footnote, raised after the text."""
 
 
 @dataclass(frozen=True)

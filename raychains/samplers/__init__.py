@@ -1,4 +1,4 @@
-"""Samplers: one update rule per file with its method presets, each a `torch.optim.Optimizer`.
+"""Samplers: one file for each family of update rules, with its method presets, each a `torch.optim.Optimizer`.
 
 Every file of this folder is searched for samplers, so that a new one is registered by being there. A user's own sampler is
 named by its import path, ``module:Class``.

@@ -1,8 +1,9 @@
 """A sampler's noise: seeded, exact on resume, the same for any number of threads, and fast on the CPU.
 
-On the CPU it is taken from `raychains.samplers.normals`, tensor by tensor in the order of the calls and within a tensor in
+On the CPU it comes from `raychains.samplers.normals`, tensor by tensor in the order of the calls and within a tensor in
 the order of its indices, whatever its memory format; double precision has a sequence of its own, and half precisions are
-rounded from single. Other devices have torch's generator each. So what one device or dtype takes never moves another's.
+rounded from single. Every other device uses a torch.Generator of its own, so that draws on one device or in one dtype never
+shift another's.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class NonCyclical(Schedule):
     noise_from: float = 0.0
     """Share of the run without noise and without draws, in [0, 1); `noise_from_steps` gives it for a number of steps."""
     samples: int | None = None
-    """Keep this many draws, counted back from the end; None keeps all behind the burn-in."""
+    """Keep this many draws, counted back from the end; None keeps all after the burn-in."""
     thinning: int = 1
     """Steps between kept draws."""
 
@@ -142,7 +142,7 @@ class NonCyclical(Schedule):
             positive_int("samples", self.samples)
             if self.samples > self.room:
                 raise UserError(
-                    f"samples must be at most {self.room}, got {self.samples}: {self.steps - self._unkept} steps behind "
+                    f"samples must be at most {self.room}, got {self.samples}: {self.steps - self._unkept} steps after "
                     f"the {'ramp' if self._unkept > self.burn_in else 'burn-in'} hold {self.room} draws that are "
                     f"{self.thinning} steps apart"
                 )

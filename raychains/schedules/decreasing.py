@@ -19,7 +19,7 @@ class Decreasing(NonCyclical):
     draws, one per epoch, from the rest.
 
     Raises:
-        UserError: a field out of range, or more samples than fit behind the burn-in.
+        UserError: a field out of range, or more samples than fit after the burn-in.
     """
 
     kind: ClassVar[str] = "decreasing"

@@ -18,7 +18,7 @@ class Constant(NonCyclical):
     """lr_k = lr.
 
     Raises:
-        UserError: a field out of range, or more samples than fit behind the burn-in.
+        UserError: a field out of range, or more samples than fit after the burn-in.
 
     Source: Entropy-MCMC (ICLR 2024), App. C.2, which compares this and the three below with the cyclical one.
     """
@@ -70,7 +70,7 @@ class Linear(_Between):
     With ``final_lr`` 0 the last step moves nothing but what momentum carries.
 
     Raises:
-        UserError: a field out of range, or more samples than fit behind the burn-in.
+        UserError: a field out of range, or more samples than fit after the burn-in.
 
     Source: Entropy-MCMC (ICLR 2024), App. C.2.
     """
@@ -92,7 +92,7 @@ class Exponential(_Between):
     Exactly ``lr`` at step 1 and ``final_lr``, above 0, at step K.
 
     Raises:
-        UserError: a field out of range, or more samples than fit behind the burn-in.
+        UserError: a field out of range, or more samples than fit after the burn-in.
 
     Source: Entropy-MCMC (ICLR 2024), App. C.2.
     """
@@ -106,10 +106,10 @@ class Exponential(_Between):
 
 @dataclass(frozen=True, kw_only=True)
 class Step(NonCyclical):
-    """lr_k = lr·factor^n, n = how many of the milestones lie behind: those with ceil(milestone·K) < k.
+    """lr_k = lr·factor^n, n = number of milestones that are past: those with ceil(milestone·K) < k.
 
     Raises:
-        UserError: a field out of range, or more samples than fit behind the burn-in.
+        UserError: a field out of range, or more samples than fit after the burn-in.
 
     Source: Entropy-MCMC (ICLR 2024), App. C.2.
     """
@@ -144,5 +144,5 @@ class Step(NonCyclical):
 
     def warnings(self) -> list[str]:
         unseen = sum(last >= self.steps for last in self.last_steps)
-        lost = [f"{unseen} of {len(self.milestones)} milestones lie behind the last of {self.steps} steps"]
+        lost = [f"{unseen} of {len(self.milestones)} milestones lie after the last of {self.steps} steps"]
         return [*super().warnings(), *(lost if unseen else [])]

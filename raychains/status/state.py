@@ -10,7 +10,7 @@ from typing import Any, Literal
 Progress = Literal["waiting", "running", "finished", "stopped", "failed"]
 """States of a chain: ``stopped`` began and no driver runs it, ``waiting`` never began."""
 Phase = Literal["running", "finished", "stopped", "lost"]
-"""States of a run: ``lost`` has a driver that neither ended nor was heard of for a minute."""
+"""States of a run: ``lost``: the driver did not end, and has not renewed its entry for a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class RunState:
 
     @property
     def age(self) -> float | None:
-        """Seconds since a running chain last wrote anything, of the one that did so longest ago."""
+        """Seconds since the running chain that has been silent longest last wrote anything."""
         return max((c.age for c in self.chains if c.state == "running" and c.age is not None), default=None)
 
     @property

@@ -1,7 +1,7 @@
 """One chain's folder: spec, incarnations, samples, checkpoints and progress, all immutable files.
 
 File names carry the incarnation, so that a worker believed dead cannot overwrite its successor's files. A chain is one
-path: what an incarnation wrote at steps behind the one from which a later incarnation resumed is superseded and does not
+path: what an incarnation wrote after the step from which a later incarnation resumed is superseded and does not
 count, whenever it was written; of two files for one sample that both count, the higher incarnation's does.
 
 No two workers write under the same number. A local or network filesystem creates a name for one caller only, and numbers

@@ -78,7 +78,7 @@ def describe(header: bytes) -> dict[str, Any]:
 
 
 def header_length(start: bytes) -> int:
-    """Return the length of the JSON header behind the first eight bytes.
+    """Return the length of the JSON header after the first eight bytes.
 
     Raises:
         Corrupt: more than a header can have, so ``start`` begins no tensor file.

@@ -159,7 +159,7 @@ class Claim:
     """One driver's claim to its run: renews its entry, and finds out whether a living senior owns the run.
 
     No clock but the storage's is compared between drivers. A driver that could not renew for so long that others may count
-    it as dead goes behind everybody: it stops if one of them took the run over, else it queues again. Not safe for several
+    it as dead goes to the end of the queue: it stops if one of them took the run over, else it queues again. Not safe for several
     threads.
 
     ``about`` has this driver's ``driver_id``, ``run``, ``host``, ``place``, ``pid`` and ``process``; the clock gives monotonic

@@ -1,4 +1,4 @@
-"""The page's figures: those of the run itself, one per file of this folder, and those of its measures."""
+"""The page's figures: those of the run itself, in the files of this folder, and those of its measures."""
 
 from __future__ import annotations
 

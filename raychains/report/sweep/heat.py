@@ -30,7 +30,7 @@ STEEP = 20.0
 SHARES = ("exploration", "momentum", "temperature_ramp")
 """Options between 0 and 1, whose axes are plain however near 0 they come."""
 FAR = 3.0
-"""Times the distance from the best value to the median of whole chains, behind which the colours of values end."""
+"""Times the distance from the best value to the median of whole chains, beyond which the colours of values end."""
 NAMES = {FINISHED: "whole chains", STOPPED: "stopped by the scheduler", FAILED: "failed", WAITING: "not finished"}
 HATCHES = {STOPPED: "////", FAILED: "xxxx", WAITING: "...."}
 MARKERS = {FINISHED: "o", STOPPED: "s", FAILED: "X", WAITING: "P"}
@@ -122,7 +122,7 @@ def span(points: pd.DataFrame, metric: Metric) -> Normalize:
 
 
 def beyond(values: pd.Series, norm: Normalize) -> Any:
-    """Return the end of the colours behind which values lie, as matplotlib's ``extend``."""
+    """Return the end of the colours beyond which values lie, as matplotlib's ``extend``."""
     return "min" if values.min() < norm.vmin else "max" if values.max() > norm.vmax else "neither"
 
 
