@@ -64,7 +64,8 @@ def trainable(
         store: the run store. A chain that it holds is only evaluated.
         reports: how often a chain whose schedule has no cycles reports.
         allow_unequal_budget: whether trials may cost other gradient evaluations than ``epochs`` say.
-        options: options of `raychains.run` that all trials share, among them ``cpus_per_chain`` and ``gpus_per_chain``.
+        options: options of `raychains.run` that all trials share, among them ``cpus_per_chain``, ``gpus_per_chain`` and
+            ``workers_per_chain``.
 
     Example: ``tune.Tuner(rc.tune.trainable(task="digits", epochs=80), param_space=rc.tune.search_space("digits", 80))``
 
@@ -79,8 +80,6 @@ def trainable(
             raise UserError(f"{name} must be left out of a trainable, got {options[name]!r}: use {instead}")
     positive_int("reports", reports)
     made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, "store": store, **options})
-    alone = made.workers_per_chain in (None, 1)
-    require(alone, "workers_per_chain", made.workers_per_chain, "be 1: a trial is one process")
     placement(made)
     if given is not None:
         task_payload.check(given)

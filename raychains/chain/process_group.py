@@ -253,10 +253,10 @@ class Ranks(Group):
         except RuntimeError as error:
             raise self._missed(error) from None
 
-    def leave(self, reason: str, *, lost: bool = False) -> None:
-        """Publish why this rank leaves: its own error, or its machine's, for which another one may be tried."""
+    def leave(self, reason: str, *, lost: bool = False, rank: int | None = None) -> None:
+        """Publish why this rank leaves, or another ``rank`` that cannot say so: its own error, or its machine's (``lost``)."""
         with contextlib.suppress(RuntimeError):
-            self._board.set(f"{'lost' if lost else 'failed'}/{self.rank}", reason)
+            self._board.set(f"{'lost' if lost else 'failed'}/{self.rank if rank is None else rank}", reason)
 
     def _arrive(self) -> None:
         """Publish that this rank comes to the next exchange."""

@@ -1,8 +1,8 @@
 """One execution of a chain by one worker: a stepping thread, a writer thread, and the queues between them.
 
-The stepping thread copies what is to be kept; the writer makes it durable in the same order, so that a sample is never
-behind the checkpoint that follows it. At most two samples are undelivered, then stepping pauses: what the storage does
-not take is not lost but waits, and the chain with it. Where several workers run a chain, all of this is rank 0's; the others
+The stepping thread copies what is to be kept; the writer makes it durable in the same order, so that a sample is
+durable before the checkpoint that follows it. At most two samples are undelivered, then stepping pauses: what the storage
+does not take waits, and the chain with it. Where several workers run a chain, all of this is rank 0's; the others
 step along in `run_rank` and write nothing.
 """
 
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,7 +63,7 @@ class AttemptConfig:
     every_cycle: bool = False
     """The store must have every cycle's end."""
     holds: frozenset[int] = frozenset()
-    """Steps behind which the chain waits, its checkpoint written, until `Attempt.allow` lets it continue."""
+    """Steps after which the chain waits, with its checkpoint written, until `Attempt.allow` lets it continue."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ class Attempt:
                 self._to_write.put(self._taken_records())
                 self._to_write.put(_Checkpoint(self._copy_of(chain), chain.step, policy.at_cycle_end(chain.step)))
                 policy.written(chain.step)
-                self._wait_for_leave(chain.step)
+                chain.group.wait(partial(self._allowed_within, chain.step))
                 if not chain.group.decide(not self._stop.is_set()):
                     return "stopped"
         chain.check_ranks()
@@ -283,11 +284,6 @@ class Attempt:
     def _held(self, step: int) -> bool:
         return step in self._config.holds and step > self._allowed_to
 
-    def _wait_for_leave(self, step: int) -> None:
-        with self._allowed:
-            while self._held(step) and not (self._stop.is_set() or self._over.is_set()):
-                self._allowed.wait(timeout=0.1)
-
     def _copy_of(self, chain: Chain) -> dict[str, Any]:
         """Return the chain's state as the writer will find it, whatever the chain does meanwhile."""
         return {"chain": copied(chain.state_dict()), "seconds": self._seconds}
@@ -299,6 +295,11 @@ class Attempt:
     def _written_within(self, seconds: float) -> bool:
         """Wait while a checkpoint waits for the storage: states are large, so that one waits at most."""
         return self._within(seconds, lambda: self._checkpoint_written.wait(timeout=0.1))
+
+    def _allowed_within(self, step: int, seconds: float) -> bool:
+        """Wait while the caller holds the chain at this step, unless the chain is to stop."""
+        with self._allowed:
+            return self._within(seconds, lambda: self._allowed.wait_for(lambda: not self._held(step), 0.1))
 
     def _within(self, seconds: float, done: Callable[[], bool]) -> bool:
         until = time.monotonic() + seconds
@@ -430,7 +431,8 @@ def run_rank(
                     group.wait(lambda seconds: False)  # rank 0 alone is asked
             if chain.paused and not chain.done:
                 chain.check_ranks()
-                group.wait(lambda seconds: False)
+                group.wait(lambda seconds: False)  # written
+                group.wait(lambda seconds: False)  # allowed
                 if not group.decide(True):
                     return
         chain.check_ranks()

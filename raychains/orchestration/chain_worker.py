@@ -58,10 +58,8 @@ class ChainWorker:
 
     def meeting(self) -> str:
         """Return HOST:PORT at which this worker, as rank 0, can wait for the other ranks of a chain."""
-        own = _own_address()
-        family = socket.AF_INET6 if ":" in own else socket.AF_INET
-        self._socket = socket.create_server((own, 0), family=family)  # kept, so that nobody else takes the port
-        return f"{own}:{self._socket.getsockname()[1]}"
+        address, self._socket = meeting()
+        return address
 
     def follow(self, assignment: ChainAssignment, address: str, rank: int) -> None:
         """Run a chain as its ``rank``-th rank, with rank 0 at ``address``, until rank 0 ends it."""
@@ -104,6 +102,13 @@ def set_up(gpus: float, data_root: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # num_gpus=0 no longer hides them; with a share Ray names them
     if data_root is not None:
         os.environ["RAYCHAINS_DATA"] = data_root
+
+
+def meeting() -> tuple[str, socket.socket]:
+    """Return HOST:PORT at which this process, as rank 0, can wait for other ranks, and the socket that keeps the port."""
+    own = _own_address()
+    kept = socket.create_server((own, 0), family=socket.AF_INET6 if ":" in own else socket.AF_INET)
+    return f"{own}:{kept.getsockname()[1]}", kept
 
 
 def _own_address() -> str:

@@ -32,11 +32,14 @@ from raychains.orchestration import task_payload
 from raychains.orchestration.attempt import Attempt, AttemptConfig
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.messages import ChainAssignment
+from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.trial_ranks import TrialRanks
 from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.coordinator import Began, Ended, Sampled
 from raychains.planning.duration import seconds
+from raychains.planning.methods import workers_of
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import ReportStep, report_steps
 from raychains.planning.swept import REPEAT
@@ -156,12 +159,12 @@ class ChainTrainable(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the CPUs and GPUs of one chain."""
-        options = cls.settings.options
-        gpus = options.gpus_per_chain
+        """Return the CPUs and GPUs of one chain: a bundle for each of its workers."""
+        ranks, gpus = workers_of(cls.settings.options)
         if gpus is None:
             gpus = 1.0 if ray.is_initialized() and ray.cluster_resources().get("GPU") else 0.0
-        return tune.PlacementGroupFactory([{"CPU": float(options.cpus_per_chain), **({"GPU": gpus} if gpus else {})}])
+        bundle = {"CPU": float(cls.settings.options.cpus_per_chain), **({"GPU": gpus} if gpus else {})}
+        return tune.PlacementGroupFactory([bundle] * ranks)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the task and the chain of ``config``.
@@ -184,6 +187,8 @@ class ChainTrainable(tune.Trainable):
         if held and torch.cuda.is_available():
             self._evaluation.to(torch.device("cuda"))
         self._declared = gradient_evaluations(self._spec_of({}, 0)[0])
+        ranks, _ = workers_of(options)
+        self._ranks = self._other_ranks(ranks, held / ranks) if ranks > 1 else None
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -206,7 +211,7 @@ class ChainTrainable(tune.Trainable):
         Path(checkpoint_dir, CHECKPOINT).write_text(json.dumps(state))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Let the next report be the one behind the checkpoint's.
+        """Let the next report be the one after the checkpoint's.
 
         Raises:
             UserError: the checkpoint is of another chain, or of a trial with other resources, as with schedulers that
@@ -230,6 +235,12 @@ class ChainTrainable(tune.Trainable):
     def _held(self) -> dict[str, float]:
         """Return the resources that Tune holds for this trial; none without Tune."""
         return dict(self.trial_resources.required_resources) if self.trial_resources is not None else {}
+
+    def _other_ranks(self, size: int, gpus: float) -> TrialRanks:
+        options, name = self._options, f"{type(self).__name__}-{self.trial_id}"
+        config = ChainWorkerConfig(store=options.store, data_root=options.data_root, gpus=gpus, name=name)
+        payload = task_payload.pack(self._task, RayWorkers())
+        return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
     # The chain
 
@@ -302,9 +313,14 @@ class ChainTrainable(tune.Trainable):
             holds=frozenset(at.step for at in self._steps[:-1]),
         )
         assignment = ChainAssignment(
-            spec=self._spec.to_json(), attempt=number, restart=self._restart, about={**about, "started": time.time()}
+            spec=self._spec.to_json(),
+            attempt=number,
+            restart=self._restart,
+            about={**about, "started": time.time()},
+            ranks=self._ranks.size if self._ranks is not None else 1,
         )
-        attempt = Attempt(assignment, self._store, config, {repr(self._spec.task.to_json()): self._task})
+        group = self._ranks.follow(assignment) if self._ranks is not None else None
+        attempt = Attempt(assignment, self._store, config, {repr(self._spec.task.to_json()): self._task}, group)
         attempt.begin()
         ended: Ended | None = None
         reported = self._reported

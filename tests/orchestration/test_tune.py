@@ -22,6 +22,7 @@ from ray.tune.schedulers import HyperBandScheduler
 
 import raychains as rc
 from raychains.core.errors import UserError
+from raychains.orchestration import ray_private
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
@@ -161,7 +162,7 @@ def test_a_wrong_config_is_one_line(config: dict[str, Any], message: str, tmp_pa
     [
         ({"name": "mine"}, r"name must be left out of a trainable, got 'mine': use tune.RunConfig"),
         ({"repeats": 3}, "repeats must be left out of a trainable, got 3: use an entry 'repeat' of the config"),
-        ({"workers_per_chain": 2}, "workers_per_chain must be 1, got 2: a trial is one process"),
+        ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, "gpus_per_chain must be 0 or 1 for each of several workers"),
         ({"reports": 0}, "reports must be an integer of at least 1, got 0"),
         ({"task": "mixture25"}, "task must have data of which a part can be held out"),
         ({"cycles": 100}, "cycles"),
@@ -237,6 +238,26 @@ def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path
 
 
 @pytest.mark.usefixtures("ray_session")
+def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_single_process(tmp_path: Path) -> None:
+    """Ranks wait, too, while the trial waits for Tune; the trial of another exploration is of new processes."""
+    store, micro, killed = tmp_path / "store", {"micro_batch": 23}, list[int]()
+
+    def kill(chain: Path) -> None:
+        [pid] = [a["Pid"] for a in ray_private.actors("ALIVE").values() if "chain-worker" in (a.get("Name") or "")]
+        killed.append(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    thread = when_sampled(store, kill)
+    run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
+    found = fit(store, space(), run, {"workers_per_chain": 2, **micro})
+    thread.join()
+    assert killed
+    check_undisturbed(found, store, tmp_path / "clean", 6, 6, **micro)
+    attempts = [incarnations(str(store), r.metrics["digest"]) for r in found]
+    assert sorted(map(len, attempts)) == [1, 2] and {a["workers"] for of in attempts for a in of} == {2}
+
+
+@pytest.mark.usefixtures("ray_session")
 def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
     """Ray refuses a class above 95 MiB, which a user's data soon are."""
     data = torch.randn(2000, 1000), torch.randint(0, 3, (2000,))
@@ -255,7 +276,9 @@ def test_trials_that_hyperband_pauses_in_reused_processes_resume_as_they_were(tm
     """One trial runs at a time: two to their end, one until it is paused, one until it is found worse; the third resumes."""
     scheduler = HyperBandScheduler(time_attr="cycle", max_t=3, reduction_factor=3)
     run = {"storage_path": str(tmp_path / "tune")}
-    found = fit(tmp_path / "store", space(repeats=2), run, cpus=2, scheduler=scheduler, reuse_actors=True)
+    found = fit(
+        tmp_path / "store", space(repeats=2), run, {"cpus_per_chain": 2}, scheduler=scheduler, reuse_actors=True
+    )
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, 6, 4, cpus_per_chain=2)
     assert [len(incarnations(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [1, 1, 2, 1]
 

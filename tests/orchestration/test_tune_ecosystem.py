@@ -74,7 +74,7 @@ def test_random_search_with_median_stopping_is_seen_by_callbacks_and_loggers(tmp
         tmp_path / "store",
         {**CONFIG, "lr": tune.loguniform(1e-4, 0.2)},
         {"storage_path": str(tmp_path / "tune"), "callbacks": [seen]},
-        cpus=2,
+        {"cpus_per_chain": 2},
         search_alg=BasicVariantGenerator(random_state=0),
         num_samples=4,
         scheduler=MedianStoppingRule(time_attr="epoch", grace_period=4, min_samples_required=1),
@@ -114,7 +114,7 @@ def test_paused_trials_resume_and_results_are_read_where_the_storage_is_on_s3(tm
             tmp_path / "store",
             space,
             {"storage_path": "bucket/tune", "storage_filesystem": client},
-            cpus=2,
+            {"cpus_per_chain": 2},
             scheduler=HyperBandScheduler(time_attr="cycle", max_t=3, reduction_factor=3),
             reuse_actors=True,
         )
