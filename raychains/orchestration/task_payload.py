@@ -1,4 +1,8 @@
-"""The payload from which actors build the user's task: folders to import from, and a task that is an object."""
+"""The payload from which actors build the user's task: folders to import from, and a task that is an object.
+
+Folders travel as paths: a user's Python file is imported where every node has it, by a shared folder or by
+``ray job submit --working-dir .``, which copies the current folder to all nodes.
+"""
 
 from __future__ import annotations
 
