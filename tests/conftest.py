@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.chaos import tally
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 torch.set_num_threads(1)
+settings.load_profile("ci")  # the same examples in every run, however long each takes
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes import ROOT as REPOSITORY
-from tests.processes import sessions
+from tests.processes import SECONDS, sessions
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
         environment |= {"PYTHONPATH": str(REPOSITORY), "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
         with sessions(cwd=REPOSITORY, env=environment) as start:
             process = start(sys.executable, "-m", f"tests.cluster.{name}", str(folder))
-            out, err = process.communicate(timeout=250)
+            out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, out[-3000:] + err[-6000:]
         found: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert found.pop("left") == 0, "processes of the cluster outlived it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from tests.measures.made import context_of, data
 from tests.orchestration.recorded import Recorded
 from tests.orchestration.tasks import Paced
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
+from tests.processes import until
 
 ONE: dict[str, Any] = {"concurrent": 1, "evaluators": 1}
 """Placement: each actor that a test has to start costs seconds."""
@@ -161,9 +161,10 @@ def test_actors_that_died_while_they_rested_are_replaced(world: World) -> None:
     before = comparison(Mixture25(), chains=1, steps=200)
     world.drive(before)
     [worker], evaluator = world.pids(before), world.asked(lambda _: os.getpid())
+    rested = list(world.pool._idle)
     for pid in (worker, evaluator):
         os.kill(pid, signal.SIGKILL)
-    time.sleep(2.0)  # until Ray knows
+    until(lambda: not any(map(ray_private.lives, rested)), "Ray to know")
     diary = Diary()
     plan = comparison(Mixture25(), chains=2, steps=240)
     outcome = world.drive(plan, diary, max_failures=0)  # it is no failure of this run's

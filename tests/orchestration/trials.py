@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,18 @@ def reports(of: Any) -> list[dict[str, Any]]:
     return found
 
 
-def fit(store: Path, space: dict[str, Any], run: dict[str, Any], /, cpus: int = 1, **tune_config: Any) -> Any:
-    """Chains with a pause in each step; ``run`` holds fields of `tune.RunConfig`."""
+def fit(
+    store: Path,
+    space: dict[str, Any],
+    run: dict[str, Any],
+    /,
+    cpus: int = 1,
+    task: Mapping[str, Any] = {"task_settings": PAUSED},
+    **tune_config: Any,
+) -> Any:
+    """Chains, by default with a pause in each step; ``run`` holds fields of `tune.RunConfig`."""
     return tune.Tuner(
-        rc.tune.trainable(**{**OPTIONS, "task_settings": PAUSED, "cpus_per_chain": cpus}, store=str(store)),
+        rc.tune.trainable(**{**OPTIONS, **task, "cpus_per_chain": cpus}, store=str(store)),
         param_space=space,
         tune_config=tune.TuneConfig(metric="nll", mode="min", **tune_config),
         run_config=tune.RunConfig(**{"name": "tuned", "verbose": 0, **run}),
