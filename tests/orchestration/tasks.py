@@ -27,18 +27,6 @@ class Mixture(Mixture25):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
 
-class Paced(Mixture):
-    """The mixture with a pause in every step, so that a chain lasts as long as a test needs."""
-
-    def __init__(self, pause: float = 0.0) -> None:
-        super().__init__()
-        self.pause = pause
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        time.sleep(self.pause)
-        return super().backward(model, batch, generator)
-
-
 class Broken(Mixture):
     """Raises in the chain whose first lane starts on the given side of the origin: a bug in a user's model."""
 
