@@ -13,8 +13,9 @@ import torch
 from hypothesis import settings
 
 from tests.chaos import tally
+from tests.processes import PATIENT_RAY
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
 torch.set_num_threads(1)
 settings.load_profile("ci")  # the same examples in every run, however long each takes
 
