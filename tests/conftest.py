@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from ray._common.utils import get_default_ray_temp_dir
 
 from tests.chaos import tally
+from tests.processes import PATIENT_RAY
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
 torch.set_num_threads(1)
 # ray.cluster_utils.Cluster writes its address there and does not make the folder.
 os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
+settings.load_profile("ci")  # the same examples in every run, however long each takes
 
 
 @pytest.fixture(scope="package")

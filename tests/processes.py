@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 240
-"""That anything may take before a test gives up."""
+SECONDS = 900
+"""That anything may take before a test gives up: what hangs, not what is slow on a busy machine."""
+PATIENT_RAY = {"RAY_worker_register_timeout_seconds": "600", "RAY_gcs_server_port_wait_time_s": "300"}
+"""Settings of Ray for a busy machine, on which processes take long to come up."""
 RAYCHAINS = [sys.executable, "-m", "raychains.cli"]
 
 
@@ -51,15 +54,18 @@ def until(holds: Callable[[], object], what: str, seconds: float = SECONDS, ever
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing of this machine uses now."""
+    """Ports that nothing of this machine uses now, nor is given by chance later: they lie below those of the system's choice."""
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        while len(found) < count:
+            port = random.SystemRandom().randrange(20_000, 32_000)  # above those of Ray's workers
+            with suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
-def told(*command: str, timeout: float = 200, **environment: str) -> Any:
+def told(*command: str, timeout: float = SECONDS, **environment: str) -> Any:
     """What a command prints last, as JSON."""
     run: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": timeout}
     done = subprocess.run([sys.executable, *command], env=outside() | environment, **run)

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import SECONDS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
 def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
     command = [sys.executable, "benchmarks/chain.py", "--smoke"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     parts = done.stdout.split("\n\n")
     assert parts[0].startswith("machine: ") and len(parts) == 3
@@ -31,7 +33,7 @@ def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
 
 def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> None:
     command = [sys.executable, "benchmarks/scale.py", "--smoke"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     facts, start_up, run, memory = done.stdout.strip().split("\n\n")
     assert facts.startswith("machine: ")

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse.csgraph
 
 import raychains
+from tests.processes import SECONDS
 
 PACKAGE = Path(raychains.__file__).parent
 REPOSITORY = PACKAGE.parent
@@ -195,7 +196,7 @@ HEAVY = (
 
 def fresh(code: str) -> str:
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -24,6 +24,7 @@ from raychains.chain.chain import Chain, Event
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec, Part
 from raychains.schedules import Cyclical
+from tests.processes import SECONDS
 
 Tasks = dict[str, tuple[str, dict[str, Any]]]
 TASKS: Tasks = {
@@ -191,7 +192,7 @@ def resumed_elsewhere(cases: Mapping[str, ChainSpec], path: Path, device: str = 
     root = str(Path(raychains.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, __file__, str(path), device]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     after = json.loads(done.stdout)
     return {case: (before[case], after[case]) for case in cases}

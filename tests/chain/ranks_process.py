@@ -14,6 +14,7 @@ from raychains.chain.chain import Chain
 from raychains.chain.process_group import Ranks
 from raychains.core.sample import Sample, tensors_sha256
 from tests.chain.ranks_cases import chain_spec, task
+from tests.processes import until
 
 GROUPS: list[Ranks] = []
 """Kept: with rank 0's goes what the others read when they miss someone."""
@@ -59,5 +60,11 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     mine = int(sys.argv[1])
     for scenario in json.loads(Path(sys.argv[2]).read_text()):
-        if mine < scenario["size"] and mine not in scenario["plan"].get("absent", ()):
+        there = set(range(scenario["size"])) - {*scenario["plan"].get("absent", ())}
+        if mine in there:
+            out = Path(scenario["out"])
+            (
+                out / f"{mine}-here"
+            ).touch()  # a timeout is for what happens then, not for ranks that are still at the one before
+            until(lambda out=out, there=there: len(list(out.glob("*-here"))) == len(there), "the other ranks")  # type: ignore[misc]
             main(mine, scenario["size"], scenario["port"], Path(scenario["out"]), scenario["plan"])

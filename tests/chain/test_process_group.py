@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,14 +21,9 @@ from raychains.core.sample import Progress, Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
 from tests.chain.ranks_cases import BATCH, chain_spec, task
 from tests.checks import refused
+from tests.processes import SECONDS, free_ports
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -43,13 +37,13 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "fewer": (3, {"resume": "first"}),
     "unnoticed": (3, {"pauses": [2, 13], "spoil": 1, "spoil_at": 14}),
     "spoilt": (3, {"pauses": [2, 13, 16], "spoil": 1, "spoil_at": 14}),
-    "hung": (4, {"hang": 2, "at": 4, "pauses": [3], "timeout": 8}),
+    "hung": (4, {"hang": 2, "at": 4, "pauses": [3], "timeout": 12}),
     "failing": (3, {"leave": 2, "at": 4, "pauses": [3], "lost": False}),
     "losing": (3, {"leave": 1, "at": 4, "pauses": [3], "lost": True}),
     "too many": (2, {"spec": {"micro_batch": BATCH}}),
-    "absent": (3, {"absent": [1], "timeout": 6}),
+    "absent": (3, {"absent": [1], "timeout": 10}),
 }
-"""By name: how many ranks, and what they do. The ranks come to the last one at times of their own."""
+"""By name: how many ranks, and what they do."""
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +51,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     """What the ranks of every plan told; four processes run all of them, since torch takes seconds to load."""
     folder = tmp_path_factory.mktemp("ranks")
     scenarios = []
-    for name, (size, plan) in PLANS.items():
+    for (name, (size, plan)), port in zip(PLANS.items(), free_ports(len(PLANS)), strict=True):
         out = folder / name.replace(" ", "-")
         out.mkdir()
         whole = {"spec": {"micro_batch": 6}, "task": {}, **plan}
         if "resume" in plan:
             whole["resume"] = str(folder / plan["resume"] / "state.pt")
-        scenarios.append({"size": size, "port": free_port(), "out": str(out), "plan": whole})
+        scenarios.append({"size": size, "port": port, "out": str(out), "plan": whole})
     (folder / "plans.json").write_text(json.dumps(scenarios))
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.chain.ranks_process"]
@@ -73,7 +67,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     ]
     try:
         for process in ranks:
-            assert process.wait(timeout=250) == 0
+            assert process.wait(timeout=SECONDS) == 0
     finally:
         for process in ranks:
             process.kill()

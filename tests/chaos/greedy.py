@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ray._private.utils import get_used_memory
 from torch import Tensor, nn
 
 from raychains.core.spec import ChainSpec
@@ -23,11 +24,9 @@ from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import Diary, arm_of, chain_spec
 
 STEPS, AT = 400, 150
-MARGIN = 6_000_000_000
-"""Bytes above the present use at which Ray kills, at most half of what is free: Ray and its workers take 1.5 GB, and tests
-that run beside may need some, too."""
-MOST = MARGIN + 1_500_000_000
-"""Bytes that the chain takes if nobody kills it."""
+MARGIN, BEYOND = 6_000_000_000, 1_500_000_000
+"""Bytes above the present use at which Ray kills, at most half of what is free: Ray and its workers take 1.5 GB, other tests
+theirs; and bytes beyond that at which the chain has taken enough: whatever other processes take or give back, it is killed before."""
 PIECE = 100_000_000
 
 
@@ -46,10 +45,11 @@ class Greedy(Mixture25):
         marker = Path(self._folder, "taken")
         if self._calls == AT and not marker.exists():
             marker.write_text(str(os.getpid()))
-            while PIECE * len(self._taken) < MOST:
+            limit = int(marker.with_name("limit").read_text())
+            while get_used_memory() < limit + BEYOND:
                 self._taken.append(bytearray(os.urandom(1)) * PIECE)
                 time.sleep(0.05)
-            time.sleep(5)
+            time.sleep(120)  # Ray may be slow to see it
             marker.with_name("survived").touch()
         return super().backward(model, batch, generator)
 
@@ -63,7 +63,6 @@ def spec(folder: str) -> ChainSpec:
 def main(folder: str) -> None:
     """Run it, and print one line of JSON."""
     from ray._common.utils import get_system_memory
-    from ray._private.utils import get_used_memory
 
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.orchestration.run import run_chains
@@ -72,7 +71,9 @@ def main(folder: str) -> None:
     from raychains.store import Storage
 
     used, total = get_used_memory(), get_system_memory()
-    threshold = (used + min(MARGIN, (total - used) / 2)) / total
+    limit = used + min(MARGIN, (total - used) // 2)
+    Path(folder, "limit").write_text(str(limit))
+    threshold = limit / total
     os.environ.update({"RAY_memory_usage_threshold": str(threshold), "RAY_memory_monitor_refresh_ms": "100"})
     comparison = Comparison(task="greedy", unit="steps", split="target", arms=(arm_of("greedy", spec(folder)),))
     diary = Diary()

@@ -22,8 +22,9 @@ from raychains.chain.chain import Chain
 from raychains.store import Storage
 
 LIFE_BYTES = 600
-ORPHAN_PAUSE = 0.05
-"""Seconds that a step of an orphan takes at least."""
+ORPHAN_STEPS, ORPHAN_PAUSE = 10, 0.05
+"""Steps that an orphan makes at most, and the seconds that each takes at least: then it waits for its end, however late that
+comes, so that its successor has as much to do on a slow machine."""
 _NAME = re.compile(
     r"chains/([0-9a-f]+)/(?:(samples|checkpoints|progress|incarnations)/(\d+).*|(?:samples|progress)\.parquet)"
 )
@@ -41,8 +42,8 @@ class Life:
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self.key = folder, key
         self.counts: dict[str, int] = {}
-        self.orphan = False
-        """Whether the node or driver was killed and this process goes on until Ray ends it: slowly, lest it comes far."""
+        self.orphan: int | None = None
+        """Steps made since the node or driver was killed: this process goes on until Ray ends it."""
         self.now: dict[str, Any] = {
             "key": key, "pid": os.getpid(), "began": time.monotonic(), "from_step": 0, "steps": 0, "durable": 0, "busy": 0,
             "writing": "",
@@ -50,6 +51,9 @@ class Life:
         planned = json.loads((folder / "plan.json").read_text())[key]
         left = [(n, k) for n, k in enumerate(planned) if not (folder / f"killed-{key}-{n}").exists()]
         self.number, self.kill = left[0] if left else (-1, None)
+        hold = folder / "hold"
+        self._hold = (hold, int(hold.read_text())) if hold.exists() else None
+        """A file, and the step before which the chain waits as long as that is there."""
         (folder / "lives").mkdir(exist_ok=True)
         name = f"{key}-{os.getpid()}-{len(list((folder / 'lives').glob(f'{key}-{os.getpid()}-*')))}"
         self._file = os.open(folder / "lives" / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -57,12 +61,28 @@ class Life:
 
     def step(self) -> None:
         """A step begins; those that are made while the writer writes are its ``busy`` ones since the last checkpoint."""
+        while self.orphan == ORPHAN_STEPS or self._held() or self._ahead():
+            time.sleep(0.001)
         self.now["steps"] += 1
         self.now["busy"] += bool(self.now["writing"])
         self.count("step")
         self.write()
-        if self.orphan:
+        if self.orphan is not None:
+            self.orphan += 1
             time.sleep(ORPHAN_PAUSE)
+
+    def _held(self) -> bool:
+        return (
+            self._hold is not None
+            and self.now["from_step"] + self.now["steps"] >= self._hold[1]
+            and self._hold[0].exists()
+        )
+
+    def _ahead(self) -> bool:
+        """Whether the chain might end before the planned of its checkpoints, as the writer is still at an earlier one."""
+        k = self.kill
+        timed = k is not None and k["where"] in ("checkpoint", "progress")
+        return timed and bool(self.now["writing"]) and self.counts.get(k["where"], 0) < k["nth"]
 
     def write(self) -> None:
         """One write of fixed length: whoever reads the file finds one state or the next, also after SIGKILL."""
@@ -95,7 +115,8 @@ class Life:
     def die(self, **about: Any) -> None:
         kill, self.kill = self.kill, None
         assert kill is not None
-        self.orphan = kill["target"] != "worker"
+        if kill["target"] != "worker":
+            self.orphan = 0
         marker = json.dumps({**kill, **self.now, **about, "counts": self.counts})
         with open(self.folder / f"killed-{self.key}-{self.number}", "x") as f:
             f.write(marker)

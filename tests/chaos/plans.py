@@ -81,7 +81,7 @@ def achieved(folder: Path) -> list[dict[str, Any]]:
 
 def read_life(file: Path) -> dict[str, Any]:
     """A life's state now; a read that meets a write halfway is repeated."""
-    for _ in range(100):
+    for _ in range(10_000):
         with contextlib.suppress(ValueError):
             return dict(json.loads(file.read_text()))
         time.sleep(0.01)

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def test_workers_killed_by_the_clock_leave_the_samples_of_undisturbed_chains(clu
 def disturb(tmp_path: Path, seed: int, kills: int) -> None:
     comparison = worlds.comparison(MortalMixture(str(tmp_path / "deaths"), PAUSE), {"sgnht": worlds.SAMPLERS["sgnht"]})
     no_plan = plans.spread([], comparison.chains().values())
-    killer = Killer(tmp_path / "deaths" / "lives", random.Random(seed), kills)
+    killer = Killer(tmp_path / "deaths", random.Random(seed), kills)
     killer.start()
     try:
         diary = run_and_check(tmp_path, comparison, no_plan, Mixture25(gradient_noise=1.0))
@@ -41,29 +40,36 @@ def disturb(tmp_path: Path, seed: int, kills: int) -> None:
 
 
 class Killer(threading.Thread):
-    """Every second or so kills one process whose chain has begun, and notes what it was doing by what it left."""
+    """Every second or so kills one process whose chain has begun, and notes what it was doing by what it left.
 
-    def __init__(self, lives: Path, rng: random.Random, kills: int) -> None:
+    Until all kills are done no chain makes its last step.
+    """
+
+    def __init__(self, deaths: Path, rng: random.Random, kills: int) -> None:
         super().__init__(name="killer")
-        self._lives, self._rng, self._kills = lives, rng, kills
+        self._lives, self._hold, self._rng, self._kills = deaths / "lives", deaths / "hold", rng, kills
+        deaths.mkdir()
+        self._hold.write_text(str(worlds.STEPS - 1))
         self.over = threading.Event()
         self.victims: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        while len(self.victims) < self._kills and not self.over.wait(self._rng.uniform(0.2, 1.5)):
-            if running := self._running():
-                file, life = self._rng.choice(running)
-                os.kill(life["pid"], signal.SIGKILL)
-                while _alive(life["pid"]) and not self.over.wait(0.01):
-                    pass
-                left = plans.read_life(file)
-                self.victims.append({"target": "worker", "where": _place(left["writing"]), **left})
+        try:
+            while len(self.victims) < self._kills and not self.over.wait(self._rng.uniform(0.2, 1.5)):
+                if running := self._running():
+                    file, life = self._rng.choice(running)
+                    os.kill(life["pid"], signal.SIGKILL)
+                    while _alive(life["pid"]) and not self.over.wait(0.01):
+                        pass
+                    left = plans.read_life(file)
+                    self.victims.append({"target": "worker", "where": _place(left["writing"]), **left})
+        finally:
+            self._hold.unlink()
 
     def _running(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Lives that made steps in the last tenth of a second."""
-        before = {f: plans.read_life(f) for f in (self._lives.iterdir() if self._lives.is_dir() else ())}
-        time.sleep(0.1)
-        return [(f, b) for f, b in before.items() if plans.read_life(f)["steps"] > b["steps"]]
+        """Lives of living processes that have made a step."""
+        lives = [(f, plans.read_life(f)) for f in (self._lives.iterdir() if self._lives.is_dir() else ())]
+        return [(f, life) for f, life in lives if life["steps"] and _alive(life["pid"])]
 
 
 def _alive(pid: int) -> bool:

@@ -16,8 +16,8 @@ from raychains.tasks.linear_regression import LinearRegression
 from tests.chaos import plans, tally, worlds
 from tests.chaos.nodes import Nodes
 from tests.chaos.plans import Kill
+from tests.processes import ROOT, SECONDS
 
-ROOT = Path(__file__).parents[2]
 COMMAND = [
     "run", "--sampler", "sghmc", "--schedule", "cyclical", "--chains", "3", "--repeats", "2", "--checkpoint-every",
     str(worlds.CADENCE), "--name", "r",
@@ -77,7 +77,7 @@ def command(cluster: Nodes, tmp_path: Path, length: list[str], *, resume: bool) 
     arguments = [*COMMAND, *length, "--store", str(tmp_path / "store"), "--address", cluster.address]
     run = [sys.executable, "-m", "tests.chaos.command", str(tmp_path / "deaths"), *arguments, *["--resume"] * resume]
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=SECONDS)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout[-2000:] + done.stderr[-4000:]
     assert "Traceback" not in done.stderr
     return done.returncode

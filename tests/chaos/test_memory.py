@@ -13,7 +13,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.mixture import Mixture25
 from tests.chaos import greedy, heavy, tally
-from tests.processes import told
+from tests.processes import SECONDS, told
 
 SAMPLE_BYTES = 4 * heavy.PARAMETERS
 LIMIT = 1_500_000_000
@@ -33,7 +33,7 @@ def run(samples: int) -> None:
     with tempfile.TemporaryDirectory(prefix="raychains-heavy-") as folder:
         if shutil.disk_usage(folder).free < 2 * samples * SAMPLE_BYTES:
             pytest.skip(f"{folder} has no room for {samples} samples of {SAMPLE_BYTES / 1e6:.0f} MB")
-        found = told("-m", "tests.chaos.heavy", folder, str(samples), timeout=280 if samples < 50 else 1800)
+        found = told("-m", "tests.chaos.heavy", folder, str(samples), timeout=SECONDS if samples < 50 else 1800)
         assert not found["failed"] and found["samples"] == samples
         assert found["peak"] < LIMIT
         tally.LINES.append(

@@ -100,7 +100,7 @@ def processes_of(folder: str) -> list[int]:
 
 def left(folder: str) -> int:
     """How many of those do not end by themselves; a busy machine takes a while."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return len(found)

@@ -29,9 +29,8 @@ from raychains.store import Storage
 from tests.cluster import machines
 from tests.cluster.tasks import Gated, places
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
-from tests.processes import until
+from tests.processes import ROOT, SECONDS, until
 
-REPOSITORY = Path(__file__).parents[2]
 STEPS, BLOCK, AT = 600, 50, 400
 RUN = "two-of-a-name"
 
@@ -67,17 +66,17 @@ def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor)
         titles = [Path(f"/proc/{p['pid']}/cmdline").read_text().rstrip("\0 ") for p in places(folder / "first")]
         other = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.second", made.address, str(folder / "second"), RUN],
-            cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+            cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         until((folder / "second" / "waits").exists, "the second run to find no room")
         until(lambda: list((folder / "first").glob("store/chains/*/checkpoints/*")), "a checkpoint")
         made.remove_node(leaving, allow_graceful=False)
         machines.add(made, num_cpus=2)
-        second = json.loads(other.communicate(timeout=100)[0].splitlines()[-1])
+        second = json.loads(other.communicate(timeout=SECONDS)[0].splitlines()[-1])
         early = not running.done()
         until(lambda: len({p["node"] for p in places(folder / "first")}) == 3, "a chain on the node that joined")
         (folder / "first" / "go").touch()
-        outcome = running.result(timeout=100)
+        outcome = running.result(timeout=SECONDS)
     return {
         "lost": [h.reason for h in diary.of(told.WorkerLost)],
         "failed": outcome.failed,
@@ -102,7 +101,7 @@ def share(folder: Path, made: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
     until(lambda: len(places(folder / "gpu")) == 2, "two chains at once")
     here = places(folder / "gpu")
     (folder / "gpu" / "go").touch()
-    outcome = running.result(timeout=100)
+    outcome = running.result(timeout=SECONDS)
     return {
         "slots": placement.slots(RayWorkers()).count,
         "there": all(p["node"] == node for p in places(folder / "gpu")),

@@ -11,8 +11,6 @@ import pytest
 from raychains import __version__
 from tests.cluster.shared import RUN
 
-pytestmark = pytest.mark.timeout(290)
-
 
 @pytest.fixture(scope="module")
 def shared(script: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.planning.coordinator import Ended, Sampled
+from tests.processes import until
 
 
 def main(store: str, orders: str, rendezvous: str, name: str) -> None:
@@ -36,10 +36,7 @@ def main(store: str, orders: str, rendezvous: str, name: str) -> None:
 
 def meet(folder: Path, name: str, n: int) -> None:
     (folder / f"{n}-{name}").touch()
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob(f"{n}-*"))) < 2:
-        assert time.monotonic() < deadline, "the other program never came"
-        time.sleep(0.001)
+    until(lambda: len(list(folder.glob(f"{n}-*"))) == 2, "the other program", every=0.001)
 
 
 if __name__ == "__main__":

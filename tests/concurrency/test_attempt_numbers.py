@@ -9,13 +9,14 @@ from pyarrow import fs
 
 from raychains.store import ChainStore, Storage
 from raychains.store.chains import SPAN
+from tests.processes import SECONDS
 
 
 def test_of_many_who_reserve_at_once_one_gets_each_number(tmp_path: Path) -> None:
     root, start, got = Storage(tmp_path), threading.Barrier(8), []
 
     def reserve(n: int) -> None:
-        start.wait(timeout=60)
+        start.wait(timeout=SECONDS)
         for _ in range(5):
             while (number := ChainStore(root, "d").reserve(ChainStore(root, "d").last_incarnation(), {"n": n})) is None:
                 pass
@@ -25,7 +26,7 @@ def test_of_many_who_reserve_at_once_one_gets_each_number(tmp_path: Path) -> Non
     for t in threads:
         t.start()
     for t in threads:
-        t.join(timeout=120)
+        t.join(timeout=SECONDS)
     assert sorted(number for number, _ in got) == list(range(1, 41))
     assert all(ChainStore(root, "d").incarnation(number) == {"n": n} for number, n in got)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from raychains.core.errors import UserError
 from raychains.store import ChainStore, Storage
 from tests.concurrency.test_lease import plant
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions
+from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
-COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3
+COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 40000 --cycles 3
 --checkpoint-every 0.5 --object-store-memory 100000000"""
 
 
@@ -38,14 +38,16 @@ class Driver:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for ``condition`` while the process runs."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.said
-            time.sleep(0.02)
+
+        def holds() -> bool:
+            assert self.process.poll() is None, self.said
+            return condition()
+
+        until(holds, "the driver")
 
     def end(self) -> int:
         status = self.process.wait(timeout=SECONDS)
-        self._reader.join(timeout=10)
+        self._reader.join()
         return status
 
 
@@ -71,11 +73,17 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
 def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
     """A driver stands still and is killed, one shares its chains, one has its name: the chains that the first began."""
     first = drive("--name", "r", "--chains", "2")
-    first.until(lambda: len(list(store.glob("chains/*/samples/*"))) >= 2)
-    assert (
-        kill_session(first.process.pid, signal.SIGSTOP, b"ray::") >= 2
-    )  # its workers halt in the midst of their chains; itself lives on
-    begun = {p.parent.parent.name for p in store.glob("chains/*/incarnations/*")}
+    begun: set[str] = set()
+
+    def halted() -> bool:
+        """Workers halt in the midst of their chains, each for itself; the driver lives on."""
+        for digest in {sample.parents[1].name for sample in store.glob("chains/*/samples/*")} - begun:
+            os.kill(ChainStore(Storage(str(store)), digest).incarnation(1)["pid"], signal.SIGSTOP)
+            begun.add(digest)
+        return len(begun) == 2
+
+    first.until(halted)
+    assert not list(store.glob("chains/*/samples.parquet")), "a chain was through before it was halted"
 
     wider = drive("--name", "s", "--chains", "3")  # shares both chains
     same = drive("--name", "r", "--chains", "2", "--resume")
@@ -92,7 +100,7 @@ def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
     first.process.wait()
     again = drive("--name", "r", "--chains", "2", "--resume")
     assert again.end() == 0, again.said
-    assert "waiting" not in again.said  # a killed driver of this machine is known to be dead
+    assert "waiting until" not in again.said  # a killed driver of this machine is known to be dead
     assert wider.end() == 0, wider.said
     return begun
 
@@ -102,9 +110,7 @@ def test_a_driver_that_finds_an_older_one_stops_with_checkpoints_and_says_who_it
     store, settings = tmp_path / "store", {"task": "mixture25", "sampler": "sghmc", "repeats": 1}
 
     def appear_late() -> None:
-        deadline = time.monotonic() + SECONDS
-        while not list(store.glob("chains/*/samples/*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: list(store.glob("chains/*/samples/*")), "a sample")
         plant(store, 1, run="r")
 
     late = threading.Thread(target=appear_late)

@@ -16,6 +16,7 @@ from raychains.planning.coordinator import Ended
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import SECONDS
 
 
 def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_numbers(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_n
     told = []
     try:
         for process in processes:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=SECONDS)
             assert process.returncode == 0, err
             told.append(json.loads(out.splitlines()[-1]))
     finally:

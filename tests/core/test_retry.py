@@ -11,6 +11,7 @@ import pytest
 
 from raychains.core.errors import StorageAway, StorageFull, UserError
 from raychains.core.retry import Patience, Retrying, is_full, is_transient, refusal
+from tests.processes import SECONDS
 
 PASSING = ["EIO", "ESTALE", "EAGAIN", "EINTR", "ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "EPIPE", "EBUSY"]
 LASTING = ["ENOENT", "EACCES", "EPERM", "EINVAL", "EROFS", "EISDIR", "ENOTDIR", "EEXIST", "ENAMETOOLONG", "EFBIG"]
@@ -165,7 +166,7 @@ def test_an_outage_is_logged_once_however_many_calls_meet_it(caplog: pytest.LogC
         def keep_trying(reason: str) -> bool:
             met.append(reason)
             if len(met) == 3:
-                meeting.wait(timeout=30)  # all are in the outage before one sees its end
+                meeting.wait(timeout=SECONDS)  # all are in the outage before one sees its end
             return True
 
         r.call("written", "x", Trouble(5), keep_trying)
@@ -175,7 +176,7 @@ def test_an_outage_is_logged_once_however_many_calls_meet_it(caplog: pytest.LogC
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join(timeout=SECONDS)
         assert not any(thread.is_alive() for thread in threads)
         first = [r.message for r in caplog.records]
         r.call("written", "x", Trouble(2))

@@ -21,6 +21,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from raychains.data.source import EpochOrder, Resident, Source, Streamed, examples
 from tests.checks import refused
+from tests.processes import SECONDS
 
 CPU = torch.device("cpu")
 
@@ -118,7 +119,7 @@ def same(a: Source, b: Source, batch: Tensor) -> bool:
     return all(p.dtype == q.dtype and torch.equal(p, q) for p, q in pairs)
 
 
-def ended(threads: set[threading.Thread], seconds: float = 10.0) -> bool:
+def ended(threads: set[threading.Thread], seconds: float = SECONDS) -> bool:
     """Whether these threads end in time."""
     until = time.monotonic() + seconds
     for thread in threads:
@@ -134,7 +135,7 @@ def alive() -> set[threading.Thread]:
 def loaded(source: Streamed) -> None:
     """Wait until nothing is being loaded."""
     for future in list(source._ahead.values()):
-        future.exception(timeout=10)
+        future.exception(timeout=SECONDS)
 
 
 # Equal to Resident
@@ -399,7 +400,7 @@ def test_a_source_that_nobody_holds_leaves_no_thread_even_from_amid_a_load() -> 
             first.pop()
         elif i == stuck:
             inside.set()
-            gate.wait(30)
+            gate.wait(SECONDS)
         return X[i], 0
 
     order = EpochOrder(N, 5, seed=0)
@@ -408,7 +409,7 @@ def test_a_source_that_nobody_holds_leaves_no_thread_even_from_amid_a_load() -> 
     source = Streamed(Given(example), depth=2)
     source.follow(order)
     source.batch(order[0])
-    assert inside.wait(10)
+    assert inside.wait(SECONDS)
     ours = alive() - before
     assert ours
     del source

@@ -20,6 +20,7 @@ from raychains.evaluation.classification import log_probabilities
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.digits import Digits
 from tests.checks import refused
+from tests.processes import SECONDS
 
 
 def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc.Result, folder: Path) -> None:
@@ -100,7 +101,7 @@ def test_the_report_is_one_page_that_can_be_drawn_again(digits: rc.Result) -> No
 def test_the_digits_table_is_rebuilt_without_raychains(digits: rc.Result) -> None:
     """Samples outlive the tool."""
     command = [sys.executable, str(Path(__file__).with_name("without_raychains.py")), digits.path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     rebuilt, results = json.loads(done.stdout), digits.results()
     assert len(rebuilt) == len(results) == 8

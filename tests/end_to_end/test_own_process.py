@@ -5,7 +5,6 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import raychains as rc
 from raychains.cli import main
 from raychains.store import ChainStore, Storage
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.processes import SECONDS, Start, kill_session, outside, sessions
+from tests.processes import SECONDS, Start, kill_session, outside, sessions, until
 
 SCRIPT = '''
 import sys
@@ -29,10 +28,11 @@ class Slow(torch.nn.Module):
 
     def __init__(self, pause):
         super().__init__()
-        self.layer, self.pause = torch.nn.Linear(3, 2), pause
+        self.layer, self.pause, self.passes = torch.nn.Linear(3, 2), pause, 0
 
     def forward(self, x):
-        time.sleep(self.pause)
+        self.passes += self.training
+        time.sleep(self.pause * (self.passes > 50))
         return self.layer(x)
 
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     store, scale = sys.argv[1], float(sys.argv[2])
     try:
         result = rc.run(
-            task=make(scale, 0.01), store=store, name="r", resume=True, chains=2, epochs=30, cycles=6,
+            task=make(scale, float(sys.argv[3])), store=store, name="r", resume=True, chains=2, epochs=30, cycles=6,
             samples_per_cycle=1, batch_size=10, lr=0.05, sampler="csghmc", checkpoint_every=0.2, evaluators=1,
             object_store_memory=100_000_000,
         )
@@ -71,21 +71,23 @@ def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undis
 
 def kill_and_resume(start: Start, folder: Path) -> None:
     """Kill the script in its middle; with other data it is refused, with the same it goes on to its end."""
-    first, deadline = start("1.0"), time.monotonic() + SECONDS
-    samples = folder / "store" / "chains"
-    while len(list(samples.glob("*/samples/*"))) < 3 or not list(samples.glob("*/checkpoints/*")):
-        assert first.poll() is None and time.monotonic() < deadline, first.communicate()
-        time.sleep(0.02)
+    first, samples = start("1.0", "1.0"), folder / "store" / "chains"  # 70 of 120 steps take a second
+
+    def both_on_their_way() -> bool:
+        assert first.poll() is None, first.communicate()
+        return len(list(samples.glob("*/samples/*"))) >= 3 and bool(list(samples.glob("*/checkpoints/*")))
+
+    until(both_on_their_way, "three samples and a checkpoint")
     kill_session(first.pid)
     first.wait()
     assert len(list(samples.glob("*/samples/*"))) < 12, "it was through before it was killed"
 
-    changed = start("2.0")
+    changed = start("2.0", "0.0")
     _, error = changed.communicate(timeout=SECONDS)
     assert changed.returncode == 1
     assert error.strip() == "refused: resume: task 'slow' differs from that of run 'r': training data and test data"
 
-    again = start("1.0")
+    again = start("1.0", "0.0")
     out, error = again.communicate(timeout=SECONDS)
     assert again.returncode == 0 and out.startswith("done:"), error
 

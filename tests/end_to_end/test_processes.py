@@ -13,7 +13,7 @@ from pathlib import Path
 import raychains as rc
 from raychains.store import ChainStore, Storage
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.processes import RAYCHAINS, sessions
+from tests.processes import RAYCHAINS, SECONDS, sessions
 
 COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --chains 2 --repeats 4 --steps 60000 --cycles 3
 --checkpoint-every 0.5 --name r"""
@@ -23,19 +23,19 @@ def test_stopped_and_resumed_gives_the_samples_of_an_undisturbed_run(tmp_path: P
     store = tmp_path / "store"
     command = [*RAYCHAINS, *COMMAND.split(), "--store", str(store)]
     with sessions() as start:
-        first, deadline = start(*command), time.monotonic() + 120
+        first, deadline = start(*command), time.monotonic() + SECONDS
         while len(list(store.glob("chains/*/samples/*"))) < 4:
             assert first.poll() is None and time.monotonic() < deadline, first.communicate()
             time.sleep(0.05)
         first.send_signal(signal.SIGINT)
-        out, err = first.communicate(timeout=60)
+        out, err = first.communicate(timeout=SECONDS)
         assert first.returncode == 130, err
         assert "go on from their last checkpoints" in err and "--resume --name r" in err
         assert "Traceback" not in err + out and list(store.glob("chains/*/checkpoints/*"))
         taken = start(*command)
-        assert taken.wait(timeout=60) == 2 and "continue it with --resume" in (taken.stderr or sys.stdin).read()
+        assert taken.wait(timeout=SECONDS) == 2 and "continue it with --resume" in (taken.stderr or sys.stdin).read()
         again = start(*command, "--resume")
-        out, err = again.communicate(timeout=120)
+        out, err = again.communicate(timeout=SECONDS)
         assert again.returncode == 0, err
         assert "report:" in out and "4/4" in out
 

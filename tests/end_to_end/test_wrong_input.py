@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -145,9 +146,11 @@ def test_help_teaches_without_starting_anything(capsys: pytest.CaptureFixture[st
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     """As in `raychains run --help | head -1`."""
     command = [sys.executable, "-m", "raychains.cli", "run", "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        assert process.stderr is not None
         assert process.stderr.read() == "" and process.wait() == 128 + signal.SIGPIPE
 
 

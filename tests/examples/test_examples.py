@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
+from tests.processes import SECONDS
 
 EXAMPLES = Path(rc.__file__).parents[1] / "examples"
-SECONDS = 270
-"""That an example may take before a test gives up."""
 
 
 def said(name: str, folder: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fuzz import made
 from tests.fuzz.rules import say, tree
+from tests.processes import SECONDS
 
 CASES: list[tuple[list[str], str]] = [
     (["run", "--lr", "nan"], "lr must be a finite number above 0, got nan"),
@@ -51,6 +52,6 @@ def test_a_process_ends_with_the_same_line_and_status(store: Path, tmp_path: Pat
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     argv, line = [*CASES[7][0]], CASES[7][1]
     command = [sys.executable, "-m", "raychains.cli", *(a.replace("STORE", str(store)) for a in argv)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2 and not done.stdout, done
     assert done.stderr.startswith("raychains: ") and done.stderr.count("\n") == 1 and line in done.stderr

@@ -15,6 +15,7 @@ from raychains.chain.chain import Chain
 from raychains.samplers import KINDS
 from raychains.samplers.noise import Noise
 from tests.gpu.check import main
+from tests.processes import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = """
@@ -29,7 +30,7 @@ NOISELESS = {"sgd", "sgdm", "sam"}
 def test_every_sampler_passes_and_neither_ray_nor_pytest_is_needed(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     command = [sys.executable, "-c", ALONE, "--short", "--device", "cpu", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
     assert result["ok"] and result["environment"]["device"] == "cpu" and result["environment"]["torch"]

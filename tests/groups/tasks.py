@@ -21,7 +21,8 @@ class Mistaken(Digits):
         marker: a file that says it has happened.
         rank: that makes the mistake.
         step: of the process's first chain; 0 is building its model.
-        pause: seconds of rest in every micro-batch, so that a chain lasts as long as a test needs.
+        pause: seconds of rest in every micro-batch, so that a chain lasts as long as a test needs; among several ranks the
+            later ones take far longer, so that no chain ends while it is to be interrupted.
     """
 
     def __init__(self, marker: str, rank: int = 1, step: int = 0, pause: float = 0.0) -> None:
@@ -37,7 +38,7 @@ class Mistaken(Digits):
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
         self._steps += 1
-        time.sleep(self.pause)
+        time.sleep(self.pause * (40 if distributed.is_initialized() and self._steps > 100 else 1))
         self._perhaps(self._steps)
         return super().backward(model, batch, generator)
 

@@ -26,6 +26,7 @@ from raychains.store import ChainStore, codec
 from tests.checks import refused
 from tests.inference.networks import expected
 from tests.inference.runs import DIGITS, digits, finished
+from tests.processes import SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_a_fresh_interpreter_needs_neither_ray_nor_data_nor_store(
     shutil.rmtree(copy)
     torch.save(images[:5], tmp_path / "x.pt")
     command = [sys.executable, "-c", LOAD, str(exported.path), str(tmp_path / "x.pt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(json.loads(done.stdout), run.predict(images[:5]), rtol=0, atol=1e-6)
 

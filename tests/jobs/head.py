@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.processes import SECONDS, free_ports, until
+from tests.processes import PATIENT_RAY, SECONDS, free_ports, until
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORTS = (
@@ -33,7 +33,7 @@ class Head:
         self.url = f"http://127.0.0.1:{ports['dashboard-port']}"
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("RAY", "PYTHON"))}
         self.environment = {
-            **outside, "HOME": str(folder), "RAY_AUTH_MODE": "token", "RAY_API_SERVER_ADDRESS": self.url,
+            **outside, **PATIENT_RAY, "HOME": str(folder), "RAY_AUTH_MODE": "token", "RAY_API_SERVER_ADDRESS": self.url,
             "PATH": f"{Path(sys.executable).parent}:{outside['PATH']}", "FORCE_COLOR": "1",
         }  # fmt: skip
         start = [

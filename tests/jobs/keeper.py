@@ -8,6 +8,7 @@ Prints as JSON the command lines of what could not be ended.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-PATIENCE = 15.0
-"""Seconds for a polite end, and again for a forced one."""
+PATIENCE, FORCED = 15.0, 120.0
+"""Seconds for a polite end, and for a forced one, which takes long on a busy machine only."""
 
 
 def main(command: list[str]) -> None:
@@ -30,8 +32,8 @@ def main(command: list[str]) -> None:
     kept = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     threading.Thread(target=reap, daemon=True).start()
     sys.stdin.read()
-    end([kept.pid], signal.SIGTERM)
-    end(descendants(), signal.SIGKILL)
+    end(lambda: [kept.pid], signal.SIGTERM, PATIENCE, every=PATIENCE)
+    end(descendants, signal.SIGKILL, FORCED, every=1.0)
     print(json.dumps([Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in descendants()]))
 
 
@@ -44,16 +46,17 @@ def reap() -> None:
             time.sleep(0.1)
 
 
-def end(processes: list[int], how: int) -> None:
-    """Signal processes and wait until nothing is left, or for a while."""
-    for pid in processes:
-        try:
-            os.kill(pid, how)
-        except ProcessLookupError:
-            continue
-    deadline = time.monotonic() + PATIENCE
-    while descendants() and time.monotonic() < deadline:
+def end(processes: Callable[[], list[int]], how: int, seconds: float, every: float) -> None:
+    """Signal processes, now and every so many seconds, until nothing is left, or for a while."""
+    now = time.monotonic()
+    deadline, due = now + seconds, now
+    while descendants() and now < deadline:
+        for pid in processes() if now >= due else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
+        due = now + every if now >= due else due
         time.sleep(0.05)
+        now = time.monotonic()
 
 
 def descendants(of: int | None = None) -> list[int]:

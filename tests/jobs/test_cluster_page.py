@@ -15,6 +15,7 @@ import pytest
 from tests.jobs.head import Head
 from tests.launcher import pages
 from tests.launcher.constraints import ROOT
+from tests.processes import SECONDS
 
 SKIPPED = (
     "make install",  # these tests run in the environment that it makes
@@ -36,7 +37,7 @@ def test_its_commands_run(head: Head, tmp_path: Path) -> None:
     script = "\n".join(typed).replace(":8265", f":{port}").replace('"$PWD/runs"', shlex.quote(f"{tmp_path}/runs"))
     script = script.replace("raychains status runs/", f"python -m raychains.cli status {tmp_path}/runs/")
     done = subprocess.run(
-        ["bash", "-e", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+        ["bash", "-e", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

@@ -81,7 +81,7 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
-    (notes / "pause").write_text("0.1")  # seconds of each forward pass: 120 steps in each of two chains
+    (notes / "pause").write_text("2")  # seconds of a forward pass in the last 80 of 120 steps
     command = shlex.split(
         f"python jobs/run.py --task slowtask:make --task-settings note={notes} --chains 2 --name r --epochs 30 --cycles 6 "
         f"--samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1 --store {store}"

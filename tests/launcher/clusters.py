@@ -15,6 +15,7 @@ import yaml
 
 from tests.launcher import constraints
 from tests.launcher.constraints import ROOT
+from tests.processes import SECONDS
 
 FILES = ("cluster.yaml", "deploy/clusters/gcp.yaml", "deploy/clusters/onprem.yaml")
 STORE = re.compile(r"\bRAYCHAINS_STORE=(s3://|gs://|/)\S+")
@@ -151,4 +152,4 @@ def ray_start_flags() -> frozenset[str]:
 
 @cache
 def _parses(command: str) -> bool:
-    return subprocess.run(["bash", "-n", "-c", command], capture_output=True, timeout=20).returncode == 0
+    return subprocess.run(["bash", "-n", "-c", command], capture_output=True, timeout=SECONDS).returncode == 0

@@ -15,6 +15,7 @@ import pytest
 
 from tests.launcher import clusters
 from tests.launcher.constraints import ROOT
+from tests.processes import SECONDS
 
 AWS, GCP, LOCAL = clusters.FILES
 
@@ -95,14 +96,14 @@ def test_nodes_find_their_environment_and_the_store(tmp_path: Path) -> None:
     source = "true; source ~/.bashrc; "
     script = f"touch ~/.bashrc; {source}{remember} && ({remember}) && {source}{look} && env && cat ~/.bashrc"
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert f"RAYCHAINS_STORE=file://{tmp_path}\n" in done.stdout and "RAY_AUTH_MODE=token\n" in done.stdout
     assert re.search(rf"^PATH={tmp_path}/venv/bin:", done.stdout, flags=re.M)
     assert done.stdout.count(". ~/raychains.env") == 1
 
     wrong = script.replace(f"file://{tmp_path}", "nowhere://bucket")
-    assert subprocess.run(["bash", "-c", wrong], env=environment, capture_output=True, timeout=120).returncode != 0
+    assert subprocess.run(["bash", "-c", wrong], env=environment, capture_output=True, timeout=SECONDS).returncode != 0
 
 
 def test_the_commands_in_its_head_name_files_that_are_there() -> None:

@@ -16,6 +16,7 @@ from benchmarks import sizes
 from raychains.cli import COMMANDS, parse
 from tests.launcher import clusters, manifests, pages
 from tests.launcher.constraints import ROOT
+from tests.processes import SECONDS
 
 _, CLOUD = pages.first_steps()
 COMMANDS_TOLD = list(dict.fromkeys(pages.typed(pages.page())))
@@ -53,7 +54,7 @@ def test_a_command_of_the_pages_is_one(command: str) -> None:
 
 def test_the_batch_script_and_the_manifests_run_commands_that_are() -> None:
     script = pages.batch_script()
-    assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=20).returncode == 0
+    assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=SECONDS).returncode == 0
     (command,) = re.findall(r"ray symmetric-run .*?\n\n?$", script.replace("\\\n", ""), flags=re.S)
     start, _, entry = command.partition(" -- ")
     flags = {w.partition("=")[0] for w in start.split() if w.startswith("--")}
@@ -106,7 +107,7 @@ def test_ray_up_goes_as_far_as_to_credentials(tmp_path: Path) -> None:
         env={**outside, "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=SECONDS,
     )
     assert done.returncode != 0
     assert "NoCredentialsError: Unable to locate credentials" in done.stdout + done.stderr

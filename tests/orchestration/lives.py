@@ -11,9 +11,8 @@ from raychains.orchestration.attempt import Attempt, AttemptConfig
 from raychains.orchestration.messages import ChainAssignment
 from raychains.planning.coordinator import AttemptEvent, Ended
 from raychains.store import Storage
+from tests.processes import SECONDS
 
-PATIENCE = 60.0
-"""Seconds after which a test that waits for something gives up."""
 _PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers", "raychains.orchestration.attempt",
             "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
 
@@ -43,7 +42,7 @@ def live_elsewhere(uri: str, spec: Mapping[str, Any], number: int, config: Mappi
     context.set_forkserver_preload(_PRELOAD)
     process = context.Process(target=_live, args=(uri, dict(spec), number, dict(config)))
     process.start()
-    process.join(PATIENCE)
+    process.join(SECONDS)
     assert process.exitcode is not None, "the process did not end"
     return process.exitcode
 

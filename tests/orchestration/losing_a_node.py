@@ -19,18 +19,17 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
+from raychains.orchestration import resource_wait
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events as told
+from tests.chaos.nodes import HEALTH
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import SECONDS
 
-HEALTH = {
-    "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 2,
-}  # fmt: skip
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
 
 
@@ -72,22 +71,23 @@ def main(folder: Path, temporary: str) -> None:
     )  # fmt: skip
     node = cluster.add_node(num_cpus=2, **NODE)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    task = Bulky(str(folder), at=700)  # half of their samples are drawn there
+    task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
     plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
     doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
     diary, workers = Watch(folder / "predictions", doomed), Placed([doomed, head])
     resources = ResourceConfig(checkpoint_every=0.1, evaluators=3)
+    resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
 
     with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
         running = pool.submit(run_chains, plan, root(folder), resources, diary, workers=workers)
         waited = False
-        if diary.far_enough.wait(60):
+        if diary.far_enough.wait(SECONDS):
             cluster.remove_node(node, allow_graceful=False)
-            waited = diary.waits.wait(60)  # orphaned workers would be through before their node's death is noticed
+            waited = diary.waits.wait(SECONDS)  # orphaned workers would be through before their node's death is noticed
         (folder / "go").touch()
         if waited:
             cluster.add_node(num_cpus=2, **NODE)
-        outcome = running.result(timeout=120)
+        outcome = running.result(timeout=SECONDS)
     expected = undisturbed_hashes(plan, task)
     [view] = outcome.views.values()
     result = {

@@ -17,6 +17,7 @@ from raychains.evaluation.base import Array, Evaluation, Reduced
 from raychains.evaluation.exact import ModeCoverage
 from raychains.tasks.base import Position
 from raychains.tasks.mixture import Mixture25
+from tests.processes import SECONDS
 
 
 class Mixture(Mixture25):
@@ -24,18 +25,6 @@ class Mixture(Mixture25):
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-
-class Paced(Mixture):
-    """The mixture with a pause in every step, so that a chain lasts as long as a test needs."""
-
-    def __init__(self, pause: float = 0.0) -> None:
-        super().__init__()
-        self.pause = pause
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        time.sleep(self.pause)
-        return super().backward(model, batch, generator)
 
 
 class Broken(Mixture):
@@ -88,7 +77,7 @@ class Mortal(Mixture):
         time.sleep(self.pause)
         died = len(list(Path(self.folder).glob("died-*"))) if self._made == self.every else self.lives
         if died < self.lives:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + SECONDS
             while self.checkpointed and not list(Path(self.folder).glob("store/chains/*/checkpoints/*.safetensors")):
                 assert time.monotonic() < deadline, "no checkpoint was written"
                 time.sleep(0.005)
@@ -118,11 +107,41 @@ class Starved(Mixture):
         return super().backward(model, batch, generator)
 
 
-class Troubled(Mixture):
+class Waiting(Mixture):
+    """Waits in a process's ``at``-th step of a chain until a file exists, so that what is to happen before does."""
+
+    def __init__(self, go: str, at: int) -> None:
+        super().__init__()
+        self.go, self.at, self._steps = go, at, 0
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps = 0
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        self._steps += 1
+        if self._steps >= self.at:
+            self.wait()
+        return super().backward(model, batch, generator)
+
+    def wait(self) -> None:
+        while not Path(self.go).exists():
+            time.sleep(0.02)
+
+
+class Slowing(Waiting):
+    """Takes its time for each step from that one on until the file exists: it can be stopped there."""
+
+    def wait(self) -> None:
+        if not Path(self.go).exists():
+            time.sleep(0.05)
+
+
+class Troubled(Waiting):
     """While a file exists that holds an errno, this process's disk answers with it. A pause in every step."""
 
-    def __init__(self, trouble: str, pause: float = 0.0) -> None:
-        super().__init__()
+    def __init__(self, trouble: str, go: str, at: int, pause: float = 0.0) -> None:
+        super().__init__(go, at)
         self.trouble, self.pause = trouble, pause
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
@@ -141,26 +160,12 @@ class Troubled(Mixture):
         return super().backward(model, batch, generator)
 
 
-class Bulky(Mixture):
-    """Blocks too large to travel in messages, which lie in the store of the node that made them. Waits for a file, ``go``."""
-
-    def __init__(self, folder: str, at: int) -> None:
-        super().__init__()
-        self.folder, self.at, self._steps = folder, at, 0
-
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        self._steps = 0
-        return super().build_model(seed=seed, lanes=lanes)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        self._steps += 1
-        while self._steps == self.at and not (Path(self.folder) / "go").exists():
-            time.sleep(0.02)
-        return super().backward(model, batch, generator)
+class Bulky(Waiting):
+    """Blocks too large to travel in messages, which lie in the store of the node that made them."""
 
     def splits(self) -> Mapping[str, Evaluation]:
         found = dict(super().splits())
-        found["target"] = _BulkyCoverage(found["target"], Path(self.folder) / "predictions")
+        found["target"] = _BulkyCoverage(found["target"], Path(self.go).with_name("predictions"))
         return found
 
 
@@ -179,7 +184,7 @@ class _BulkyCoverage(Evaluation):
 
         with self._log.open("a") as f:
             f.write(f"{ray.get_runtime_context().get_node_id()}\n")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SECONDS
         # Until evaluators of two nodes are at it; Ray may have put all of them on one.
         while len(set(self._log.read_text().split())) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)

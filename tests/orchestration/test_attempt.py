@@ -98,9 +98,12 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def test_an_outage_pauses_the_chain_after_two_undelivered_samples_and_loses_none(tmp_path: Path, disk: Disk) -> None:
     spec = spec_of(Mixture25())
-    life = begin(root(tmp_path), spec, checkpoint_every=0.01)
+    life = begin(
+        root(tmp_path), spec, checkpoint_every=0.01, holds=frozenset({420})
+    )  # the third sample is drawn at 450
     assert [type(life.take()[0]) for _ in range(3)] == [Began, Sampled, Sampled]
     disk.number = errno.EIO
+    life.allow(420)
     until(lambda: life.status().waiting, "the writer to wait")
     assert "Input/output error" in life.status().waiting and "\n" not in life.status().waiting
     until(lambda: disk.refused > 4, "repeated attempts")
@@ -117,12 +120,13 @@ def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_c
 ) -> None:
     monkeypatch.setattr(attempt, "STOP_PATIENCE", 0.2)
     spec = spec_of(Mixture25())
-    life = begin(root(tmp_path), spec, every_cycle=True)
+    life = begin(root(tmp_path), spec, every_cycle=True, holds=frozenset({600}))
     store = ChainStore(root(tmp_path), spec.digest)
-    for _ in range(9):  # beyond the first cycle's end at 600, of six samples
+    for _ in range(7):  # up to the first cycle's end at 600, of six samples
         life.take()
     until(lambda: store.newest_checkpoint() is not None, "the cycle's checkpoint")
     disk.number = errno.ESTALE
+    life.allow(600)
     until(lambda: life.status().waiting, "the writer to wait")
     life.stop()
     end = rest_of(life)[-1]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from raychains.chain.chain import Chain
 from raychains.core.errors import RaychainsError, StorageFull
 from raychains.core.sample import Sample, tensors_sha256
+from raychains.orchestration import resource_wait
 from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
@@ -25,9 +27,10 @@ from raychains.planning import Comparison
 from raychains.planning import events as told
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
-from tests.orchestration.tasks import Broken, Cliff, Paced, Starved, Troubled
+from tests.orchestration.tasks import Broken, Cliff, Slowing, Starved, Troubled, Waiting
 from tests.orchestration.threads import ThreadWorkers
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+from tests.processes import SECONDS, until
 
 
 def drive(
@@ -123,42 +126,42 @@ def _starts_negative(task: Broken, spec: object) -> bool:
 
 
 def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path: Path, threads: ThreadWorkers) -> None:
-    task = Paced(pause=0.002)
-    plan = comparison(task, chains=3, steps=1500, block=50)
-    stopper = threading.Thread(target=_interrupt_when, args=(tmp_path / "store" / "chains",))
-    stopper.start()
+    plan = comparison(Slowing(str(tmp_path / "go"), at=700), chains=3, steps=1500, block=50)
+    samples = partial((tmp_path / "store" / "chains").glob, "*/samples/*")
+    stopper = when(
+        lambda: len({sample.parents[1] for sample in samples()}) == 2, lambda: os.kill(os.getpid(), signal.SIGINT)
+    )
     outcome = drive(plan, tmp_path, None, threads)
     stopper.join()
     assert outcome.stopped and not outcome.views
     stores = {d: ChainStore(root(tmp_path), d) for d in plan.chains()}
     stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}  # type: ignore[index]
-    assert stopped and all(0 < step < 1500 for step in stopped.values())
+    assert len(stopped) == 2 and all(0 < step < 1500 for step in stopped.values())
+    (tmp_path / "go").touch()
     again = drive(plan, tmp_path, None, threads)
     assert not again.stopped and len(again.views) == 1
     for digest, step in stopped.items():
         assert stores[digest].incarnation(2)["from_step"] == step
-    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, _without_pause(task))
+    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     assert again.samples == 3 * 15  # 750 kept draws of each chain, 50 to a block
 
 
-def _without_pause(task: Paced) -> Paced:
-    """The same task without its pause: the pause changes no sample."""
-    quick = Paced(task.pause)
-    quick.pause = 0.0
-    return quick
+class LettingGo(Diary):
+    """Lets waiting chains go on once so many samples were evaluated."""
 
+    def __init__(self, go: Path, evaluated: int) -> None:
+        super().__init__()
+        self._go, self._evaluated = go, evaluated
 
-def _interrupt_when(chains: Path) -> None:
-    """Press Ctrl-C once two chains have stored samples."""
-    deadline = time.monotonic() + 60
-    while len(list(chains.glob("*/samples/*"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGINT)
+    def on(self, event: told.RunEvent) -> None:
+        super().on(event)
+        if isinstance(event, told.Tick) and event.evaluated >= self._evaluated:
+            self._go.touch()
 
 
 def test_evaluation_works_while_chains_still_run(tmp_path: Path, threads: ThreadWorkers) -> None:
-    plan = comparison(Paced(pause=0.002), chains=2, steps=2500, block=50)
-    outcome = drive(plan, tmp_path, None, threads)
+    plan = comparison(Waiting(str(tmp_path / "go"), at=2000), chains=2, steps=2500, block=50)
+    outcome = drive(plan, tmp_path, LettingGo(tmp_path / "go", 26), threads)  # of 30 drawn by then, and 50 in all
     assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.5
 
 
@@ -286,9 +289,7 @@ def when(holds: Callable[[], object], act: Callable[[], object]) -> threading.Th
     """Do something in another thread once a condition holds."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 200
-        while not holds() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(holds, "what is to happen before")
         act()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -299,7 +300,8 @@ def when(holds: Callable[[], object], act: Callable[[], object]) -> threading.Th
 @pytest.mark.usefixtures("ray_session")
 def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_same_bytes(tmp_path: Path) -> None:
     trouble = tmp_path / "trouble"
-    plan = comparison(Troubled(str(trouble), pause=0.002), chains=3, steps=1000, block=50)
+    task = Troubled(str(trouble), str(tmp_path / "go"), at=700, pause=0.002)
+    plan = comparison(task, chains=3, steps=1000, block=50)
     samples = tmp_path / "store" / "chains"
     filling = when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 5, lambda: write(trouble, errno.ENOSPC))
     diary = Diary()
@@ -319,16 +321,21 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
 
 
 def write(trouble: Path, number: int) -> None:
-    """Let disks answer with an error, at once and not with half of its number."""
+    """Let disks answer with an error, at once and not with half of its number, and then chains go on."""
     draft = trouble.with_suffix(".draft")
     draft.write_text(str(number))
     draft.rename(trouble)
+    trouble.with_name("go").touch()
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(tmp_path: Path) -> None:
+def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource_wait, "HELD_AFTER", SECONDS)  # workers that are slow to come up are not what is told
     trouble, diary = tmp_path / "trouble", Diary()
-    plan = comparison(Troubled(str(trouble), pause=0.001), chains=2, steps=1000, block=50)
+    task = Troubled(str(trouble), str(tmp_path / "go"), at=700, pause=0.001)
+    plan = comparison(task, chains=2, steps=1000, block=50)
     [first, _] = plan.chains().items()
     torn = torn_checkpoint(tmp_path, *first)
     samples = tmp_path / "store" / "chains"

@@ -7,9 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from ray.tune.schedulers import HyperBandScheduler
 
 import raychains as rc
 from raychains.core.errors import UserError
-from raychains.orchestration import ray_private
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
@@ -38,6 +34,7 @@ from tests.orchestration.trials import (
     reports,
     trial,
 )
+from tests.processes import SECONDS, until
 from tests.sweeps.worlds import hashes, incarnations
 
 KEEPER = ROOT / "tests" / "jobs" / "keeper.py"
@@ -205,56 +202,34 @@ def space(repeats: int = 1) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def when_sampled(store: Path, act: Callable[[Path], None]) -> threading.Thread:
-    """Do something with the folder of the first chain that has a sample."""
-
-    def wait() -> None:
-        until = time.monotonic() + 200
-        while time.monotonic() < until:
-            if found := list(store.glob("chains/*/samples/*.safetensors")):
-                act(found[0].parents[1])
-                return
-            time.sleep(0.02)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
-
-
 @pytest.mark.usefixtures("ray_session")
 def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path) -> None:
-    killed: list[str] = []
-
-    def kill(chain: Path) -> None:
-        killed.append(chain.name)
-        os.kill(incarnations(str(tmp_path / "store"), chain.name)[0]["pid"], signal.SIGKILL)
-
-    thread = when_sampled(tmp_path / "store", kill)
+    (tmp_path / "die").touch()
+    task = {"task": "tests.sweeps.tasks:Dying", "task_settings": (f"folder={tmp_path}",)}
     run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
-    found = fit(tmp_path / "store", space(), run)
-    thread.join()
-    assert len(incarnations(str(tmp_path / "store"), killed[0])) > 1
-    check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6)
+    found = fit(tmp_path / "store", space(), run, task)
+    [died] = tmp_path.glob("died-*")
+    attempts = [incarnations(str(tmp_path / "store"), r.metrics["digest"]) for r in found]
+    [killed] = [each for each in attempts if len(each) > 1]
+    assert str(killed[0]["pid"]) == died.name.partition("-")[2]
+    check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, **task)
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_single_process(tmp_path: Path) -> None:
-    """Ranks wait, too, while the trial waits for Tune; the trial of another exploration is of new processes."""
-    store, micro, killed = tmp_path / "store", {"micro_batch": 23}, list[int]()
-
-    def kill(chain: Path) -> None:
-        [pid] = [a["Pid"] for a in ray_private.actors("ALIVE").values() if "chain-worker" in (a.get("Name") or "")]
-        killed.append(pid)
-        os.kill(pid, signal.SIGKILL)
-
-    thread = when_sampled(store, kill)
+    """Ranks wait, too, while the trial waits for Tune; the trial of another exploration has processes of its own."""
+    store = tmp_path / "store"
+    (tmp_path / "die").touch()
+    task = {"task": "tests.sweeps.tasks:DyingRank", "task_settings": (f"folder={tmp_path}",), "micro_batch": 23}
     run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
-    found = fit(store, space(), run, {"workers_per_chain": 2, **micro})
-    thread.join()
-    assert killed
-    check_undisturbed(found, store, tmp_path / "clean", 6, 6, **micro)
+    found = fit(store, space(), run, {**task, "workers_per_chain": 2})
     attempts = [incarnations(str(store), r.metrics["digest"]) for r in found]
     assert sorted(map(len, attempts)) == [1, 2] and {a["workers"] for of in attempts for a in of} == {2}
+    [died] = tmp_path.glob("died-*")
+    assert died.name.partition("-")[2] not in {str(a["pid"]) for of in attempts for a in of}, (
+        "it was not the trial itself"
+    )
+    check_undisturbed(found, store, tmp_path / "clean", 6, 6, **task)
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -298,7 +273,6 @@ def script(folder: Path, body: str, *before: str) -> list[str]:
     return [*before, sys.executable, str(file)]
 
 
-@pytest.mark.timeout(900)
 def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_path: Path) -> None:
     """The experiment's driver is killed with -9; the page's second example restores it."""
     folder = str(tmp_path / "tune")
@@ -307,12 +281,13 @@ def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_pat
     where: Any = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE}
     words = script(tmp_path, example, sys.executable, str(KEEPER))
     with subprocess.Popen(words, stdin=subprocess.PIPE, **where) as driver:
-        when_sampled(tmp_path / "runs", lambda _: os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)).join()
+        until(lambda: list(tmp_path.glob("runs/chains/*/samples/*.safetensors")), "a sample")
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
         out, _ = driver.communicate()
     assert out.decode().splitlines()[-1] == "[]", "processes are left"
     imports = [line for line in EXAMPLE.splitlines() if "import" in line]
     body = "\n".join([*imports, f"path = {folder + '/digits'!r}", RESTORE, "print(len(results), len(results.errors))"])
-    done = subprocess.run(script(tmp_path, body), timeout=600, check=True, **where)
+    done = subprocess.run(script(tmp_path, body), timeout=SECONDS, check=True, **where)
     assert "12 0" in done.stdout.decode().splitlines()
     table = pd.read_parquet(tmp_path / "runs" / "sweeps" / "digits" / "results.parquet")
     assert len(table) == 12 and (tmp_path / "runs" / "sweeps" / "digits" / "report.html").is_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +38,9 @@ from raychains.tasks import Task
 from raychains.tasks.mixture import Mixture25
 from tests.measures.made import context_of, data
 from tests.orchestration.recorded import Recorded
-from tests.orchestration.tasks import Paced
+from tests.orchestration.tasks import Slowing
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
+from tests.processes import until
 
 ONE: dict[str, Any] = {"concurrent": 1, "evaluators": 1}
 """Placement: each actor that a test has to start costs seconds."""
@@ -161,9 +161,10 @@ def test_actors_that_died_while_they_rested_are_replaced(world: World) -> None:
     before = comparison(Mixture25(), chains=1, steps=200)
     world.drive(before)
     [worker], evaluator = world.pids(before), world.asked(lambda _: os.getpid())
+    rested = list(world.pool._idle)
     for pid in (worker, evaluator):
         os.kill(pid, signal.SIGKILL)
-    time.sleep(2.0)  # until Ray knows
+    until(lambda: not any(map(ray_private.lives, rested)), "Ray to know")
     diary = Diary()
     plan = comparison(Mixture25(), chains=2, steps=240)
     outcome = world.drive(plan, diary, max_failures=0)  # it is no failure of this run's
@@ -180,8 +181,8 @@ class Impatient(Diary):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World) -> None:
-    slow = Paced(pause=0.002)
+def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World, tmp_path: Path) -> None:
+    slow = Slowing(str(tmp_path / "go"), at=1)
     plan = comparison(slow, chains=2, steps=1500, block=50)
     outcome = world.drive(plan, Impatient())
     assert outcome.stopped and not outcome.views
@@ -289,7 +290,7 @@ def test_workers_that_share_their_chains_end_with_the_run(recorded: Recorded) ->
 
 
 def test_evaluators_stay_and_are_told_what_they_work_on(recorded: Recorded) -> None:
-    pool, other = WorkerPool(), comparison(Paced(), chains=2)
+    pool, other = WorkerPool(), comparison(Slowing("go", at=1), chains=2)
 
     def asked(plan: Comparison, **resources: Any) -> Evaluators:
         return Evaluators.of(

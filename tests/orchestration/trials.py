@@ -43,7 +43,7 @@ def fit(
     options: Mapping[str, Any] = MappingProxyType({}),
     **tune_config: Any,
 ) -> Any:
-    """Chains with a pause in each step; ``run`` holds fields of `tune.RunConfig`, ``options`` some of the trainable."""
+    """Chains, by default with a pause in each step; ``run`` holds fields of `tune.RunConfig`, ``options`` some of the trainable."""
     return tune.Tuner(
         rc.tune.trainable(**{**OPTIONS, "task_settings": PAUSED, **options}, store=str(store)),
         param_space=space,

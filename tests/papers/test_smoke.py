@@ -18,11 +18,6 @@ SEED = 3
 NAMES = tuple(every())
 
 
-pytestmark = pytest.mark.timeout(
-    900
-)  # all experiments, one after another, on Ray's workers, which yield to other processes
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("smoke") / "store"

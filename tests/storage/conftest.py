@@ -27,11 +27,11 @@ class Server:
         """The URI that people give for a prefix in a bucket here."""
         return f"s3://{bucket}/some/prefix?scheme=http&endpoint_override=127.0.0.1:{port or self.port}&region=us-east-1"
 
-    def filesystem(self, port: int | None = None) -> fs.S3FileSystem:
-        """A client without retries of its own, so that ours are what is seen."""
+    def filesystem(self, port: int | None = None, seconds: float = 60) -> fs.S3FileSystem:
+        """A client without retries of its own, so that ours are what is seen; it gives up a silent server after ``seconds``."""
         return fs.S3FileSystem(
             endpoint_override=f"127.0.0.1:{port or self.port}", scheme="http", region="us-east-1",
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1), connect_timeout=2, request_timeout=2,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1), connect_timeout=seconds, request_timeout=seconds,
             allow_bucket_creation=True,
         )  # fmt: skip
 
@@ -67,7 +67,7 @@ def between(server: Server) -> Iterator[Proxy]:
         yield running
 
 
-QUICK = Patience(first=0.01, cap=0.05, total=20.0)
+QUICK = Patience(first=0.01, cap=0.05, total=600.0)
 """Waits that a test can afford; the total is a deadline that no passing test comes near."""
 
 

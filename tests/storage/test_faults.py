@@ -17,7 +17,7 @@ from tests.checks import refused
 from tests.storage.faults import Faulty, faulty
 from tests.storage.test_outages import SPEC, sample
 
-QUICK = Patience(first=0.001, cap=0.01, total=20.0)
+QUICK = Patience(first=0.001, cap=0.01, total=600.0)
 OPERATIONS = ["info", "list", "read", "open", "write", "mkdir", "delete"]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from raychains.core.errors import StorageFull
 from raychains.store import Storage, filesystem
+from tests.processes import SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = 1_000_000
@@ -45,13 +46,13 @@ def test_a_filesystem_that_is_really_full(tmp_path: Path) -> None:
     inside = f'{mount} && exec {sys.executable} -c "$FILL" {tmp_path}/disk'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside]
     try:
-        probe = subprocess.run([*command[:4], "sh", "-c", mount], capture_output=True, text=True, timeout=60)
+        probe = subprocess.run([*command[:4], "sh", "-c", mount], capture_output=True, text=True, timeout=SECONDS)
     except FileNotFoundError:
         pytest.skip("there is no unshare here")
     if probe.returncode:
         pytest.skip(f"this machine lets nobody mount a small filesystem: {probe.stderr.strip()}")
     environment = {**os.environ, "FILL": FILL}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS, env=environment)
     assert done.returncode == 0, done.stderr
     written, status, message = done.stdout.strip().split(" ", 2)
     assert 5 <= int(written) < 10 and status == "2"

@@ -138,8 +138,9 @@ def test_an_answer_that_breaks_off_within_its_headers_is_no_answer(
 
 
 def test_a_server_that_says_nothing_is_given_up_and_asked_again(
-    shaky: Storage, direct: Storage, between: Proxy
+    server: Any, bucket: str, direct: Storage, between: Proxy
 ) -> None:
+    shaky = Storage(server.uri(bucket), server.filesystem(between.port, seconds=2))
     keep_trying, reasons = recovering(between, after=1)
     between.stall()
     shaky.waiting(keep_trying).publish("a/x", b"data")

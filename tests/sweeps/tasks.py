@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from raychains.evaluation.base import Evaluation
 from raychains.tasks.digits import Digits
@@ -52,6 +56,44 @@ class Guarded(Digits):
 
     def splits(self) -> Mapping[str, Evaluation]:
         return OnlyVal(super().splits())
+
+
+class Dying(Guarded):
+    """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
+
+    While the folder has a file ``slow``, the second half of a chain takes its time.
+    """
+
+    def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
+        super().__init__(pause, val_split)
+        self.folder, self._steps = Path(folder), 0
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": str(self.folder), **super().settings()}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps = 0
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
+        self._steps += 1
+        if self._steps == 12 and self._mortal():
+            with contextlib.suppress(FileNotFoundError):
+                (self.folder / "die").rename(self.folder / f"died-{os.getpid()}")
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self._steps > 24 and (self.folder / "slow").exists():
+            time.sleep(0.25)
+        return super().backward(model, batch, generator)
+
+    def _mortal(self) -> bool:
+        return True
+
+
+class DyingRank(Dying):
+    """Of several processes that run a chain together the first does not die."""
+
+    def _mortal(self) -> bool:
+        return distributed.is_initialized() and distributed.get_rank() > 0
 
 
 class Breaking(Guarded):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from raychains.core.errors import ChainsFailed, Interrupted
 from raychains.store import Storage, SweepStore, load_sweep
+from tests.processes import until
 from tests.sweeps.worlds import (
     TASK,
     Diary,
@@ -23,32 +23,41 @@ from tests.sweeps.worlds import (
     rc,
     reports,
     settled,
-    wait_for,
 )
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
-OPTIONS: dict[str, Any] = {
-    "task": TASK, "task_settings": ("pause=0.03",), "epochs": 12, "val_split": 40, "samples_per_cycle": 1, "thinning": 1,
-    "exploration": 0.5, "grid": ("lr=.05,.1,1e29", "cycles=2,4"),
-}  # fmt: skip
-"""Six chains of one to two seconds, two of which diverge."""
 NAME = "disturbed"
 
 
-def sweep(store: str, diary: Diary, **more: Any) -> None:
+def options(folder: Path) -> dict[str, Any]:
+    """Six chains, two of which diverge; the folder's files say what happens to the others."""
+    return {
+        "task": "tests.sweeps.tasks:Dying", "task_settings": ("pause=0.03", f"folder={folder}"), "epochs": 12,
+        "val_split": 40, "samples_per_cycle": 1, "thinning": 1, "exploration": 0.5,
+        "grid": ("lr=.05,.1,1e29", "cycles=2,4"),
+    }  # fmt: skip
+
+
+def sweep(folder: Path, store: str, diary: Diary, **more: Any) -> None:
     """Run it here; two of its points fail."""
     with pytest.raises(ChainsFailed, match=r"2 chains of the sweep failed") as failed:
-        rc.sweep(store=store, name=NAME, callback=diary, **OPTIONS, **more)
+        rc.sweep(store=store, name=NAME, callback=diary, **options(folder), **more)
     assert failed.value.exit_status == 3
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> str:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tasks' folder, as yet empty."""
+    return tmp_path_factory.mktemp("folder")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, ray_session: None) -> str:
     """The store of a sweep that nothing happened to."""
     store = str(tmp_path_factory.mktemp("undisturbed"))
     diary = Diary()
-    sweep(store, diary)
+    sweep(folder, store, diary)
     assert not diary.of(events.TrialResumed)
     return store
 
@@ -68,25 +77,6 @@ def test_a_point_that_diverges_fails_and_the_others_go_on(undisturbed: str) -> N
     assert best is not None and best["lr"] == rows.loc[rows["nll"].idxmin(), "lr"]
 
 
-class Killer:
-    """Kills, once, the process of a chain that has reported and is not through."""
-
-    def __init__(self, store: str) -> None:
-        self._store = store
-        self.killed: dict[str, int] = {}
-
-    def __call__(self, event: Any) -> None:
-        if self.killed or not isinstance(event, events.SweepTick):
-            return
-        for now in event.running:
-            digest = now.point.specs[0].digest
-            last = incarnations(self._store, digest)[-1:]
-            if last and "pid" in last[0] and 0 < now.step < now.steps and now.point.values["lr"] < 1:
-                os.kill(last[0]["pid"], signal.SIGKILL)
-                self.killed[digest] = len(incarnations(self._store, digest))
-                return
-
-
 def interrupt_at_first_report() -> Any:
     seen: list[Any] = []
 
@@ -99,43 +89,44 @@ def interrupt_at_first_report() -> Any:
 
 
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory, undisturbed: str) -> Iterator[tuple[str, Killer, Diary]]:
-    """The store of a sweep that was stopped, whose driver was killed, and one of whose trials was killed."""
+def disturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, undisturbed: str) -> tuple[str, int, Diary]:
+    """The store of a sweep that was stopped, whose driver was killed, and one of whose trials was killed: its process."""
     store = str(tmp_path_factory.mktemp("disturbed"))
     digests = list(table(undisturbed)["digest"])
+    (folder / "slow").touch()
     with pytest.raises(Interrupted, match=rf"same command with --resume --name {NAME}") as stop:
-        rc.sweep(store=store, name=NAME, callback=Diary(interrupt_at_first_report()), **OPTIONS)
+        rc.sweep(store=store, name=NAME, callback=Diary(interrupt_at_first_report()), **options(folder))
     assert stop.value.exit_status == 130
-    began = [r for d in digests for r in incarnations(store, d)]
-    assert 0 < len(began) <= 4, "the sweep was stopped in its middle"
 
     def count() -> int:
         return sum(len(r) for r in reports(store, NAME, digests).values())
 
     before = count()
-    with Driver(command(OPTIONS, store, NAME, "--resume"), store, Path(store) / "driver.log") as driver:
-        wait_for(lambda: count() > before, 120, "a further report")
+    assert 0 < before < len(table(undisturbed, "reports")), "the sweep was stopped in its middle"
+    with Driver(command(options(folder), store, NAME, "--resume"), store, Path(store) / "driver.log") as driver:
+        until(lambda: count() > before, "a further report")
         driver.kill()
-    killer = Killer(store)
-    diary = Diary(killer)
-    sweep(store, diary, resume=True)
-    yield store, killer, diary
+    (folder / "slow").unlink()
+    (folder / "die").touch()
+    diary = Diary()
+    sweep(folder, store, diary, resume=True)
+    [died] = folder.glob("died-*")
+    return store, int(died.name.partition("-")[2]), diary
 
 
 def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
-    disturbed: tuple[str, Killer, Diary], undisturbed: str
+    disturbed: tuple[str, int, Diary], undisturbed: str
 ) -> None:
-    store, killer, diary = disturbed
-    [(digest, number)] = killer.killed.items()
-    assert [h.point.specs[0].digest for h in diary.of(events.TrialResumed)] == [digest]
-    assert len(incarnations(store, digest)) > number
+    store, died, diary = disturbed
+    [digest] = [h.point.specs[0].digest for h in diary.of(events.TrialResumed)]
+    assert died in [attempt["pid"] for attempt in incarnations(store, digest)[:-1]]
     later = [r["from_step"] for d in table(store)["digest"] for r in incarnations(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"
     assert hashes(store, digest) == hashes(undisturbed, digest)
 
 
 def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
-    disturbed: tuple[str, Killer, Diary], undisturbed: str
+    disturbed: tuple[str, int, Diary], undisturbed: str
 ) -> None:
     store, _, _ = disturbed
     for digest in table(undisturbed)["digest"]:
@@ -145,7 +136,7 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
-def test_nobody_read_another_split(disturbed: tuple[str, Killer, Diary]) -> None:
+def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
     from raychains import tasks
     from tests.sweeps.tasks import Poisoned

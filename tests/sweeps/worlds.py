@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ import pandas as pd
 import raychains as rc
 from raychains.planning import sweep_plan as events
 from raychains.store import ChainStore, Storage, SweepStore
+from tests.processes import SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 KEEPER = REPOSITORY / "tests" / "jobs" / "keeper.py"
@@ -97,7 +98,10 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to the driver itself, nothing else."""
-        entries = [json.loads(file.read_text()) for file in (self._store / "drivers").glob("[0-9a-f]*.json")]
+        entries = []
+        for file in (self._store / "drivers").glob("[0-9a-f]*.json"):
+            with contextlib.suppress(FileNotFoundError):  # a trial that ended meanwhile
+                entries.append(json.loads(file.read_text()))
         [driver] = [entry for entry in entries if entry["run"].startswith("sweep:")]
         os.kill(driver["pid"], signal.SIGKILL)
 
@@ -106,17 +110,9 @@ class Driver:
     ) -> None:
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
-        self._keeper.wait(60)
+        self._keeper.wait(SECONDS)
         self._folder.cleanup()
         assert self._log.read_text().splitlines()[-1] == "[]", "processes are left"
-
-
-def wait_for(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Until it holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} did not come within {seconds:g} s"
-        time.sleep(0.05)
 
 
 __all__ = [
@@ -130,5 +126,4 @@ __all__ = [
     "rc",
     "reports",
     "settled",
-    "wait_for",
 ]
