@@ -7,18 +7,20 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed
+from raychains.core.errors import ChainsFailed, UserError
 from raychains.data.root import root_of
 from raychains.planning import Comparison
 from raychains.planning.events import Callback, Measuring, RunEvent, Tick
 from raychains.store import RunStore, Storage
+from raychains.tasks import Task
 
 if TYPE_CHECKING:
     from raychains.orchestration.lease import Lease
@@ -102,6 +104,50 @@ def connected(options: Common) -> Iterator[None]:
         yield
     finally:
         session.close()
+
+
+@contextlib.contextmanager
+def leased(
+    options: Common, folder: RunStore, task: Task | None, callback: CallbackList, check_plan: Callable[[], None]
+) -> Iterator[Lease]:
+    """Own a run or a sweep for the body. Errors of the options are raised before anything is written or started.
+
+    Args:
+        options: whose callbacks join ``callback``.
+        folder: of the run or the sweep.
+        task: the task where the user passed an object.
+        callback: called by the driver.
+        check_plan: raises where the folder holds another plan.
+
+    Raises:
+        UserError: an option out of range, a name that is taken or that another living driver works on, or another plan.
+    """
+    from raychains.orchestration import session, task_payload
+    from raychains.orchestration.lease import Lease
+
+    placement(options)
+    callbacks.check(options)
+    session.check_address(options.address, object_store_memory=options.object_store_memory)
+    if task is not None:
+        task_payload.check(task)
+    if options.resume and folder.exists():
+        check_plan()
+    with Lease(folder.root, folder.lease_name, patient=options.resume) as lease:
+        if folder.exists():
+            if not options.resume:
+                raise UserError(
+                    f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with --resume or "
+                    "choose another --name"
+                )
+            check_plan()
+        callbacks.attach(callback, options, folder, lease.driver_id)
+        yield lease
+
+
+def check_kept(lease: Lease) -> None:
+    """Raise if another driver has taken the run or the sweep over."""
+    if lease.lost:
+        raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
 
 
 @contextlib.contextmanager

@@ -49,7 +49,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> 
     store = str(tmp_path_factory.mktemp("undisturbed"))
     diary = Diary()
     sweep(store, diary)
-    assert not diary.of(events.TrialResumed)
+    assert not diary.of(events.WorkerLost)
+    rows = table(store)
+    assert {event.digest for event in diary.of(events.ChainFailed)} == set(rows[rows["status"] == "failed"]["digest"])
+    assert max(tick.failed for tick in diary.of(events.Tick)) <= 2
     return store
 
 
@@ -74,14 +77,17 @@ class Killer:
     def __init__(self, store: str) -> None:
         self._store = store
         self.killed: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
 
     def __call__(self, event: Any) -> None:
-        if self.killed or not isinstance(event, events.SweepTick):
+        if isinstance(event, events.SweepPlanned):
+            self._rates = {spec.digest: point.values["lr"] for point in event.plan.points for spec in point.specs}
+        if self.killed or not isinstance(event, events.Tick):
             return
         for now in event.running:
-            digest = now.point.specs[0].digest
+            digest = now.digest
             last = incarnations(self._store, digest)[-1:]
-            if last and "pid" in last[0] and 0 < now.step < now.steps and now.point.values["lr"] < 1:
+            if last and "pid" in last[0] and 0 < now.step < now.steps and self._rates[digest] < 1:
                 os.kill(last[0]["pid"], signal.SIGKILL)
                 self.killed[digest] = len(incarnations(self._store, digest))
                 return
@@ -91,7 +97,7 @@ def interrupt_at_first_report() -> Any:
     seen: list[Any] = []
 
     def react(event: Any) -> None:
-        if isinstance(event, events.SweepTick) and not seen and any(n.value is not None for n in event.running):
+        if isinstance(event, events.Tick) and not seen and any(chain.step for chain in event.running):
             seen.append(event)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -127,7 +133,7 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
 ) -> None:
     store, killer, diary = disturbed
     [(digest, number)] = killer.killed.items()
-    assert [h.point.specs[0].digest for h in diary.of(events.TrialResumed)] == [digest]
+    assert [event.digest for event in diary.of(events.WorkerLost)] == [digest]
     assert len(incarnations(store, digest)) > number
     later = [r["from_step"] for d in table(store)["digest"] for r in incarnations(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"
