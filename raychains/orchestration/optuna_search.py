@@ -12,9 +12,7 @@ from ray.tune.search.optuna import OptunaSearch as TuneOptunaSearch
 from raychains.core.errors import UserError
 from raychains.planning.search_space import Range
 from raychains.planning.sweep_plan import Point, SweepPlan, Values
-
-TRIES = 100
-"""Points in a row that Optuna may choose and that do not fit."""
+from raychains.planning.sweep_points import TRIES
 
 
 class Unpickled:

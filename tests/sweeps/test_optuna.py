@@ -82,6 +82,30 @@ def test_it_learns_from_results_those_of_earlier_drivers_too_and_asks_for_no_poi
     assert all(p.specs[0].schedule.settings["cycles"] == p.values["cycles"] for p in second.search.points)
 
 
+def test_it_goes_on_where_points_were_stopped_failed_or_are_no_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    entries = (*ENTRIES, "sampler=csgld,csghmc")
+    plan = sweep_points.plan(Sweep(epochs=40, optuna=25, space=entries, repeats=2))
+    ends: list[tuple[float, bool] | None] = [(0.5, True), (0.7, False), None, (math.nan, True), (0.6, True)]
+    values: dict[str, tuple[float, bool] | None] = {}
+    asked: list[int] = []
+    search = OptunaSearch(
+        plan.plan,
+        plan.ranges,
+        make=plan.points.make,
+        asked=[],
+        keep=lambda number, point: asked.append(number),
+        add=lambda point: [dict(point.values)] * 2,
+        value=values.get,
+    )
+    for n in range(50):
+        assert {"lr", "cycles", "exploration", "sampler"} == search.suggest(f"t{n}").keys()
+        point = search.points[-1]
+        values |= dict.fromkeys((spec.digest for spec in point.specs), ends[point.number % len(ends)])
+        search.on_trial_complete(f"t{n}", error=point.number == 7)
+    assert search.suggest("last") == "FINISHED" and asked == list(range(25))
+    assert not caplog.records, "Optuna took each end as it was"
+
+
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"optuna must be installed for --optuna: pip install 'raychains\[optuna\]'"):
