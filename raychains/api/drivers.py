@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed, UserError
+from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
 from raychains.planning.events import Callback, Measuring, RunEvent, Tick
@@ -150,6 +150,30 @@ def check_kept(lease: Lease) -> None:
         raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
 
 
+def interrupted(done: str, folder: RunStore) -> Interrupted:
+    """Return the error of a run or a sweep that the user stopped with so much done."""
+    return Interrupted(
+        f"stopped with {done}; the others go on from their last checkpoints. To go on: the same command with --resume "
+        f"--name {folder.name}"
+    )
+
+
+def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None:
+    """Raise if chains were given up.
+
+    Args:
+        failed: why, by digest.
+        what: follows their number in the message.
+        folder: of the run or the sweep, in which everything else is written.
+    """
+    if failed:
+        digest, reason = next(iter(failed.items()))
+        raise ChainsFailed(
+            f"{len(failed)} {what} failed, results of the others are in {folder.location()}; the first, {digest[:12]}: "
+            f"{last_line(reason)}"
+        )
+
+
 @contextlib.contextmanager
 def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
     """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after another.
@@ -205,10 +229,5 @@ def publish(
     if page:
         pages.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed, data_root)
-    if outcome.failed:
-        digest, reason = next(iter(outcome.failed.items()))
-        raise ChainsFailed(
-            f"{len(outcome.failed)} of {len(comparison.chains())} chains failed, results of the others are in {result.path}; "
-            f"the first, {digest[:12]}: {reason}"
-        )
+    check_failed(outcome.failed, f"of {len(comparison.chains())} chains", folder)
     return result

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import check_kept, drive, leased, publish
+from raychains.api.drivers import check_kept, drive, interrupted, leased, publish
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.callbacks.callback_list import Callbacks
 from raychains.core.config import Compare, Run, Sampling
-from raychains.core.errors import Interrupted, UserError
+from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
@@ -161,10 +161,7 @@ def execute(
         outcome = drive(comparison, root, options, callback, lease, worker_pool)
         check_kept(lease)
         if outcome.stopped:
-            raise Interrupted(
-                f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; the others go on "
-                f"from their last checkpoints. To go on: the same command with --resume --name {folder.name}"
-            )
+            raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page)
 
 

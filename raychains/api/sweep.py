@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raychains.api import callbacks
-from raychains.api.drivers import check_kept, connected, leased, located, placement
+from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, placement
 from raychains.api.result import InStore
 from raychains.api.sampling import options_and_task
 from raychains.callbacks import CallbackList
 from raychains.core.config import Sweep
-from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line, require
+from raychains.core.errors import UserError, require
 from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import search_space, sweep_points
@@ -128,10 +128,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         )
         if outcome.stopped:
             ended = sum(row["status"] in ("finished", "stopped") for row in rows)
-            raise Interrupted(
-                f"stopped with {ended} of {plan.count * plan.repeats} points' chains through; the others resume from their last "
-                f"checkpoints. To resume: the same command with --resume --name {folder.name}"
-            )
+            raise interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through", folder)
         return publish(folder, outcome.failed)
 
 
@@ -144,12 +141,7 @@ def publish(folder: SweepStore, failed: Mapping[str, str]) -> SweepResult:
     from raychains.report.sweep import page
 
     page.write(folder)
-    if failed:
-        digest, reason = next(iter(failed.items()))
-        raise ChainsFailed(
-            f"{len(failed)} chains of the sweep failed, results of the others are in {folder.location()}; the first, "
-            f"{digest[:12]}: {last_line(reason)}"
-        )
+    check_failed(failed, "chains of the sweep", folder)
     return SweepResult(folder, failed)
 
 
