@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ray import tune
@@ -77,13 +78,6 @@ class SweepTrial(ChainTrainable):
             return {FAILED: str(error), "done": True}
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A chain as Ray's scheduler knows trials: by its digest, under which earlier drivers' reports count, too."""
-
-    trial_id: str
-
-
 class Halving(Unpickled, ASHAScheduler):
     """ASHA over epochs, which remembers the reports of earlier drivers and never stops a chain at its end.
 
@@ -135,7 +129,7 @@ class Halving(Unpickled, ASHAScheduler):
         """Do nothing."""
 
     def _decide(self, digest: str, epoch: float, value: float) -> str:
-        chain = _Known(digest)
+        chain: Any = SimpleNamespace(trial_id=digest)  # the same for all drivers, unlike Tune's trial of it
         if digest not in self._trial_info:
             super().on_trial_add(None, chain)
         value = value if math.isfinite(value) else self._worst

@@ -160,7 +160,8 @@ class ChainTrainable(tune.Trainable):
         options = cls.settings.options
         gpus = options.gpus_per_chain
         if gpus is None:
-            gpus = 1.0 if ray.is_initialized() and ray.cluster_resources().get("GPU") else 0.0
+            has = options.accelerator_type is not None or (ray.is_initialized() and ray.cluster_resources().get("GPU"))
+            gpus = 1.0 if has else 0.0
         return tune.PlacementGroupFactory([bundle(options.cpus_per_chain, gpus, options.accelerator_type)])
 
     def setup(self, config: dict[str, Any]) -> None:
