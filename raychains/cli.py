@@ -252,10 +252,9 @@ def _kind_of(kind: Any, name: str) -> str:
 
 
 def _do(command: str, options: Any) -> None:
-    if command in ("prepare", "reproduce", "sweep", "export", "plan"):
-        {"prepare": _prepare, "reproduce": _reproduce, "sweep": _sweep, "export": _export, "plan": _plan}[command](
-            options
-        )
+    own = {"prepare": _prepare, "reproduce": _reproduce, "export": _export, "plan": _plan}
+    if command in own:
+        own[command](options)
         return
     if command == "init-task":
         from raychains.api import template
@@ -285,7 +284,7 @@ def _do(command: str, options: Any) -> None:
                 chosen = {name: getattr(options, name) for name in ("views", "weights", "measures")}
                 result = rc.evaluate(options.run, options.split, **chosen, options=options, callback=terminal)
             else:
-                result = (rc.run if command == "run" else rc.compare)(options, callback=terminal)
+                result = getattr(rc, command)(options, callback=terminal)
         finally:
             terminal.table()
     print(f"report: {result.report}")
@@ -348,15 +347,6 @@ def _reproduce(options: Any) -> None:
         print(f"index: {reproduce.index_of(options)}")
         raise
     print(f"index: {reproduce.index_of(options)}")
-
-
-def _sweep(options: Any) -> None:
-    from raychains.api.sweep import sweep
-    from raychains.report.sweep_terminal import SweepTerminal
-
-    with SweepTerminal() as terminal:
-        result = sweep(options, callback=terminal)
-    print(f"report: {result.report}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,17 +62,8 @@ def check(options: Common) -> None:
         _own(name)
 
 
-def attach(
-    callbacks: CallbackList,
-    options: Common,
-    folder: RunStore,
-    driver: str,
-    adapt: Callable[[Callback], Callback] = lambda callback: callback,
-) -> None:
+def attach(callbacks: CallbackList, options: Common, folder: RunStore, driver: str) -> None:
     """Add the callbacks that are requested by name to ``callbacks``, which close them.
-
-    Args:
-        adapt: wraps each built-in one but ``jsonl``, for events of another kind than a run's.
 
     Raises:
         UserError: one cannot begin; those before it are closed.
@@ -84,8 +75,7 @@ def attach(
 
             made.add(JsonLinesFile(options.log, folder.name))
         for name in names(options):
-            one = _make(name, options, folder, driver)
-            made.add(one if name == "jsonl" or is_path(name) else adapt(one))
+            made.add(_make(name, options, folder, driver))
     except BaseException:
         made.close()
         raise

@@ -7,18 +7,20 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed
+from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
 from raychains.planning.events import Callback, Measuring, RunEvent, Tick
 from raychains.store import RunStore, Storage
+from raychains.tasks import Task
 
 if TYPE_CHECKING:
     from raychains.orchestration.lease import Lease
@@ -105,6 +107,74 @@ def connected(options: Common) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def leased(
+    options: Common, folder: RunStore, task: Task | None, callback: CallbackList, check_plan: Callable[[], None]
+) -> Iterator[Lease]:
+    """Own a run or a sweep for the body. Errors of the options are raised before anything is written or started.
+
+    Args:
+        options: whose callbacks join ``callback``.
+        folder: of the run or the sweep.
+        task: the task where the user passed an object.
+        callback: called by the driver.
+        check_plan: raises where the folder holds another plan.
+
+    Raises:
+        UserError: an option out of range, a name that is taken or that another living driver works on, or another plan.
+    """
+    from raychains.orchestration import session, task_payload
+    from raychains.orchestration.lease import Lease
+
+    placement(options)
+    callbacks.check(options)
+    session.check_address(options.address, object_store_memory=options.object_store_memory)
+    if task is not None:
+        task_payload.check(task)
+    if options.resume and folder.exists():
+        check_plan()
+    with Lease(folder.root, folder.lease_name, patient=options.resume) as lease:
+        if folder.exists():
+            if not options.resume:
+                raise UserError(
+                    f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with --resume or "
+                    "choose another --name"
+                )
+            check_plan()
+        callbacks.attach(callback, options, folder, lease.driver_id)
+        yield lease
+
+
+def check_kept(lease: Lease) -> None:
+    """Raise if another driver has taken the run or the sweep over."""
+    if lease.lost:
+        raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
+
+
+def interrupted(done: str, folder: RunStore) -> Interrupted:
+    """Return the error of a run or a sweep that the user stopped with so much done."""
+    return Interrupted(
+        f"stopped with {done}; the others go on from their last checkpoints. To go on: the same command with --resume "
+        f"--name {folder.name}"
+    )
+
+
+def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None:
+    """Raise if chains were given up.
+
+    Args:
+        failed: why, by digest.
+        what: follows their number in the message.
+        folder: of the run or the sweep, in which everything else is written.
+    """
+    if failed:
+        digest, reason = next(iter(failed.items()))
+        raise ChainsFailed(
+            f"{len(failed)} {what} failed, results of the others are in {folder.location()}; the first, {digest[:12]}: "
+            f"{last_line(reason)}"
+        )
+
+
+@contextlib.contextmanager
 def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
     """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after another.
 
@@ -159,10 +229,5 @@ def publish(
     if page:
         pages.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed, data_root)
-    if outcome.failed:
-        digest, reason = next(iter(outcome.failed.items()))
-        raise ChainsFailed(
-            f"{len(outcome.failed)} of {len(comparison.chains())} chains failed, results of the others are in {result.path}; "
-            f"the first, {digest[:12]}: {reason}"
-        )
+    check_failed(outcome.failed, f"of {len(comparison.chains())} chains", folder)
     return result

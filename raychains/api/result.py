@@ -21,8 +21,24 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
+class InStore:
+    """A run or a sweep in its store."""
+
+    store: RunStore
+
+    @property
+    def path(self) -> str:
+        """STORE/runs/NAME, or STORE/sweeps/NAME."""
+        return self.store.location()
+
+    @property
+    def report(self) -> str:
+        """The HTML report's path or URI."""
+        return self.store.location("report.html")
+
+
 @dataclass(frozen=True)
-class Result:
+class Result(InStore):
     """A run in its store: its table, its files, its posterior predictive."""
 
     store: RunStore
@@ -31,16 +47,6 @@ class Result:
     """Chains that were given up in this session, and why."""
     data_root: str | None = None
     """The folder of the task's data, if the user named it."""
-
-    @property
-    def path(self) -> str:
-        """STORE/runs/NAME."""
-        return self.store.location()
-
-    @property
-    def report(self) -> str:
-        """The HTML report's path or URI."""
-        return self.store.location("report.html")
 
     def results(self) -> pd.DataFrame:
         """Return metrics per arm and repeat."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import drive, placement, publish
+from raychains.api.drivers import check_kept, drive, interrupted, leased, publish
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.callbacks.callback_list import Callbacks
 from raychains.core.config import Compare, Run, Sampling
-from raychains.core.errors import Interrupted, UserError
+from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
@@ -146,27 +146,12 @@ def execute(
         UserError, Interrupted, ChainsFailed: as `compare`.
     """
     from raychains.inference.run_data import planned_metrics
-    from raychains.orchestration import session, task_payload
-    from raychains.orchestration.lease import Lease
 
     comparison = planned.comparison
     root = Storage(options.store)
-    placement(options)  # errors are raised before anything is written or started
-    callbacks.check(options)
-    session.check_address(options.address, object_store_memory=options.object_store_memory)
-    if task is not None:
-        task_payload.check(task)
     folder = RunStore(root, options.name or comparison.run_name)
-    if options.resume:
-        _check_plan(folder, comparison)
-    with Lease(root, folder.name, patient=options.resume) as lease:
-        if not options.resume and folder.exists():
-            raise UserError(
-                f"name must be a new one, got {folder.name!r}: the run exists; continue it with --resume or choose another --name"
-            )
-        _check_plan(folder, comparison)
+    with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
-        callbacks.attach(callback, options, folder, lease.driver_id)
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
             plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
@@ -174,20 +159,14 @@ def execute(
         if planned.start is not None:
             initial_states.publish(root, planned.start)
         outcome = drive(comparison, root, options, callback, lease, worker_pool)
-        if lease.lost:
-            raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
+        check_kept(lease)
         if outcome.stopped:
-            raise Interrupted(
-                f"stopped with {len(outcome.seconds)} of {len(comparison.chains())} chains finished; the others go on "
-                f"from their last checkpoints. To go on: the same command with --resume --name {folder.name}"
-            )
+            raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page)
 
 
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:
-    """Refuse to continue a run, if there is one, that was planned otherwise."""
-    if not folder.exists():
-        return
+    """Refuse to continue a run that was planned otherwise."""
     planned = Comparison.from_json(folder.plan().get("comparison"))
     if planned.digest != comparison.digest:
         from raychains.tasks.task_cache import own_differences

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raychains.api import callbacks
-from raychains.api.drivers import connected, located, placement
+from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, placement
+from raychains.api.result import InStore
 from raychains.api.sampling import options_and_task
 from raychains.callbacks import CallbackList
-from raychains.callbacks.sweep import OfSweep
 from raychains.core.config import Sweep
-from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line, require
+from raychains.core.errors import UserError, require
 from raychains.data.root import rooted
+from raychains.inference import sweep_data
 from raychains.planning import search_space, sweep_points
-from raychains.planning.sweep_plan import SweepDone, SweepPlan, SweepPlanned
+from raychains.planning.comparison import run_name
+from raychains.planning.events import SweepPlanned
+from raychains.planning.sweep_plan import SweepPlan
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
 
 if TYPE_CHECKING:
@@ -27,22 +29,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(InStore):
     """A sweep in its store: its table, its best point, its files."""
 
     store: SweepStore
     failed: Mapping[str, str]
     """Chains that were given up in this session, and why."""
-
-    @property
-    def path(self) -> str:
-        """STORE/sweeps/NAME."""
-        return self.store.location()
-
-    @property
-    def report(self) -> str:
-        """Path of the HTML page."""
-        return self.store.location("report.html")
 
     @property
     def best(self) -> dict[str, Any]:
@@ -51,17 +43,11 @@ class SweepResult:
 
     def table(self) -> pd.DataFrame:
         """One row per point and repeat: its options, its metrics on the split val, what it cost and how it ended."""
-        return self._read("results")
+        return sweep_data.Sweep.of(self.store).results
 
     def reports(self) -> pd.DataFrame:
         """One row per report: a chain's metrics after each of its cycles."""
-        return self._read("reports")
-
-    def _read(self, name: str) -> pd.DataFrame:
-        import pandas as pd
-
-        found = self.store.table(name)
-        return found.to_pandas() if found is not None else pd.DataFrame()
+        return sweep_data.Sweep.of(self.store).reports
 
 
 def sweep(
@@ -79,7 +65,7 @@ def sweep(
         options: all settings in one, instead of by name.
         grid: values of options, as in ``{"exploration": [0, .25, .5], "cycles": [2, 4, 8]}``.
         space: ranges of options, as in ``{"lr": "log:1e-3:1", "sampler": ["csgld", "csghmc"]}``.
-        callback: one or several, called with events: those of `raychains.planning.sweep_plan`; names of built-in ones, too.
+        callback: one or several, called with the events of `raychains.planning.events`; names of built-in ones, too.
         listener: the deprecated name of ``callback``.
         settings: of `raychains.core.config.Sweep`, by name.
 
@@ -107,60 +93,46 @@ def _entries(given: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _execute(options: Sweep, planned: sweep_points.Planned, callback: Any, task: Task | None) -> SweepResult:
+def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
     from raychains.inference import sweep_results
-    from raychains.orchestration import session, task_payload
-    from raychains.orchestration.lease import Lease
     from raychains.orchestration.optuna_search import import_optuna
     from raychains.orchestration.sweep import SweepExperiment
 
     plan, root = planned.plan, Storage(options.store)
-    resources = placement(options)  # whatever is wrong is said before anything is written or started
+    resources = placement(options)
     alone = resources.workers_per_chain == 1
     require(alone, "workers_per_chain", resources.workers_per_chain, "be left out of a sweep: a trial is one process")
-    callbacks.check(options)
     if plan.search == "optuna":
         import_optuna()
-    session.check_address(options.address, object_store_memory=options.object_store_memory)
-    if task is not None:
-        task_payload.check(planned.task)
-    folder = SweepStore(root, options.name or f"{_folder_name(plan.task)}-{plan.digest[:8]}")
-    _check_folder(folder, plan, options.resume)
-    with Lease(root, f"sweep:{folder.name}", patient=options.resume) as lease:
-        _check_folder(folder, plan, options.resume)
-        callbacks.attach(callback, options, folder, lease.driver_id, OfSweep)
+    folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))
+    with leased(options, folder, task, callback, lambda: _check_plan(folder, plan)) as lease:
         callback.on(_planned(plan, folder, root))
         if not folder.exists():
             sweep_results.write_plan(folder, plan)
-        if planned.start is not None:
-            initial_states.publish(root, planned.start)
+        if planned.points.start is not None:
+            initial_states.publish(root, planned.points.start)
         with connected(options):
             lease.confirm()
             outcome = SweepExperiment(
                 planned,
                 options=located(planned.points.options),
                 task=task,
-                space=search_space.read_space(options.space),
                 folder=folder,
                 resources=resources,
                 callback=callback,
                 lease=lease,
             ).run()
-        if lease.lost:
-            raise UserError(f"{lease.lost}; this driver stopped, its chains resume from their last checkpoints")
+        check_kept(lease)
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
         )
         if outcome.stopped:
             ended = sum(row["status"] in ("finished", "stopped") for row in rows)
-            raise Interrupted(
-                f"stopped with {ended} of {plan.count * plan.repeats} points' chains through; the others resume from their last "
-                f"checkpoints. To resume: the same command with --resume --name {folder.name}"
-            )
-        return publish(folder, outcome.failed, callback)
+            raise interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through", folder)
+        return publish(folder, outcome.failed)
 
 
-def publish(folder: SweepStore, failed: Mapping[str, str], callback: Any) -> SweepResult:
+def publish(folder: SweepStore, failed: Mapping[str, str]) -> SweepResult:
     """Write the page of a sweep whose tables are written.
 
     Raises:
@@ -169,13 +141,7 @@ def publish(folder: SweepStore, failed: Mapping[str, str], callback: Any) -> Swe
     from raychains.report.sweep import page
 
     page.write(folder)
-    callback.on(SweepDone(folder=folder))
-    if failed:
-        digest, reason = next(iter(failed.items()))
-        raise ChainsFailed(
-            f"{len(failed)} chains of the sweep failed, results of the others are in {folder.location()}; the first, "
-            f"{digest[:12]}: {last_line(reason)}"
-        )
+    check_failed(failed, "chains of the sweep", folder)
     return SweepResult(folder, failed)
 
 
@@ -194,18 +160,8 @@ def draw(path: str) -> SweepResult:
     return SweepResult(folder, {})
 
 
-def _folder_name(task: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", task).strip("-._")[:80] or "task"
-
-
-def _check_folder(folder: SweepStore, plan: SweepPlan, resume: bool) -> None:
-    """Refuse a name that is neither free nor that of this plan's sweep, which is resumed."""
-    if not folder.exists():
-        return
-    if not resume:
-        raise UserError(
-            f"name must be a new one, got {folder.name!r}: the sweep exists; continue it with --resume or choose another --name"
-        )
+def _check_plan(folder: SweepStore, plan: SweepPlan) -> None:
+    """Refuse to continue a sweep that was planned otherwise."""
     if folder.plan().get("digest") != plan.digest:
         raise UserError(
             f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another --name"
@@ -217,4 +173,4 @@ def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned
     there = finished_chains(root, specs)
     stops = folder.stops()
     done = {d for d in specs if d in stops or plan.through(folder.reports(d))}
-    return SweepPlanned(plan=plan, name=folder.name, there=len(there), done=len(done))
+    return SweepPlanned(plan=plan, folder=folder, there=len(there), done=len(done))

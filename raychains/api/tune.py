@@ -13,7 +13,6 @@ from raychains.core.errors import UserError, require, trial_error
 from raychains.core.validation import positive_int
 from raychains.data.root import rooted
 from raychains.planning import swept
-from raychains.planning.presets import default_arms
 from raychains.planning.reports import REPORTS
 from raychains.store import Storage, SweepStore
 
@@ -85,7 +84,8 @@ def trainable(
         task_payload.check(given)
     made = located(made)
     with rooted(made.data_root):
-        _spec_of(made, given, {})  # what is wrong is said here, not in every trial
+        built, shared, _ = swept.with_validation(made, given)
+        swept.Points(shared, built).make(0, {})  # what is wrong is said here, not in every trial
     return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
 
 
@@ -103,10 +103,12 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
     made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, **options})
     grid, fitting, why = swept.DEFAULT_GRID, [], ""
     with rooted(made.data_root):
+        built, shared, _ = swept.with_validation(made, given)
+        points = swept.Points(shared, built)
         for cycles in grid["cycles"]:
             try:
                 for exploration in grid["exploration"]:
-                    _spec_of(made, given, {"exploration": exploration, "cycles": cycles})
+                    points.make(0, {"exploration": exploration, "cycles": cycles})
             except UserError as error:
                 why = str(error)
             else:
@@ -135,7 +137,6 @@ def report(
         UserError: no trial reported anything, or a name that another sweep has.
     """
     from raychains.api.sweep import publish
-    from raychains.callbacks import CallbackList
     from raychains.inference import sweep_results
     from raychains.orchestration.tune import values_and_repeat
     from raychains.planning import sweep_points
@@ -176,14 +177,4 @@ def report(
         elif not plan.through(reports, point.length):
             folder.publish_stop(digest, reports[-1])
     sweep_results.write(folder, plan, plan.points, failed=failed, best_options=planned.best_options)
-    return publish(folder, failed, CallbackList())
-
-
-def _spec_of(options: Run, given: Task | None, values: dict[str, Any]) -> None:
-    """Resolve the chain of some values.
-
-    Raises:
-        UserError: an option out of range.
-    """
-    task, options, _ = swept.with_validation(options, given)
-    default_arms.run(swept.changed(swept.of_built_task(options), values), task=task)
+    return publish(folder, failed)

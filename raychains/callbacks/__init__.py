@@ -1,4 +1,4 @@
-"""Callbacks: objects with a method ``on(event)``, which are called during a run; the built-in ones have names.
+"""Callbacks: objects with a method ``on(event)``, which are called during a run or a sweep; the built-in ones have names.
 
 ``raychains.callbacks.Tick`` and the other events are those of `raychains.planning.events`.
 """
@@ -10,18 +10,22 @@ from raychains.planning.events import (
     ChainDropped,
     ChainFailed,
     ChainFinished,
+    ChainReported,
     ChainRestarted,
     ChainStatus,
+    ChainStopped,
     Evaluating,
     Measuring,
     Message,
     NullCallback,
     Planned,
+    PointChosen,
     Ready,
     Resumed,
     RunEnded,
     RunEvent,
     Stopping,
+    SweepPlanned,
     Tick,
     TornCheckpoint,
     ViewDone,
@@ -33,6 +37,6 @@ NAMES = ("jsonl", "mlflow", "ray-metrics", "tensorboard", "wandb")
 """Names of the built-in callbacks, for the option ``callback``."""
 
 __all__ = ["NAMES", "Callback", "CallbackList", "ChainBegan", "ChainDropped", "ChainFailed", "ChainFinished"]
-__all__ += ["ChainRestarted", "ChainStatus", "Evaluating", "Measuring", "Message", "NullCallback", "Planned", "Ready"]
-__all__ += ["Resumed", "RunEnded", "RunEvent", "Stopping", "Tick", "TornCheckpoint", "ViewDone", "Waiting"]
-__all__ += ["WorkerLost"]
+__all__ += ["ChainReported", "ChainRestarted", "ChainStatus", "ChainStopped", "Evaluating", "Measuring", "Message"]
+__all__ += ["NullCallback", "Planned", "PointChosen", "Ready", "Resumed", "RunEnded", "RunEvent", "Stopping"]
+__all__ += ["SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting", "WorkerLost"]

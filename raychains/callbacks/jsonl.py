@@ -16,7 +16,7 @@ from typing import Any
 from raychains.callbacks.batched_sender import BatchedSender
 from raychains.callbacks.event_data import record
 from raychains.core.errors import UserError, format_error
-from raychains.planning.events import RunEnded
+from raychains.planning.events import RunEnded, RunEvent, Tick
 from raychains.store import RunStore
 
 TICK_EVERY = 10.0
@@ -33,13 +33,13 @@ class JsonLines:
     def __init__(self, write: Callable[[str], Any], run: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._run, self._clock = write, run, clock
         self._ticked = float("-inf")
-        self._held: tuple[datetime, Any] | None = None
+        self._held: tuple[datetime, Tick] | None = None
         """The last tick and its time, not written."""
 
-    def on(self, event: Any) -> None:
+    def on(self, event: RunEvent) -> None:
         """Write one event, or hold a tick back."""
         now = datetime.now(UTC)
-        if event.event in ("tick", "sweep-tick"):
+        if isinstance(event, Tick):
             if self._clock() - self._ticked < max(TICK_EVERY, PER_CHAIN * len(event.running)):
                 self._held = now, event
                 return
@@ -49,7 +49,7 @@ class JsonLines:
             self._held = None
         self._write(self._line(now, event))
 
-    def _line(self, now: datetime, event: Any) -> str:
+    def _line(self, now: datetime, event: RunEvent) -> str:
         line = {"time": now.isoformat(timespec="milliseconds"), "run": self._run, **record(event)}
         return json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
 

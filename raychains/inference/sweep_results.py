@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raychains.inference.run_data import stored_metrics
+from raychains.inference.sweep_data import FINISHED, Sweep
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_plan import Point, SweepPlan, Values
 from raychains.store import ChainStore, SweepStore
@@ -63,8 +63,7 @@ def write(
             elif plan.through(reported, point.length):
                 status = "finished"
             elif spec.digest in stops:
-                epoch = stops[spec.digest]["epoch"]
-                status, reason = "stopped", f"stopped by {plan.stopper} after {epoch:g} of {point.length} {plan.unit}"
+                status, reason = "stopped", plan.stop_reason(point, stops[spec.digest])
             seconds = ChainStore(folder.root, spec.digest).seconds()
             row = _row(about, reported[-1] if reported else {}, cycles, metrics)
             results.append({**row, "status": status, "reason": reason, "seconds": seconds})
@@ -72,9 +71,9 @@ def write(
     for name, rows in (("reports", reports), ("results", results)):
         if rows:
             folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
-    best = _best(results, points, plan)
-    if best is not None:
-        folder.write_best(best_options(best.values))
+    found = Sweep.of(folder)
+    if found.best is not None and found.points.at[found.best, "status"] == FINISHED:
+        folder.write_best(best_options(next(point.values for point in points if point.number == found.best)))
     return results
 
 
@@ -88,15 +87,3 @@ def _row(about: Mapping[str, Any], report: Mapping[str, Any], cycles: int, metri
     found = {"cycle": report.get("cycle"), "cycles": cycles, **{key: report.get(key) for key in KEYS}}
     found |= {name: report.get("metrics", {}).get(name) for name in metrics}
     return {**about, **{name: value for name, value in found.items() if name not in about}}
-
-
-def _best(rows: Sequence[Mapping[str, Any]], points: Sequence[Point], plan: SweepPlan) -> Point | None:
-    """Return the point with the best mean over its repeats, of those that ran to their ends; of equal ones the first."""
-    sign = 1 if plan.metric.better == "lower" else -1
-    means: list[tuple[float, int, Point]] = []
-    for point in points:
-        mine = [row for row in rows if row["point"] == point.number]
-        values = [row[plan.metric.name] for row in mine if row["status"] == "finished"]
-        if values and len(values) == len(mine) and all(math.isfinite(v) for v in values):
-            means.append((sign * math.fsum(values) / len(values), point.number, point))
-    return min(means, key=lambda one: one[:2])[2] if means else None

@@ -1,4 +1,4 @@
-"""Points that Optuna chooses by the results so far, as a searcher of Ray Tune; it remembers the points of earlier drivers."""
+"""Points that Optuna chooses by the results so far: Tune's own searcher, for points that have several chains."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ray.tune.search import Searcher
+from ray.tune.result import TRAINING_ITERATION
+from ray.tune.search.optuna import OptunaSearch as TuneOptunaSearch
 
 from raychains.core.errors import UserError
 from raychains.planning.search_space import Range
 from raychains.planning.sweep_plan import Point, SweepPlan, Values
-
-TRIES = 100
-"""Points in a row that Optuna may choose and that do not fit."""
+from raychains.planning.sweep_points import TRIES
 
 
 class Unpickled:
@@ -26,10 +25,10 @@ class Unpickled:
         return self
 
 
-class OptunaSearch(Unpickled, Searcher):
-    """Suggests all repeats of one point after another; their mean is what Optuna's TPE sampler learns of a point.
+class OptunaSearch(Unpickled, TuneOptunaSearch):
+    """Suggests all chains of one point after another; their mean is what Optuna's TPE sampler learns of a point.
 
-    Tune's own searcher takes a failed repeat for a value, and a point that does not fit for a trial.
+    Tune's `Repeater` learns the mean without the repeats that failed, and has no memory of earlier drivers.
 
     Args:
         plan: of the sweep.
@@ -37,7 +36,7 @@ class OptunaSearch(Unpickled, Searcher):
         make: makes a point of values, by number.
         asked: values of the points that earlier drivers of the sweep asked for.
         keep: makes a point durable before it runs.
-        add: takes points up; returns the configs of their chains that have not ended.
+        add: takes a point up; returns the configs of its chains that have not ended.
         value: returns an ended chain's value and whether it ran to its end, by digest; None of a failed one.
 
     Raises:
@@ -52,17 +51,18 @@ class OptunaSearch(Unpickled, Searcher):
         make: Callable[[int, Values], Point],
         asked: Sequence[Values],
         keep: Callable[[int, Values], None],
-        add: Callable[[Sequence[Point]], list[dict[str, Any]]],
+        add: Callable[[Point], list[dict[str, Any]]],
         value: Callable[[str], tuple[float, bool] | None],
     ) -> None:
-        super().__init__()
-        self._optuna = optuna = import_optuna()
+        optuna = import_optuna()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        # Another seed than the earlier driver's, whose first points would come again.
-        sampler = optuna.samplers.TPESampler(seed=plan.seed + len(asked))
-        direction = "minimize" if plan.metric.better == "lower" else "maximize"
-        self._study = optuna.create_study(direction=direction, sampler=sampler)
-        self._distributions = {name: _distribution(optuna, range_) for name, range_ in space.items()}
+        super().__init__(
+            {name: _distribution(optuna, range_) for name, range_ in space.items()},
+            metric=plan.metric.name,
+            mode="min" if plan.metric.better == "lower" else "max",
+            points_to_evaluate=[dict(values) for values in asked],
+            seed=plan.seed + len(asked),  # with the earlier driver's its first points would come again
+        )
         self._count, self._make, self._keep, self._add, self._value = plan.count, make, keep, add, value
         self.points: list[Point] = []
         """All points so far, those of earlier drivers first."""
@@ -71,17 +71,23 @@ class OptunaSearch(Unpickled, Searcher):
         """By trial."""
         self._broken: set[int] = set()
         """Points with a trial that ended in an error."""
-        for number, values in enumerate(asked):
-            self._take(make(number, values))
+        self._names: dict[int, str] = {}
+        """By point what Tune's searcher takes for a trial."""
+        while len(self.points) < len(asked):
+            self._take(self._new())
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial's config; FINISHED after the last."""
         while not self._queue:
             if len(self.points) >= self._count:
-                return Searcher.FINISHED
-            self._take(self._ask())
+                return TuneOptunaSearch.FINISHED
+            self._take(self._new())
+            self._keep(self.points[-1].number, self.points[-1].values)
         self._running[trial_id], config = self._queue.pop(0)
         return config
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Do nothing: Optuna learns of a point when its chains ended."""
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         """Learn a point's value when the last of its chains ended."""
@@ -97,46 +103,38 @@ class OptunaSearch(Unpickled, Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing."""
 
-    def _ask(self) -> Point:
-        """Return a new point of Optuna's that fits."""
-        for _ in range(TRIES):
-            trial = self._study.ask(self._distributions)
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # its value comes as a trial of its own
+    def _new(self) -> Point:
+        """Return Optuna's next point that fits; those of earlier drivers come first."""
+        number = len(self.points)
+        for attempt in range(TRIES):
+            self._names[number] = f"{number}-{attempt}"
+            values = super().suggest(self._names[number])
             try:
-                point = self._make(len(self.points), trial.params)
+                return self._make(number, values)
             except UserError as error:
                 last = error
-                continue
-            self._keep(point.number, point.values)
-            return point
+                super().on_trial_complete(self._names[number], error=True)
         raise UserError(f"space must hold points that fit: {TRIES} in a row did not; the last: {last}")
 
     def _take(self, point: Point) -> None:
         self.points.append(point)
-        configs = self._add([point])
+        configs = self._add(point)
         self._queue += [(point, config) for config in configs]
         if not configs:
             self._learn(point)
 
     def _learn(self, point: Point) -> None:
         """Tell Optuna the mean over the repeats."""
-        values = [self._value(spec.digest) for spec in point.specs]
-        known = [value for value in values if value is not None]
-        states = self._optuna.trial.TrialState
-        good = len(known) == len(values) and all(math.isfinite(value) for value, _ in known)
-        if not good or point.number in self._broken:
+        name, values = self._names[point.number], [self._value(spec.digest) for spec in point.specs]
+        known = [value for value, _ in filter(None, values)]
+        if point.number in self._broken or len(known) < len(values) or not all(map(math.isfinite, known)):
+            super().on_trial_complete(name, error=True)
             return
-        mean = math.fsum(value for value, _ in known) / len(known)
-        complete = all(through for _, through in known)
-        self._study.add_trial(
-            self._optuna.trial.create_trial(
-                params=dict(point.values),
-                distributions=self._distributions,
-                state=states.COMPLETE if complete else states.PRUNED,
-                value=mean if complete else None,
-                intermediate_values={} if complete else {0: mean},
-            )
-        )
+        mean = {self._metric: math.fsum(known) / len(known)}
+        through = all(through for _, through in filter(None, values))
+        if not through:
+            super().on_trial_result(name, {**mean, TRAINING_ITERATION: 0})
+        super().on_trial_complete(name, mean if through else None)
 
 
 def import_optuna() -> Any:

@@ -132,12 +132,7 @@ class Slots:
 
     def bundle(self) -> dict[str, float]:
         """Return what one worker holds, as Ray's placement groups take it."""
-        held: dict[str, float] = {"CPU": self.cpus}
-        if self.gpus:
-            held["GPU"] = self.gpus
-            if self.accelerator_type is not None:
-                held[f"{ACCELERATOR}{self.accelerator_type}"] = 0.001  # as Ray itself asks for a type
-        return held
+        return bundle(self.cpus, self.gpus, self.accelerator_type)
 
     def requested(self, chains: int) -> int:
         """Return how many slots to ask the cluster for when so many chains run or could."""
@@ -198,6 +193,16 @@ class Slots:
 
     def _most(self, chains: int) -> int:
         return chains if self.concurrent is None else min(chains, self.concurrent)
+
+
+def bundle(cpus: float, gpus: float, accelerator_type: str | None) -> dict[str, float]:
+    """Return resources as Ray's placement groups take them."""
+    held = {"CPU": float(cpus)}
+    if gpus:
+        held["GPU"] = gpus
+        if accelerator_type is not None:
+            held[f"{ACCELERATOR}{accelerator_type}"] = 0.001  # as Ray itself asks for a type
+    return held
 
 
 def _check_share(gpus: float | None, field: str) -> None:

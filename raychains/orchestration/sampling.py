@@ -96,7 +96,7 @@ class Sampling:
         """Tell the callback and the coordinator of a worker's event."""
         match event:
             case c.SlotLost(slot, reason):
-                self._callback.on(events.WorkerLost(slot=slot, reason=reason))
+                self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=self.coordinator.slots.get(slot)))
                 self._grown = 0.0
             case c.Began(digest, attempt, _, step):
                 self.speed.began(digest, step)

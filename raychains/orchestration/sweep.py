@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 from ray import tune
 from ray.exceptions import RayActorError
@@ -34,13 +35,12 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
 from raychains.orchestration.tune import REPEAT, ChainTrainable, Report, chain_trainable
-from raychains.planning import sweep_plan as events
+from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.reports import REPORTS
-from raychains.planning.search_space import Range
 from raychains.planning.sweep_plan import Point, SweepPlan
 from raychains.planning.sweep_points import Planned
-from raychains.store import SweepStore
+from raychains.store import ChainStore, SweepStore
 from raychains.tasks import Task
 
 TICK_EVERY = 0.5
@@ -68,13 +68,6 @@ class SweepOutcome:
 class SweepTrial(ChainTrainable):
     """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
 
-    bundle: ClassVar[Mapping[str, float]]
-
-    @classmethod
-    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return what one slot holds."""
-        return tune.PlacementGroupFactory([dict(cls.bundle)])
-
     def step(self) -> Report:
         """Return the next report, or why there will be none."""
         try:
@@ -83,13 +76,6 @@ class SweepTrial(ChainTrainable):
             return {FULL: str(error), "done": True}
         except ChainsFailed as error:
             return {FAILED: str(error), "done": True}
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A chain as Ray's scheduler knows trials: by its digest, under which earlier drivers' reports count, too."""
-
-    trial_id: str
 
 
 class Halving(Unpickled, ASHAScheduler):
@@ -143,7 +129,7 @@ class Halving(Unpickled, ASHAScheduler):
         """Do nothing."""
 
     def _decide(self, digest: str, epoch: float, value: float) -> str:
-        chain = _Known(digest)
+        chain: Any = SimpleNamespace(trial_id=digest)  # the same for all drivers, unlike Tune's trial of it
         if digest not in self._trial_info:
             super().on_trial_add(None, chain)
         value = value if math.isfinite(value) else self._worst
@@ -177,10 +163,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         planned: the sweep.
         options: what all chains share, with absolute locations.
         task: the task where the user passed an object.
-        space: the ranges that points are chosen from while the sweep runs.
         folder: the sweep's.
         resources: slots and limits.
-        callback: called with the events of `raychains.planning.sweep_plan`.
+        callback: called with the events of `raychains.planning.events`.
         lease: this driver's among those of the store.
     """
 
@@ -190,14 +175,13 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         *,
         options: Run,
         task: Task | None,
-        space: Mapping[str, Range],
         folder: SweepStore,
         resources: ResourceConfig,
-        callback: Any,
+        callback: events.Callback,
         lease: Lease,
     ) -> None:
         plan = planned.plan
-        self._plan, self._resources = plan, resources
+        self._planned, self._plan, self._resources = planned, plan, resources
         self._callback, self._lease = callback, lease
         self._folder = SweepStore(folder.root.waiting(lambda reason: not self.stop_all()), folder.name)
         self._slots = replace(resources, evaluate=False).slots(RayWorkers())
@@ -205,8 +189,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             for spec in point.specs:
                 precision.check(spec, gpu=self._slots.gpus > 0)
         self._wait = TrialWait(self._slots, timeout=resources.slot_timeout)
-        trainable = chain_trainable(options, task, reports=REPORTS, allow_unequal_budget=False, base=SweepTrial)
-        self._trainable = type(trainable.__name__, (trainable,), {"bundle": self._slots.bundle()})
+        options = replace(options, gpus_per_chain=self._slots.gpus)
+        self._trainable = chain_trainable(options, task, reports=REPORTS, allow_unequal_budget=True, base=SweepTrial)
         self._interrupt = Interrupt()
         self._fatal: RaychainsError | None = None
         self._stopping = False
@@ -217,22 +201,13 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         self._running: dict[str, Mapping[str, Any]] = {}
         """By digest the last report."""
         self._reports: dict[str, list[dict[str, Any]]] = {}
-        self._stops = set(self._folder.stops())
+        self._stops = self._folder.stops()
         self._failed: dict[str, str] = {}
         self._over: set[str] = set()
         """Chains that ended now."""
+        self._waiting = False
         self._ticked = 0.0
-        self._search = None
-        if plan.search == "optuna":
-            self._search = OptunaSearch(
-                plan,
-                space,
-                make=planned.points.make,
-                asked=self._folder.asked(),
-                keep=self._folder.publish_asked,
-                add=self._add,
-                value=self._value,
-            )
+        self._search: OptunaSearch | None = None
 
     def run(self) -> SweepOutcome:
         """Run until every chain ended, or somebody stopped the sweep.
@@ -241,8 +216,18 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             StorageFull: the store has no room left.
             UserError: the cluster had no room for a chain for too long.
         """
-        self._callback.on(events.SweepReady(slots=self._slots.count, slot=self._slots.describe()))
+        self._callback.on(events.Ready(slots=self._slots.count, slot=self._slots.describe()))
         configs = self._add(self._plan.points)
+        if self._plan.search == "optuna":
+            self._search = OptunaSearch(
+                self._plan,
+                self._planned.ranges,
+                make=self._planned.points.make,
+                asked=self._folder.asked(),
+                keep=self._folder.publish_asked,
+                add=self._take,
+                value=self._value,
+            )
         with self._interrupt, _environment(ENVIRONMENT):
             if configs or self._search is not None:
                 self._tuner(configs).fit()
@@ -295,10 +280,17 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
                 digest = point.specs[repeat].digest
                 known = digest in self._chains
                 self._chains.setdefault(digest, []).append((point, repeat))
-                if not known and not self._ended(digest):
+                if self._ended(digest):
+                    self._judged(digest, point, repeat)
+                elif not known:
                     configs.append({**point.values, REPEAT: repeat})
                     self._digests[_key(configs[-1])] = digest
         return configs
+
+    def _take(self, point: Point) -> list[dict[str, Any]]:
+        """Take up a point that the search chose."""
+        self._callback.on(events.PointChosen(point=point))
+        return self._add([point])
 
     def _known(self, digest: str) -> list[dict[str, Any]]:
         if digest not in self._reports:
@@ -317,8 +309,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         return reports[-1]["metrics"][self._plan.metric.name], digest not in self._stops
 
     def _stop_chain(self, digest: str, result: Mapping[str, Any]) -> None:
-        self._folder.publish_stop(digest, {"epoch": result["epoch"], "cycle": result["cycle"]})
-        self._stops.add(digest)
+        self._stops[digest] = {"epoch": result["epoch"], "cycle": result["cycle"]}
+        self._folder.publish_stop(digest, self._stops[digest])
 
     # Tune's callbacks
 
@@ -338,6 +330,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         else:
             report = report_of(self._plan, result)
             self._running[digest] = report
+            self._callback.on(events.ChainReported(digest=digest, metrics=report["metrics"]))
             if all(known["cycle"] != report["cycle"] for known in self._known(digest)):
                 self._folder.publish_report(digest, report)
                 self._known(digest).append(report)
@@ -348,8 +341,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
-        [(point, repeat), *_] = self._chains[self._digest(trial)]
-        self._callback.on(events.TrialResumed(point=point, repeat=repeat, failures=trial.num_failures))
+        digest = self._digest(trial)
+        slot = list(self._running).index(digest)
+        self._callback.on(events.WorkerLost(slot=slot, reason="its process died", digest=digest))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
@@ -364,20 +358,14 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         if now - self._ticked < TICK_EVERY:
             return
         self._ticked = now
-        waiting = None
         try:
             waiting = self._wait.check(waiting=1, running=bool(self._running))
         except UserError as error:
-            self._fatal = error
-        self._callback.on(
-            events.SweepTick(
-                running=[self._now(digest, report) for digest, report in self._running.items()],
-                ended=sum(len(chains) for digest, chains in self._chains.items() if self._ended(digest)),
-                total=self._plan.count * self._plan.repeats,
-                best=self._best(),
-                waiting=waiting,
-            )
-        )
+            self._fatal, waiting = error, None
+        if bool(waiting) != self._waiting:
+            self._waiting = bool(waiting)
+            self._callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
+        self._callback.on(self._tick())
 
     # Tune's stopper
 
@@ -391,7 +379,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         if stop and not self._stopping:
             self._stopping = True
             full = isinstance(self._fatal, StorageFull)
-            self._callback.on(events.SweepStopping(reason="the store has no room left" if full else ""))
+            self._callback.on(events.Stopping(reason="the store has no room left" if full else ""))
         return stop
 
     # Events
@@ -404,34 +392,59 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         if self.stop_all():
             return
         self._over.add(digest)
-        status: events.Status = (
-            "failed" if digest in self._failed else "stopped" if digest in self._stops else "finished"
-        )
-        last = next(reversed(self._known(digest)), None)
-        for point, repeat in self._chains[digest]:
-            reason = self._failed.get(digest, "")
-            self._callback.on(events.TrialEnded(point=point, repeat=repeat, status=status, reason=reason, report=last))
+        if digest in self._failed:
+            self._callback.on(events.ChainFailed(digest=digest, reason=self._failed[digest]))
+        elif digest in self._stops:
+            reason = self._plan.stop_reason(self._chains[digest][0][0], self._stops[digest])
+            self._callback.on(events.ChainStopped(digest=digest, reason=reason))
+        else:
+            self._callback.on(events.ChainFinished(digest=digest, seconds=self._seconds(digest)))
+            for point, repeat in self._chains[digest]:
+                self._judged(digest, point, repeat)
 
-    def _now(self, digest: str, report: Mapping[str, Any]) -> events.TrialNow:
+    def _judged(self, digest: str, point: Point, repeat: int) -> None:
+        """Tell the metrics of a point's chain that ran to its end."""
+        value = self._value(digest)
+        if value is not None and value[1]:
+            metrics, seconds = self._known(digest)[-1]["metrics"], self._seconds(digest)
+            self._callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
+
+    def _seconds(self, digest: str) -> float:
+        return ChainStore(self._folder.root, digest).seconds()
+
+    def _tick(self) -> events.Tick:
+        plan, failed = self._plan, sum(len(self._chains[digest]) for digest in self._failed)
+        last = [reports[-1] for digest in self._chains if (reports := self._known(digest))]
+        return events.Tick(
+            running=[self._status(slot, digest) for slot, digest in enumerate(self._running)],
+            finished=sum(len(chains) for digest, chains in self._chains.items() if self._ended(digest)) - failed,
+            chains=plan.count * plan.repeats,
+            evaluated=0,
+            to_evaluate=0,
+            remaining_seconds=None,
+            failed=failed,
+            slots=len(self._running),
+            samples=sum(report["samples"] for report in last),
+            gradients=sum(report["gradients"] for report in last),
+            to_spend=plan.gradients * plan.count * plan.repeats,
+        )
+
+    def _status(self, slot: int, digest: str) -> events.ChainStatus:
         [(point, repeat), *_] = self._chains[digest]
-        spec = point.specs[repeat]
+        spec, report = point.specs[repeat], self._running[digest]
         cycles = spec.schedule.settings.get("cycles", 1)
-        return events.TrialNow(
-            point=point,
-            repeat=repeat,
+        return events.ChainStatus(
+            digest=digest,
+            slot=slot,
             step=round(spec.steps * report["epoch"] / self._plan.length) if report else 0,
             steps=spec.steps,
             cycle=min(report["cycle"] + 1, cycles - 1) if report else 0,
-            cycles=cycles,
-            value=report["metrics"].get(self._plan.metric.name) if report else None,
+            stage="",
+            loss=None,
+            seconds=0.0,
+            samples=report.get("samples", 0),
+            gradients=report.get("gradients", 0),
         )
-
-    def _best(self) -> tuple[Point, float] | None:
-        """Return the best chain so far of those that ran to their ends."""
-        sign = 1 if self._plan.metric.better == "lower" else -1
-        ended = [d for d in self._chains if self._ended(d) and d not in self._stops]
-        found = [(self._chains[d][0][0], value[0]) for d in ended if (value := self._value(d)) is not None]
-        return min(found, key=lambda one: sign * one[1], default=None)
 
 
 def _key(config: Mapping[str, Any]) -> str:

@@ -34,15 +34,15 @@ from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.resource_config import bundle
 from raychains.orchestration.trial_ranks import TrialRanks
 from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.coordinator import Began, Ended, Sampled
 from raychains.planning.duration import seconds
 from raychains.planning.methods import workers_of
-from raychains.planning.presets import default_arms
 from raychains.planning.reports import ReportStep, report_steps
-from raychains.planning.swept import REPEAT
+from raychains.planning.swept import REPEAT, Points
 from raychains.store import ChainStore, Storage, codec, initial_states
 from raychains.tasks import Task
 
@@ -160,11 +160,12 @@ class ChainTrainable(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         """Return the CPUs and GPUs of one chain: a bundle for each of its workers."""
-        ranks, gpus = workers_of(cls.settings.options)
+        options = cls.settings.options
+        ranks, gpus = workers_of(options)
         if gpus is None:
-            gpus = 1.0 if ray.is_initialized() and ray.cluster_resources().get("GPU") else 0.0
-        bundle = {"CPU": float(cls.settings.options.cpus_per_chain), **({"GPU": gpus} if gpus else {})}
-        return tune.PlacementGroupFactory([bundle] * ranks)
+            has = options.accelerator_type is not None or (ray.is_initialized() and ray.cluster_resources().get("GPU"))
+            gpus = 1.0 if has else 0.0
+        return tune.PlacementGroupFactory([bundle(options.cpus_per_chain, gpus, options.accelerator_type)] * ranks)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the task and the chain of ``config``.
@@ -180,13 +181,15 @@ class ChainTrainable(tune.Trainable):
         task_payload.import_from(self.settings.folders)
         given = tasks.give(self.settings.task.get()) if self.settings.task is not None else None
         self._task, options, _ = swept.with_validation(options, given)
-        self._options = swept.of_built_task(options)
+        self._options = options
+        self._points = Points(options, self._task, FIXED)
         self._store = Storage(options.store)
         self._evaluation = self._task.splits()[swept.SPLIT]
         self._evaluation.bins = options.bins
         if held and torch.cuda.is_available():
             self._evaluation.to(torch.device("cuda"))
-        self._declared = gradient_evaluations(self._spec_of({}, 0)[0])
+        if not self.settings.allow_unequal_budget:
+            self._declared = gradient_evaluations(self._points.make(0, {}).specs[0])
         ranks, _ = workers_of(options)
         self._ranks = self._other_ranks(ranks, held / ranks) if ranks > 1 else None
         self._begin(config)
@@ -246,34 +249,23 @@ class ChainTrainable(tune.Trainable):
 
     def _begin(self, config: Mapping[str, Any]) -> None:
         try:
-            self._spec, self._length, start = self._resolved(config)
+            values, repeat = values_and_repeat(config)
+            point = self._points.make(0, self._points.values(values), repeat + 1)
+            cost = gradient_evaluations(point.specs[repeat])
+            if not self.settings.allow_unequal_budget and cost != self._declared:
+                raise UserError(
+                    f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got {cost:,} by "
+                    f"{dict(config)}; pass allow_unequal_budget=True to compare trials of unequal cost"
+                )
         except UserError as error:
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
-        if start is not None:
-            initial_states.publish(self._store, start)
+        self._spec, self._length = point.specs[repeat], point.length
+        if self._points.start is not None:
+            initial_states.publish(self._store, self._points.start)
         patient = self._store.waiting(lambda reason: True)
         self._chain = ChainStore(patient, self._spec.digest)
         self._steps = report_steps(self._spec, self.settings.reports)
         self._reports = self._run(0)
-
-    def _resolved(self, config: Mapping[str, Any]) -> tuple[ChainSpec, int, Any]:
-        """Return the chain of a config, its epochs, and its initial parameters, if they come from a file."""
-        values, repeat = values_and_repeat(config)
-        values = {name: swept.typed(name, value, swept.place(name, FIXED)) for name, value in values.items()}
-        spec, length, start = self._spec_of(values, repeat)
-        cost = gradient_evaluations(spec)
-        if cost != self._declared and not self.settings.allow_unequal_budget:
-            raise UserError(
-                f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got {cost:,} by "
-                f"{dict(config)}; pass allow_unequal_budget=True to compare trials of unequal cost"
-            )
-        return spec, length, start
-
-    def _spec_of(self, values: Mapping[str, Any], repeat: int) -> tuple[ChainSpec, int, Any]:
-        options = swept.changed(self._options, values, FIXED, repeats=repeat + 1)
-        planned = default_arms.run(options, task=self._task)
-        [arm] = planned.comparison.arms
-        return arm.chains[repeat][0], arm.length, planned.start
 
     def _run(self, known: int) -> Reports:
         """Yield the chain's reports, but for the first ``known``, until it is through; the last one says ``done``."""

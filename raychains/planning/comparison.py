@@ -13,6 +13,12 @@ from raychains.core.spec import ChainSpec, digest_of
 from raychains.core.validation import is_number, positive_int
 
 
+def run_name(task: str, digest: str) -> str:
+    """Return a plan's default name: its task, as a folder may be called, and the first digits of its digest."""
+    folder = re.sub(r"[^A-Za-z0-9._]+", "-", task).strip("-._")[:80]
+    return f"{folder or 'task'}-{digest[:8]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Arm:
     """n chains per repeat under one sampler and one schedule."""
@@ -85,9 +91,8 @@ class Comparison:
 
     @property
     def run_name(self) -> str:
-        """One name for one plan: its task, as a folder may be called, and the first digits of its digest."""
-        task = re.sub(r"[^A-Za-z0-9._]+", "-", self.task).strip("-._")[:80]
-        return f"{task or 'task'}-{self.digest[:8]}"
+        """One name for one plan."""
+        return run_name(self.task, self.digest)
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""Events of a run and the callbacks that hear them: progress bars, logs and trackers.
+"""Events of runs and sweeps, and the callbacks that hear them: progress bars, logs and trackers.
 
 Users find all of this under `raychains.callbacks`.
 """
@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from raychains.planning.budget import Budget
 from raychains.planning.comparison import Comparison
+from raychains.planning.sweep_plan import Point, SweepPlan
+from raychains.store import SweepStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,29 @@ class Planned:
     budget: Budget
     notes: Sequence[str]
     """Warnings and settings worth a line, e.g. the effective noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlanned:
+    """The plan of a sweep, before anything runs: each point is an arm, ``point-3``, and each of its repeats a chain."""
+
+    event: ClassVar[str] = "sweep-planned"
+
+    plan: SweepPlan
+    folder: SweepStore
+    there: int
+    """Chains of the plan that the store holds already."""
+    done: int
+    """Chains of which this sweep has the results already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointChosen:
+    """A search that learns from the results chose a point of a sweep; all other points are in the plan."""
+
+    event: ClassVar[str] = "point-chosen"
+
+    point: Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +156,26 @@ class ChainBegan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChainReported:
+    """A chain of a sweep reported the metrics of its samples so far on the validation split, after a cycle."""
+
+    event: ClassVar[str] = "chain-reported"
+
+    digest: str
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainStopped:
+    """The scheduler of a sweep stopped a chain early, for good."""
+
+    event: ClassVar[str] = "chain-stopped"
+
+    digest: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChainFinished:
     """All steps of a chain are made and all of its samples in the store."""
 
@@ -223,6 +268,8 @@ class WorkerLost:
 
     slot: int
     reason: str
+    digest: str | None = None
+    """The chain; None where the worker had none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,12 +294,16 @@ class RunEnded:
 
 RunEvent = (
     Planned
+    | SweepPlanned
+    | PointChosen
     | Evaluating
     | Measuring
     | Message
     | Ready
     | Tick
     | ChainBegan
+    | ChainReported
+    | ChainStopped
     | ChainFinished
     | ViewDone
     | ChainFailed

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError
 from raychains.planning import settings
 
 if TYPE_CHECKING:
@@ -103,12 +103,6 @@ def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[str, Any]:
     """One point of a space."""
     return {name: range_.draw(generator) for name, range_ in space.items()}
-
-
-def check_count(field: str, count: int) -> None:
-    """Refuse a number of points that no plan can hold."""
-    ok = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MOST_POINTS
-    require(ok, field, count, f"be an integer in [1, {MOST_POINTS}]")
 
 
 def as_text(name: str, values: Any) -> str:

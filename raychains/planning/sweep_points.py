@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.validation import is_number
+from raychains.core.validation import integer, is_number
 from raychains.evaluation.base import Metric
 from raychains.planning import methods, settings
 from raychains.planning import search_space as space
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.presets import default_arms
-from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values, check_equal_cost
-from raychains.planning.swept import (
-    DEFAULT_GRID,
-    SPLIT,
-    of_built_task,
-    options_of,
-    place,
-    typed,
-    with_validation,
-)
+from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
+from raychains.planning.swept import DEFAULT_GRID, SPLIT, Points, place, with_validation
 from raychains.tasks import Task
 
 TRIES = 100
@@ -37,61 +27,17 @@ TRIES = 100
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep's plan, what its chains start at, and how values that are chosen later become a point."""
+    """A sweep's plan, and how values that are chosen later become a point."""
 
     plan: SweepPlan
     points: Points
-    task: Task
-    start: Mapping[str, Tensor] | None
+    ranges: Mapping[str, space.Range] = dataclasses.field(default_factory=dict)
+    """The ranges that points are chosen from."""
 
     def best_options(self, values: Values) -> dict[str, Any]:
         """Return the options of `raychains run` that make the chains of a point with these values."""
         found = {**self.plan.options, **self.points.changed(values)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
-
-
-class Points:
-    """Makes points of swept values; what all of them share is resolved once.
-
-    Args:
-        options: of the sweep.
-        task: its task, built.
-        names: of the swept options.
-    """
-
-    def __init__(self, options: Run, task: Task, names: typing.Iterable[str]) -> None:
-        self._task = task
-        fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(Run)}
-        fields["repeats"] = 1 if options.repeats is None else options.repeats
-        self.options = Run(**fields)
-        """Options that all points share."""
-        self._base = of_built_task(self.options)
-        self._place = {name: place(name) for name in names}
-        self.start: Mapping[str, Tensor] | None = None
-        self.notes: list[str] = []
-
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Values as the options hold them: integers for counts, floats for numbers."""
-        return {name: typed(name, value, self._place[name]) for name, value in given.items()}
-
-    def changed(self, values: Values) -> dict[str, Any]:
-        """Return the options of `Run` for a point, without those that all points share."""
-        return options_of(self._base, values)
-
-    def make(self, number: int, values: Values) -> Point:
-        """The point of these values.
-
-        Raises:
-            UserError: one is out of range, or they do not fit together.
-        """
-        options = dataclasses.replace(self._base, **self.changed(values))
-        planned = default_arms.run(options, task=self._task)
-        [arm] = planned.comparison.arms
-        self.start = planned.start
-        self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
-        sampler = options.sampler or methods.defaults(options.task, self._task).run
-        specs = tuple(group[0] for group in arm.chains)
-        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
 
 
 def plan(options: Sweep, given_task: Task | None = None) -> Planned:
@@ -115,47 +61,34 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     swept: Mapping[str, Any] = grid if search == "grid" else ranges
     for name in swept:
         _check_swept(name, options)
-    points = Points(options, task, swept)
+    points = Points(options, task)
+    made: list[Point] = []
     if search == "grid":
         made, unfit = _grid(points, space.grid_points(grid), skip=default)
         notes += unfit
-        swept = {
-            name: [v for v in _listed(points, name, grid[name]) if any(p.values[name] == v for p in made)]
-            for name in grid
-        }
     elif search == "random":
         made, unfit = _random(points, ranges, count, options.seed)
         notes += unfit
-    else:
-        made = []
-    tried = made or [_any(points, ranges, options.seed)]
-    asha = _asha(options)
-    repeats = len(tried[0].specs)
-    methods.check_total(repeats * max(count, len(made)))
-    found = SweepPlan(
-        task=options.task,
-        unit="epochs",
-        split=SPLIT,
+    tried = made or _random(points, ranges, 1, options.seed)[0]
+    methods.check_total(len(tried[0].specs) * max(count, len(made)))
+    ranged = {name: range_.to_json() for name, range_ in ranges.items()}
+    found = _plan(
+        options,
+        task,
+        tried,
         metric=metric,
-        metrics=tuple(task.splits()[SPLIT].metrics),
-        options=shared(options),
-        swept={n: v.to_json() if isinstance(v, space.Range) else list(v) for n, v in swept.items()},
+        swept=_tried(made, grid) if search == "grid" else ranged,
         search=search,
         count=len(made) or count,
-        repeats=repeats,
-        seed=options.seed,
         points=tuple(made),
-        gradients=check_equal_cost(tried),
-        length=tried[0].length,
-        task_spec=tried[0].specs[0].task,
-        asha=asha,
+        asha=_asha(options),
         notes=tuple(dict.fromkeys([*notes, *points.notes])),
     )
-    return Planned(found, points, task, points.start)
+    return Planned(found, points, ranges)
 
 
 def of_trials(
-    options: Run, given_task: Task | None, trials: typing.Sequence[tuple[Mapping[str, Any], int]], metric: str
+    options: Run, given_task: Task | None, trials: Sequence[tuple[Mapping[str, Any], int]], metric: str
 ) -> tuple[Planned, list[Point]]:
     """Return the sweep that the trials of the user's own experiment came to, and the point of each trial.
 
@@ -170,36 +103,41 @@ def of_trials(
     """
     task, options, notes = with_validation(options, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
-    names = list(dict.fromkeys(name for values, _ in trials for name in values))
-    points = Points(dataclasses.replace(options, repeats=repeats), task, names)
+    points = Points(dataclasses.replace(options, repeats=repeats), task)
+    names = dict.fromkeys(name for values, _ in trials for name in values)
     made: dict[str, Point] = {}
     found: list[Point] = []
     for given, _ in trials:
         values = points.values(given)
         if repr(values) not in made:
             point = points.make(len(made), values)
-            made[repr(values)] = dataclasses.replace(point, values={**dict.fromkeys(names), **values})
+            made[repr(values)] = dataclasses.replace(point, values={**names, **values})
         found.append(made[repr(values)])
     listed = tuple(made.values())
-    plan = SweepPlan(
+    about = {"metric": _metric(metric, task), "search": "tune", "points": listed, "notes": tuple(notes)}
+    return Planned(_plan(options, task, listed, swept=_tried(listed, names), count=len(listed), **about), points), found
+
+
+def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> SweepPlan:
+    """Return a plan; what it says of all chains alike is that of the points that were ``tried``."""
+    return SweepPlan(
         task=options.task,
         unit="epochs",
         split=SPLIT,
-        metric=_metric(metric, task),
         metrics=tuple(task.splits()[SPLIT].metrics),
         options=shared(options),
-        swept={name: list(dict.fromkeys(point.values[name] for point in listed)) for name in names},
-        search="tune",
-        count=len(listed),
-        repeats=repeats,
+        repeats=len(tried[0].specs),
         seed=options.seed,
-        points=listed,
-        gradients=max(gradient_evaluations(point.specs[0]) for point in listed),
-        length=max(point.length for point in listed),
-        task_spec=listed[0].specs[0].task,
-        notes=tuple(notes),
+        gradients=max(gradient_evaluations(point.specs[0]) for point in tried),
+        length=max(point.length for point in tried),
+        task_spec=tried[0].specs[0].task,
+        **about,
     )
-    return Planned(plan, points, task, points.start), found
+
+
+def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the values of each option that some point has."""
+    return {name: list(dict.fromkeys(point.values[name] for point in points)) for name in names}
 
 
 def _search(options: Sweep) -> tuple[Any, int]:
@@ -218,7 +156,7 @@ def _search(options: Sweep) -> tuple[Any, int]:
         raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
     count = counts[given[0]]
     assert count is not None
-    space.check_count(given[0], count)
+    integer(given[0], count, 1, space.MOST_POINTS)
     return given[0], count
 
 
@@ -253,10 +191,6 @@ def _check_swept(name: str, options: Sweep) -> None:
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 
 
-def _listed(points: Points, name: str, values: tuple[Any, ...]) -> list[Any]:
-    return [points.values({name: value})[name] for value in values]
-
-
 def _grid(points: Points, wanted: list[dict[str, Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
     """The points of a grid; of the default one those that fit, and a note on the others."""
     made: list[Point] = []
@@ -289,11 +223,6 @@ def _random(points: Points, ranges: Mapping[str, space.Range], count: int, seed:
                 raise UserError(f"space must hold points that fit, got none in {len(unfit)} draws: {error}") from None
     note = f"{len(unfit)} draws did not fit and were drawn again; the first: {unfit[0]}" if unfit else ""
     return made, [note] * bool(unfit)
-
-
-def _any(points: Points, ranges: Mapping[str, space.Range], seed: int) -> Point:
-    """Some point of the space, for what all of them share."""
-    return _random(points, ranges, 1, seed)[0][0]
 
 
 def _asha(options: Sweep) -> Asha | None:

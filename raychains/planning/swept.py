@@ -7,11 +7,15 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from raychains import samplers, schedules
 from raychains.core.config import Common, Run, Sampling
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
+from raychains.planning.presets import default_arms
+from raychains.planning.sweep_plan import Point
 from raychains.tasks import Task
 
 SPLIT = "val"
@@ -63,13 +67,13 @@ def python_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def typed(name: str, value: Any, where: tuple[str, str | None]) -> Any:
+def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
     """Return a value as the option holds it: integers for counts, floats for numbers.
 
     Raises:
-        UserError: it is of another type.
+        UserError: it is of another type, or not of an option that may differ between chains.
     """
-    field, setting = where
+    field, setting = place(name, fixed)
     if setting is not None:
         return value
     kinds = typing.get_args(typing.get_type_hints(Sampling if field not in ("sampler", "schedule") else Run)[field])
@@ -85,31 +89,59 @@ def typed(name: str, value: Any, where: tuple[str, str | None]) -> Any:
     return str(value)
 
 
-def options_of(base: Run, values: Mapping[str, Any], fixed: Collection[str] = FIXED) -> dict[str, Any]:
-    """Return the options of `Run` that swept values are; further settings come after those of ``base``.
+class Points:
+    """Makes points of swept values; what all of them share is resolved once.
 
-    Raises:
-        UserError: a name that is no option, or may not be swept.
+    Args:
+        options: that all points share.
+        task: their task, built.
+        fixed: options that values may not contain.
     """
-    found: dict[str, Any] = {name: getattr(base, name) for name in SETTINGS}
-    for name, value in values.items():
-        field, setting = place(name, fixed)
-        if setting is None:
-            found[field] = value
-        else:
-            text = value if isinstance(value, str) else repr(value)
-            found[field] = (*found[field], f"{setting}={text}")
-    return {name: value for name, value in found.items() if name not in SETTINGS or value}
 
+    def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
+        self._task, self._fixed = task, fixed
+        self.options = dataclasses.replace(options, repeats=1 if options.repeats is None else options.repeats)
+        """Options that all points share."""
+        # The built task has its own settings in it.
+        self._base = dataclasses.replace(self.options, chains=1, task_settings=(), train_subset=None, val_split=None)
+        self.start: Mapping[str, Tensor] | None = None
+        """Initial parameters of the last point's chains, if they come from a file."""
+        self.notes: list[str] = []
 
-def changed(base: Run, values: Mapping[str, Any], fixed: Collection[str] = FIXED, *, repeats: int = 1) -> Run:
-    """Return ``base`` with the options that swept values are, for so many repeats."""
-    return dataclasses.replace(base, **options_of(base, values, fixed), repeats=repeats)
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values as the options hold them: integers for counts, floats for numbers.
 
+        Raises:
+            UserError: one is of another type, or not of an option that may differ between chains.
+        """
+        return {name: typed(name, value, self._fixed) for name, value in given.items()}
 
-def of_built_task(options: Run) -> Run:
-    """Return the options of one chain for `default_arms.run` with the built task, which has its own settings in it."""
-    return dataclasses.replace(options, chains=1, task_settings=(), train_subset=None, val_split=None)
+    def changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of `Run` that values are; further settings come behind those that all points share."""
+        found: dict[str, Any] = {name: getattr(self._base, name) for name in SETTINGS}
+        for name, value in values.items():
+            field, setting = place(name, self._fixed)
+            if setting is None:
+                found[field] = value
+            else:
+                text = value if isinstance(value, str) else repr(value)
+                found[field] = (*found[field], f"{setting}={text}")
+        return {name: value for name, value in found.items() if name not in SETTINGS or value}
+
+    def make(self, number: int, values: Mapping[str, Any], repeats: int | None = None) -> Point:
+        """Return the point of these values, with so many repeats instead of the options'.
+
+        Raises:
+            UserError: one is out of range, or they do not fit together.
+        """
+        options = dataclasses.replace(self._base, **self.changed(values), repeats=repeats or self.options.repeats)
+        planned = default_arms.run(options, task=self._task)
+        [arm] = planned.comparison.arms
+        self.start = planned.start
+        self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
+        sampler = options.sampler or methods.defaults(options.task, self._task).run
+        specs = tuple(group[0] for group in arm.chains)
+        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
 
 
 def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:

@@ -1,4 +1,4 @@
-"""Terminal output: progress of a run with its table as it grows, costs of a plan, and the file of an export.
+"""Terminal output: progress of a run or a sweep and its table, costs of a plan, and the file of an export.
 
 Without a terminal (a log file, a job) progress is occasional lines.
 """
@@ -25,15 +25,18 @@ from raychains.evaluation.base import Metric
 from raychains.planning import Budget, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs
+from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
 from raychains.report.console import LogInterval, bars, duration, standard_output
+from raychains.store import SweepStore
+from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
     from raychains.inference import Exported
 
 
 class Terminal:
-    """A callback that shows a run on a terminal; use it as a context manager around the run.
+    """A callback that shows a run or a sweep on a terminal; use it as a context manager around the call.
 
     Args:
         console: where to draw; lines instead of live bars when it is no terminal.
@@ -47,6 +50,15 @@ class Terminal:
         self._bars: dict[str, TaskID] = {}
         self._measures: dict[str, TaskID] = {}
         self._comparison: Comparison | None = None
+        self._sweep: events.SweepPlanned | None = None
+        self._arms: dict[str, tuple[str, int]] = {}
+        """By name an arm's or a point's text and its repeats."""
+        self._names: dict[str, str] = {}
+        """Of a sweep's chains, by digest."""
+        self._reported: dict[str, float] = {}
+        """Of a sweep's chains the deciding metric, by digest."""
+        self._best: tuple[float, str] | None = None
+        """Of a sweep's points: the mean of the deciding metric, less is better, and what the terminal says of it."""
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
         self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -69,6 +81,10 @@ class Terminal:
         match event:
             case events.Planned():
                 self._planned(event)
+            case events.SweepPlanned():
+                self._sweep_planned(event)
+            case events.PointChosen():
+                self._add_point(event.point)
             case events.Evaluating():
                 self._set_comparison(event.comparison)
             case events.Measuring():
@@ -78,6 +94,8 @@ class Terminal:
                 self._begin()
             case events.Tick():
                 self._tick(event)
+            case events.ChainReported():
+                self._reported[event.digest] = event.metrics[self._metrics[0].name]
             case events.ViewDone():
                 self._found[event.arm] += [dict(m) for m in event.metrics]
                 self._seconds[event.arm] += [event.chain_seconds] * len(event.metrics)
@@ -87,7 +105,7 @@ class Terminal:
                 again = " (Ctrl-C again interrupts at once)" if self._console.is_terminal else ""
                 self._say(f"stopping{why}: chains write checkpoints{again}", "yellow")
             case _:
-                text, style = _message(event)
+                text, style = self._message(event)
                 if text:
                     self._say(text, style)
 
@@ -110,13 +128,57 @@ class Terminal:
             f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient evaluations"
             + (f"; {done} chains are in the store already" if done else "")
         )
-        for note in plan.notes:
+        self._notes(plan.notes)
+
+    def _notes(self, notes: Sequence[str]) -> None:
+        for note in notes:
             self._say(note, "yellow" if note.startswith("warning") else "")
+
+    def _sweep_planned(self, planned: events.SweepPlanned) -> None:
+        plan = planned.plan
+        self._sweep, self._metrics = planned, (plan.metric,)
+        for point in plan.points:
+            self._add_point(point)
+        swept = {name: v if isinstance(v, str) else ", ".join(map(shown, v)) for name, v in plan.swept.items()}
+        rows = [Row((name,), texts(values)) for name, values in swept.items()]
+        self._console.print(
+            terminal(Table("swept", heads("values"), rows), f"{plan.task}: the sweep {planned.folder.name}")
+        )
+        how = {"grid": "all combinations", "random": "drawn independently", "optuna": "chosen by Optuna"}[plan.search]
+        each = f", {plan.repeats} chains each" if plan.repeats > 1 else ""
+        self._say(f"{plan.count} points, {how}{each}; {plan.metric.label} on the split {plan.split} decides")
+        self._say(
+            f"{plan.length} {plan.unit} and {plan.gradients:,} gradient evaluations per chain, "
+            f"{plan.count * plan.repeats * plan.gradients:,} in all"
+            + (f"; {planned.there} chains are in the store already" if planned.there else "")
+            + (f", {planned.done} of them judged" if planned.done else "")
+        )
+        if plan.asha is not None:
+            self._say(
+                f"ASHA: from {plan.asha.grace:.0%} of the {plan.unit} on, 1 in {plan.asha.reduction:g} goes on; what it stops "
+                "depends on which chains are ahead, and so on the machine"
+            )
+        if plan.search == "optuna":
+            self._say("Optuna's choice depends on which chains end first, and so on the machine")
+        self._notes(plan.notes)
+
+    def _add_point(self, point: Point) -> None:
+        name, repeats = f"point {point.number}", len(point.specs)
+        self._arms[point.name] = f"{name} ({point.text})", repeats
+        for repeat, spec in enumerate(point.specs):
+            about = f"{point.text}, repeat {repeat}" if repeats > 1 else point.text
+            self._names.setdefault(spec.digest, f"{name} ({about})")
+            if spec.schedule.kind == "cyclical":
+                self._cyclical.add(spec.digest)
+
+    def _name(self, digest: str) -> str:
+        return self._names.get(digest, f"chain {digest[:12]}")
 
     def _set_comparison(self, comparison: Comparison) -> None:
         from raychains import tasks
 
         self._comparison = comparison
+        self._arms = {arm.name: (f"{arm.label} ({arm.cost})", arm.repeats) for arm in comparison.arms}
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 
@@ -143,22 +205,23 @@ class Terminal:
             self._estimated = True
             self._say(f"estimated from the first {self._unit}: {duration(tick.remaining_seconds)} of sampling")
         left = f"about {duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
+        note = self._best[1] if self._best is not None else left
         if self._live is None:
             if self._interval.due():
-                self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), left) if p))
+                self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), note) if p))
             return
-        self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=left)
-        self._whole.update(self._evaluation, completed=tick.evaluated, total=tick.to_evaluate)
+        self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=note)
+        to_evaluate = tick.to_evaluate
+        self._whole.update(self._evaluation, completed=tick.evaluated, total=to_evaluate, visible=bool(to_evaluate))
         running = {c.digest for c in tick.running}
         for digest in [d for d in self._bars if d not in running]:
             self._chains.remove_task(self._bars.pop(digest))
         for chain in tick.running:
             if chain.digest not in self._bars:
-                name = f"chain {chain.digest[:8]}"
-                self._bars[chain.digest] = self._chains.add_task(name, total=chain.steps, note="")
-            loss = f"loss {chain.loss:.4f}" if chain.loss is not None else ""
-            cycle = f"cycle {chain.cycle + 1}, " if chain.digest in self._cyclical else ""
-            note = f"{cycle}{chain.stage} {loss}" if chain.step else "starting"
+                self._bars[chain.digest] = self._chains.add_task(self._name(chain.digest), total=chain.steps, note="")
+            loss = f"loss {chain.loss:.4f}" if chain.loss is not None else self._value(chain.digest)
+            cycle = f"cycle {chain.cycle + 1}," if chain.digest in self._cyclical else ""
+            note = " ".join(filter(None, (cycle, chain.stage, loss))) if chain.step else "starting"
             self._chains.update(self._bars[chain.digest], completed=chain.step, note=note)
         self._live.update(self._draw())
 
@@ -166,14 +229,24 @@ class Terminal:
     def _unit(self) -> str:
         return self._comparison.unit if self._comparison is not None else "steps"
 
+    def _value(self, digest: str) -> str:
+        """Return the last reported value of a sweep's chain."""
+        if digest not in self._reported:
+            return ""
+        return f"{self._metrics[0].label} {with_error(self._reported[digest], np.nan, self._metrics[0])}"
+
     def _view(self, name: str) -> None:
-        assert self._comparison is not None
-        arm = next(a for a in self._comparison.arms if a.name == name)
-        if self._live is None:
-            cells = ", ".join(f"{m.label} {_cell(self._found[name], m)}" for m in self._metrics)
-            self._say(f"{arm.label} ({arm.cost}), {len(self._found[name])} of {arm.repeats} repeats: {cells}")
-        else:
+        if self._live is not None and self._sweep is None:
             self._live.update(self._draw())
+            return
+        (about, repeats), found = self._arms[name], self._found[name]
+        cells = ", ".join(f"{m.label} {_cell(found, m)}" for m in self._metrics)
+        self._say(f"{about}, {len(found)} of {repeats} repeats: {cells}")
+        if self._sweep is not None and len(found) == repeats:
+            metric = self._metrics[0]
+            mean = float(np.mean([one[metric.name] for one in found])) * (-1 if metric.better == "higher" else 1)
+            if np.isfinite(mean) and (self._best is None or mean < self._best[0]):
+                self._best = mean, f"best so far {about}: {cells}"
 
     def _draw(self) -> Group:
         parts: list[RichTable | Progress] = [self._chains, self._whole]
@@ -196,37 +269,50 @@ class Terminal:
         return terminal(Table("arm", heads(*columns), [Row((arm.label,), texts(*cells[arm.name])) for arm in arms]))
 
     def table(self) -> None:
-        """Print the table as it stands, if anything is in it."""
+        """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if self._sweep is not None:
+            self._points_table(self._sweep.folder)
         if self._comparison is not None and self._found:
             self._console.print(self._table(self._comparison.arms))
             if self._saved:
                 self._say(f"sharing chains between arms saved {self._saved:,} {self._unit}")
 
+    def _points_table(self, folder: SweepStore) -> None:
+        from raychains.report.sweep import rows
 
-def _message(event: events.RunEvent) -> tuple[str, str]:
-    """The line of an event that needs nothing else, and its style."""
-    match event:
-        case events.Message(text=text):
-            return text, "yellow" if text.startswith("warning") else ""
-        case events.ChainFailed(digest=digest, reason=reason):
-            return f"chain {digest[:12]} failed: {last_line(reason)}", "red"
-        case events.ChainDropped(digest=digest, reason=reason):
-            return f"chain {digest[:12]} diverged and is left out of its arms: {reason}", "red"
-        case events.ChainRestarted(digest=digest, reason=reason, attempt=attempt):
-            back = f"back to the start of its cycle with fresh noise (restart {attempt})"
-            return f"chain {digest[:12]} diverged: {reason}; {back}", "yellow"
-        case events.TornCheckpoint(digest=digest, file=file, reason=reason):
-            return f"chain {digest[:12]} resumes from a checkpoint before {file}: {reason}", "yellow"
-        case events.Waiting(reason=reason):
-            return f"waiting: {reason}", "yellow"
-        case events.Resumed():
-            return "the run resumes: what it waited for is available again", "yellow"
-        case events.WorkerLost(slot=slot, reason=reason):
-            return f"slot {slot} is gone ({last_line(reason)}); its chain resumes in another", "yellow"
-    return "", ""
+        if folder.table("results") is not None:
+            self._console.print(rows.shortened(folder))
+        if folder.best() is not None:
+            best = folder.location(BEST)
+            self._say(f"the best point is in {best}; to run it with several chains: raychains run --options {best}")
+
+    def _message(self, event: events.RunEvent) -> tuple[str, str]:
+        """Return the line of an event that needs nothing else, and its style."""
+        match event:
+            case events.Message(text=text):
+                return text, "yellow" if text.startswith("warning") else ""
+            case events.ChainFailed(digest=digest, reason=reason):
+                return f"{self._name(digest)} failed: {last_line(reason)}", "red"
+            case events.ChainDropped(digest=digest, reason=reason):
+                return f"{self._name(digest)} diverged and is left out of its arms: {reason}", "red"
+            case events.ChainStopped(digest=digest, reason=reason):
+                return f"{self._name(digest)} {reason}: {self._value(digest)}", "dim"
+            case events.ChainRestarted(digest=digest, reason=reason, attempt=attempt):
+                back = f"back to the start of its cycle with fresh noise (restart {attempt})"
+                return f"{self._name(digest)} diverged: {reason}; {back}", "yellow"
+            case events.TornCheckpoint(digest=digest, file=file, reason=reason):
+                return f"{self._name(digest)} resumes from a checkpoint before {file}: {reason}", "yellow"
+            case events.Waiting(reason=reason):
+                return f"waiting: {reason}", "yellow"
+            case events.Resumed():
+                return "the run resumes: what it waited for is available again", "yellow"
+            case events.WorkerLost(slot=slot, reason=reason, digest=digest):
+                chain = self._name(digest) if digest in self._names else "its chain"
+                return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
+        return "", ""
 
 
 def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
@@ -245,7 +331,8 @@ def progress(tick: events.Tick) -> str:
         losses = [c.loss for c in tick.running if c.loss is not None]
         loss = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
         parts.append(f"{len(tick.running)} running at {least if least == most else f'{least}–{most}'} %{loss}")
-    parts.append(f"{tick.evaluated}/{tick.to_evaluate} samples evaluated")
+    if tick.to_evaluate:
+        parts.append(f"{tick.evaluated}/{tick.to_evaluate} samples evaluated")
     return ", ".join(parts)
 
 

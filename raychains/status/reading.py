@@ -281,7 +281,7 @@ class Reader:
 
     def _sweep(self, folder: SweepStore) -> SweepState:
         plan = folder.plan()
-        drivers, _, now = self._drivers(_lease_name(folder))
+        drivers, _, now = self._drivers(folder.lease_name)
         own = self._root.below(f"sweeps/{folder.name}")
         reports = {name: changed for name, (_, changed) in own.items() if name.startswith("reports/")}
         results = folder.table("results") if "results.parquet" in own else None
@@ -316,7 +316,7 @@ class Reader:
         folders = [kind(root, n) for kind in (RunStore, SweepStore) for n in _names(root, f"{kind.kind}s")]
 
         def line(folder: RunStore) -> Line | None:
-            return _line(folder, owners.get(_lease_name(folder)), _lease_name(folder) in dead)
+            return _line(folder, owners.get(folder.lease_name), folder.lease_name in dead)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             lines = list(pool.map(line, folders))
@@ -370,11 +370,6 @@ def _names(root: Storage, folder: str) -> list[str]:
         with contextlib.suppress(UserError):  # another program's file or folder
             found.append(RunStore(root, name).name)
     return found
-
-
-def _lease_name(folder: RunStore) -> str:
-    """The run's name in its driver's lease."""
-    return f"sweep:{folder.name}" if isinstance(folder, SweepStore) else folder.name
 
 
 def _driver(entry: Entry, now: int, lives: bool) -> DriverState:

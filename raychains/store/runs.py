@@ -46,6 +46,11 @@ class RunStore:
     def __init__(self, root: Storage, name: str) -> None:
         self.root, self.name = root, check_name(name)
 
+    @property
+    def lease_name(self) -> str:
+        """Its name in its driver's lease."""
+        return self.name
+
     def _name(self, name: str) -> str:
         return f"{self.kind}s/{self.name}/{name}"
 
@@ -119,6 +124,10 @@ class SweepStore(RunStore):
     """Reads and writes ``sweeps/<name>/``: the files of a run's folder, best.json, reports/, stops/ and asked/."""
 
     kind: ClassVar[str] = "sweep"
+
+    @property
+    def lease_name(self) -> str:
+        return f"sweep:{self.name}"
 
     def publish_report(self, digest: str, report: Mapping[str, Any]) -> None:
         """Make the report of one chain's cycle durable."""

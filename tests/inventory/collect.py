@@ -23,7 +23,6 @@ from raychains import callbacks, cli, measures, priors, samplers, schedules, tas
 from raychains.core import errors
 from raychains.measures.weights import WEIGHTINGS
 from raychains.papers import SCALES, experiment
-from raychains.planning import sweep_plan
 from raychains.planning.methods import METHODS
 from raychains.planning.presets.named import PRESETS as NAMED
 from raychains.planning.views import KINDS as VIEWS
@@ -31,8 +30,7 @@ from raychains.report.figures import FIGURES as RUN_FIGURES
 from raychains.report.figures import overlay
 from raychains.report.sweep import page
 
-SWEEP_EVENTS = ("SweepPlanned", "SweepReady", "SweepTick", "TrialEnded", "TrialResumed", "SweepDone", "SweepStopping")
-EVENTS = [*typing.get_args(callbacks.RunEvent), *(getattr(sweep_plan, name) for name in SWEEP_EVENTS)]
+EVENTS = typing.get_args(callbacks.RunEvent)
 FIGURES = {"run": RUN_FIGURES, "compare": overlay.FIGURES, "sweep": page.FIGURES}
 PRESETS = list(NAMED.values())
 METHOD, PRESET, ARM = (

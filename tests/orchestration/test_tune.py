@@ -180,6 +180,8 @@ def test_trials_of_unequal_cost_are_run_when_that_is_allowed(tmp_path: Path) -> 
 def test_a_trial_holds_a_share_of_a_gpu() -> None:
     made = rc.tune.trainable(**OPTIONS, cpus_per_chain=2, gpus_per_chain=0.5)
     assert made.default_resource_request({}).bundles == [{"CPU": 2.0, "GPU": 0.5}]
+    made = rc.tune.trainable(**OPTIONS, accelerator_type="A100")
+    assert made.default_resource_request({}).bundles == [{"CPU": 1.0, "GPU": 1.0, "accelerator_type:A100": 0.001}]
 
 
 def test_the_search_space_is_the_papers_as_far_as_it_fits() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raychains.report.sweep.sweep_data import Sweep
+from raychains.inference.sweep_data import Sweep
 from tests.report.test_page import EVIL
 
 BETAS, MS, SAMPLERS = (0.0, 0.25, 0.5), (2, 4, 8), ("csghmc", "snapshot-sgdm")
@@ -60,14 +60,14 @@ PLAN: dict[str, Any] = {"command": "sweep", "task": EVIL, "unit": "epochs", "spl
 PLAN |= {"better": "lower", "options": {"epochs": EPOCHS, "val_split": 0.2, "sampler_settings": [EVIL]}}
 PLAN |= {"search": "grid", "count": 9, "repeats": 2, "seed": 0, "gradients": GRADIENTS, "length": EPOCHS}
 PLAN |= {"asha": {"grace": 0.25, "reduction": 3.0}, "swept": {"exploration": list(BETAS), "cycles": list(MS)}}
-PLAN |= {"notes": [f"warning: {EVIL}", f"a note {EVIL}"]}
+PLAN |= {"task_spec": {"kind": "digits"}, "notes": [f"warning: {EVIL}", f"a note {EVIL}"]}
 BEST = {"task": "digits", "exploration": 0.25, "cycles": 4, "epochs": EPOCHS}
 
 
-def sweep(samplers: tuple[str, ...] = ("csghmc",), best: Any = BEST, **plan: Any) -> Sweep:
+def sweep(samplers: tuple[str, ...] = ("csghmc",), **plan: Any) -> Sweep:
     results, reports = tables(samplers)
     swept = PLAN["swept"] | ({"sampler": list(samplers)} if len(samplers) > 1 else {})
-    return Sweep(pd.DataFrame(results), pd.DataFrame(reports), {**PLAN, "swept": swept, **plan}, best)
+    return Sweep(pd.DataFrame(results), pd.DataFrame(reports), {**PLAN, "swept": swept, **plan})
 
 
 def drawn(points: int = 24) -> Sweep:

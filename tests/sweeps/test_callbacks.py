@@ -1,67 +1,75 @@
-"""A sweep's events for listeners that follow chains, and all of them as JSON."""
+"""A sweep's events as JSON, and what a terminal says of them."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
 
 from raychains import callbacks as told
 from raychains.callbacks.event_data import record
 from raychains.callbacks.jsonl import JsonLines
-from raychains.callbacks.sweep import OfSweep
-from raychains.planning.sweep_plan import Point, SweepDone, SweepReady, SweepStopping, SweepTick, TrialEnded, TrialNow
+from raychains.core.config import Sweep
+from raychains.planning import sweep_points
+from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
-from tests.callbacks.events import plan
-from tests.callbacks.test_several import Notes
 
 
-def point() -> Point:
-    """The third, with a chain for each of two repeats."""
-    specs = tuple(plan().arms[0].chains[0])
-    return Point(number=2, values={"lr": 0.1}, sampler="csghmc", specs=specs, length=8)
+def planned(folder: Path) -> told.SweepPlanned:
+    """Two points of two repeats."""
+    plan = sweep_points.plan(Sweep(epochs=40, repeats=2, exploration=0.5, grid=("cycles=2,4",), asha=True)).plan
+    return told.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1, done=0)
 
 
-def now(repeat: int, step: int) -> TrialNow:
-    return TrialNow(point=point(), repeat=repeat, step=step, steps=80, cycle=1, cycles=2, value=None)
-
-
-def ended(repeat: int, status: Any, **metrics: float) -> TrialEnded:
-    report = {"cycle": 1, "epoch": 8.0, "gradients": 4000, "samples": 2, "metrics": metrics} if metrics else None
-    return TrialEnded(point=point(), repeat=repeat, status=status, reason="why" * (status == "failed"), report=report)
-
-
-def test_trials_are_chains_and_points_are_arms() -> None:
-    notes = Notes()
-    of = OfSweep(notes)
-    one, two = (spec.digest for spec in point().specs)
-    of.on(SweepReady(slots=2, slot="1 CPU"))
-    of.on(SweepTick(running=[now(0, 40)], ended=0, total=4, best=None))
-    of.on(ended(0, "finished", nll=0.5, error=0.25))
-    of.on(ended(1, "failed"))
-    of.on(SweepTick(running=[], ended=2, total=4, best=None))
-    of.on(SweepStopping(reason="full"))
-    of.on(told.RunEnded(outcome="stopped"))
-    of.close()
-    ready, tick, finished, view, failed, last, stopping, over = notes.heard
-    assert ready == told.Ready(slots=2, slot="1 CPU") and notes.closed == 1
-    [status] = tick.running
-    assert (status.digest, status.step, status.gradients, tick.chains) == (one, 40, 2000, 4)
-    assert finished.digest == one and failed == told.ChainFailed(digest=two, reason="why")
-    assert (view.arm, view.metrics) == ("point-2", [{"nll": 0.5, "error": 0.25}])
-    assert (last.finished, last.failed) == (1, 1) and stopping.reason == "full" and isinstance(over, told.RunEnded)
+def view(number: int, repeat: int, nll: float) -> told.ViewDone:
+    return told.ViewDone(arm=f"point-{number}", group=repeat, metrics=[{"nll": nll, "error": 0.5}], chain_seconds=1.0)
 
 
 def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
     lines: list[str] = []
     listener = JsonLines(lines.append, "sweep", lambda: 0.0)
-    for step in (10, 20):
-        listener.on(SweepTick(running=[now(0, step)], ended=0, total=4, best=(point(), float("nan"))))  # type: ignore[arg-type]
-    listener.on(told.RunEnded(outcome="finished"))
-    first, last, over = map(json.loads, lines)
-    assert [f["running"][0]["step"] for f in (first, last)] == [10, 20] and over["event"] == "over"
-    assert first["event"] == "sweep-tick" and first["best"][1] is None
-    assert first["running"][0]["point"]["specs"] == [spec.digest for spec in point().specs]
-    assert record(ended(0, "finished", nll=0.5))["report"]["metrics"] == {"nll": 0.5}
-    folder = SweepStore(Storage(tmp_path), "first")
-    assert record(SweepDone(folder=folder))["folder"] == folder.location()
+    event = planned(tmp_path)
+    [point, other] = event.plan.points
+    for one in (event, told.PointChosen(point=point), told.ChainReported(digest="d", metrics={"nll": float("nan")})):
+        listener.on(one)
+    first, chosen, reported = map(json.loads, lines)
+    assert (first["event"], first["folder"], first["plan"]["metric"]["name"]) == (
+        "sweep-planned",
+        str(tmp_path / "sweeps" / "first"),
+        "nll",
+    )
+    assert [p["specs"] for p in first["plan"]["points"]] == [[s.digest for s in p.specs] for p in (point, other)]
+    assert chosen["point"]["values"] == {"cycles": 2} and reported["metrics"] == {"nll": None}
+    assert record(told.ChainStopped(digest="d", reason="why")) == {
+        "event": "chain-stopped",
+        "digest": "d",
+        "reason": "why",
+    }
+
+
+def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
+    out = io.StringIO()
+    event = planned(tmp_path)
+    [point, other] = event.plan.points
+    with Terminal(Console(file=out, width=200)) as terminal:
+        for one in (
+            event,
+            told.ChainReported(digest=other.specs[1].digest, metrics={"nll": 0.75}),
+            told.ChainStopped(digest=other.specs[1].digest, reason="stopped by ASHA after 10 of 40 epochs"),
+            told.ChainFailed(digest=other.specs[0].digest, reason="Traceback\nValueError: no"),
+            told.WorkerLost(slot=0, reason="its process died", digest=point.specs[0].digest),
+            view(0, 0, 0.25),
+            view(0, 1, 0.35),
+        ):
+            terminal.on(one)
+        terminal.table()
+    said = out.getvalue()
+    assert "2 points, all combinations, 2 chains each; NLL (nats) on the split val decides" in said
+    assert "1 chains are in the store already" in said and "ASHA: from 25% of the epochs on, 1 in 3 goes on" in said
+    assert "point 1 (cycles=4, repeat 1) stopped by ASHA after 10 of 40 epochs: NLL (nats) 0.7500" in said
+    assert "point 1 (cycles=4, repeat 0) failed: ValueError: no" in said
+    assert "slot 0 is gone (its process died); point 0 (cycles=2, repeat 0) resumes in another" in said
+    assert "point 0 (cycles=2), 1 of 2 repeats: NLL (nats) 0.2500" in said
+    assert "point 0 (cycles=2), 2 of 2 repeats: NLL (nats) 0.3000 ± 0.0500" in said

@@ -58,7 +58,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, ray_sess
     store = str(tmp_path_factory.mktemp("undisturbed"))
     diary = Diary()
     sweep(folder, store, diary)
-    assert not diary.of(events.TrialResumed)
+    assert not diary.of(events.WorkerLost)
+    rows = table(store)
+    assert {event.digest for event in diary.of(events.ChainFailed)} == set(rows[rows["status"] == "failed"]["digest"])
+    assert max(tick.failed for tick in diary.of(events.Tick)) <= 2
     return store
 
 
@@ -81,7 +84,7 @@ def interrupt_at_first_report() -> Any:
     seen: list[Any] = []
 
     def react(event: Any) -> None:
-        if isinstance(event, events.SweepTick) and not seen and any(n.value is not None for n in event.running):
+        if isinstance(event, events.Tick) and not seen and any(chain.step for chain in event.running):
             seen.append(event)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -118,7 +121,7 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
     disturbed: tuple[str, int, Diary], undisturbed: str
 ) -> None:
     store, died, diary = disturbed
-    [digest] = [h.point.specs[0].digest for h in diary.of(events.TrialResumed)]
+    [digest] = [event.digest for event in diary.of(events.WorkerLost)]
     assert died in [attempt["pid"] for attempt in incarnations(store, digest)[:-1]]
     later = [r["from_step"] for d in table(store)["digest"] for r in incarnations(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"

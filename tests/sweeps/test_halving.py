@@ -10,7 +10,7 @@ import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.cli import main
 from raychains.core.spec import ChainSpec
-from raychains.planning import sweep_plan as events
+from raychains.planning import events
 from raychains.store import ChainStore, Storage
 from tests.sweeps.worlds import Diary, incarnations
 
@@ -36,7 +36,7 @@ def chain_of(result: SweepResult, digest: str) -> tuple[ChainStore, ChainSpec]:
 
 
 def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary]) -> None:
-    result, diary = swept
+    result, _ = swept
     table, reports = result.table(), result.reports()
     assert {(row.exploration, row.cycles) for row in table.itertuples()} == {
         (b, m) for b in (0, 0.25, 0.5) for m in (2, 4, 8)
@@ -46,11 +46,28 @@ def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary
         mine = reports[reports["digest"] == row.digest]
         assert list(mine["cycle"]) == list(range(row.cycle + 1)) and mine["nll"].iloc[-1] == row.nll
         assert list(mine["samples"]) == [2 * (c + 1) for c in mine["cycle"]]
-    assert {h.status for h in diary.of(events.TrialEnded)} == {"finished", "stopped"} and len(
-        diary.of(events.TrialEnded)
-    ) == 9
-    [done] = diary.of(events.SweepDone)
-    assert done.folder.best() == result.best
+
+
+def test_callbacks_get_the_events_of_a_run(swept: tuple[SweepResult, Diary]) -> None:
+    result, diary = swept
+    by = {status: set(rows["digest"]) for status, rows in result.table().groupby("status")}
+    assert len(diary.of(events.Ready)) == 1 and diary.told[-1] == events.RunEnded(outcome="finished")
+    assert {event.digest for event in diary.of(events.ChainFinished)} == by["finished"]
+    assert {event.digest: event.reason for event in diary.of(events.ChainStopped)} == {
+        row.digest: row.reason for row in result.table().itertuples() if row.status == "stopped"
+    }
+    values = {view.arm: view.metrics[0]["nll"] for view in diary.of(events.ViewDone)}
+    assert values == {
+        f"point-{row.point}": row.nll for row in result.table().query("status == 'finished'").itertuples()
+    }
+    reported = {(event.digest, event.metrics["nll"]) for event in diary.of(events.ChainReported)}
+    assert reported == {(row.digest, row.nll) for row in result.reports().itertuples()}
+    ticks = diary.of(events.Tick)
+    assert {tick.chains for tick in ticks} == {9} and {tick.to_spend for tick in ticks} == {
+        9 * result.store.plan()["gradients"]
+    }
+    assert all(0 <= chain.step <= chain.steps for tick in ticks for chain in tick.running)
+    assert any(chain.step and chain.gradients for tick in ticks for chain in tick.running)
 
 
 def test_finished_points_cost_the_same_and_stopped_ones_really_less(swept: tuple[SweepResult, Diary]) -> None:
@@ -101,6 +118,7 @@ def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Di
         task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
         resume=True, callback=diary,
     )  # fmt: skip
-    assert not diary.of(events.TrialEnded) and diary.of(events.SweepPlanned)[0].done == 9
+    assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 9
+    assert len(diary.of(events.ViewDone)) == len(again.table().query("status == 'finished'"))
     assert {d: incarnations(str(Storage(result.store.root.uri).uri), d) for d in before} == before
     assert again.table().equals(result.table())

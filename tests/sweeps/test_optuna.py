@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raychains.callbacks import ViewDone
-from raychains.callbacks.sweep import OfSweep
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.orchestration.optuna_search import OptunaSearch
@@ -25,10 +23,11 @@ ENTRIES = tuple(search_space.as_text(name, text) for name, text in SPACE.items()
 @pytest.mark.usefixtures("ray_session")
 def test_a_sweep_of_four_points(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 4, "space": SPACE, "repeats": 2}
-    as_runs = Diary()
-    result = rc.sweep(store=str(tmp_path), name="four", callback=OfSweep(as_runs), **options)
+    first = Diary()
+    result = rc.sweep(store=str(tmp_path), name="four", callback=first, **options)
     table = result.table()
-    values = {(view.arm, view.group): view.metrics[0]["nll"] for view in as_runs.of(ViewDone)}
+    values = {(view.arm, view.group): view.metrics[0]["nll"] for view in first.of(events.ViewDone)}
+    assert [event.point.number for event in first.of(events.PointChosen)] == [0, 1, 2, 3]
     assert values == {(f"point-{row.point}", row.repeat): row.nll for row in table.itertuples()}
     assert len(table) == 8 and set(table["status"]) == {"finished"} and set(table["repeat"]) == {0, 1}
     assert len({tuple(r) for r in table[["lr", "cycles", "exploration"]].itertuples(index=False)}) == 4
@@ -37,7 +36,8 @@ def test_a_sweep_of_four_points(tmp_path: Path) -> None:
     assert [result.best[name] for name in SPACE] == [best[name] for name in SPACE]
     diary = Diary()
     rc.sweep(store=str(tmp_path), name="four", resume=True, callback=diary, **options)
-    assert not diary.of(events.TrialEnded) and len(load_sweep(f"{tmp_path}/sweeps/four").asked()) == 4
+    assert not diary.of(events.ChainFinished) and len(diary.of(events.ViewDone)) == 8
+    assert len(load_sweep(f"{tmp_path}/sweeps/four").asked()) == 4
 
 
 class Bowl:
@@ -54,7 +54,7 @@ class Bowl:
             make=planned.points.make,
             asked=asked,
             keep=lambda number, values: self.asked.append(dict(values)),
-            add=lambda points: [dict(p.values) for p in points if p.specs[0].digest not in self.values],
+            add=lambda point: [dict(point.values)] if point.specs[0].digest not in self.values else [],
             value=lambda digest: (self.values[digest], True) if digest in self.values else None,
         )
 
@@ -80,6 +80,30 @@ def test_it_learns_from_results_those_of_earlier_drivers_too_and_asks_for_no_poi
     away = [abs(values["lr"] - 1e-2) for values in second.asked]
     assert sum(away[15:]) < sum(away[:15])
     assert all(p.specs[0].schedule.settings["cycles"] == p.values["cycles"] for p in second.search.points)
+
+
+def test_it_goes_on_where_points_were_stopped_failed_or_are_no_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    entries = (*ENTRIES, "sampler=csgld,csghmc")
+    plan = sweep_points.plan(Sweep(epochs=40, optuna=25, space=entries, repeats=2))
+    ends: list[tuple[float, bool] | None] = [(0.5, True), (0.7, False), None, (math.nan, True), (0.6, True)]
+    values: dict[str, tuple[float, bool] | None] = {}
+    asked: list[int] = []
+    search = OptunaSearch(
+        plan.plan,
+        plan.ranges,
+        make=plan.points.make,
+        asked=[],
+        keep=lambda number, point: asked.append(number),
+        add=lambda point: [dict(point.values)] * 2,
+        value=values.get,
+    )
+    for n in range(50):
+        assert {"lr", "cycles", "exploration", "sampler"} == search.suggest(f"t{n}").keys()
+        point = search.points[-1]
+        values |= dict.fromkeys((spec.digest for spec in point.specs), ends[point.number % len(ends)])
+        search.on_trial_complete(f"t{n}", error=point.number == 7)
+    assert search.suggest("last") == "FINISHED" and asked == list(range(25))
+    assert not caplog.records, "Optuna took each end as it was"
 
 
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import raychains as rc
-from raychains.planning import sweep_plan as events
+from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.processes import SECONDS
 

@@ -11,10 +11,10 @@ from matplotlib.ticker import EngFormatter
 
 from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
+from raychains.inference.sweep_data import FAILED, STOPPED, Sweep, short
 from raychains.plotting.layout import dot_entry, entry, legend, panels, sentence
 from raychains.plotting.style import INK, LINES, MARKERS, MUTED, Drawing, hue
 from raychains.report.sweep import heat
-from raychains.report.sweep.sweep_data import FAILED, STOPPED, Sweep, short
 from raychains.samplers import METHODS
 
 ENDS = {STOPPED: "x", FAILED: "X"}

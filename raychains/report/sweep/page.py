@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pandas as pd
-
 from raychains.core.errors import last_line
+from raychains.inference.sweep_data import FAILED, FINISHED, STOPPED, WAITING, Sweep, label
+from raychains.planning.sweep_plan import shown
 from raychains.plotting.style import Drawing
 from raychains.plotting.tables import Table, html, with_error
 from raychains.report import page as pages
 from raychains.report.sweep import curves, heat, rows
-from raychains.report.sweep.sweep_data import FAILED, FINISHED, STOPPED, WAITING, Sweep, label, shown
 from raychains.store import SweepStore
 from raychains.tasks.task_cache import MADE_BY_HAND
 
@@ -41,14 +40,14 @@ def write(folder: SweepStore) -> str:
     tables = {
         n: html(Table(points.corner, points.columns, part), n, "points") if part else "" for n, part in parts.items()
     }
-    settings = {name: v for name, v in sorted(sweep.plan.get("options", {}).items()) if name != "task"}
+    settings = {name: v for name, v in sorted(sweep.plan["options"].items()) if name != "task"}
     text = pages.filled(
         "sweep.html.j2",
         name=folder.name,
         headline=_headline(sweep),
         facts=_facts(sweep, folder),
         **pages.notes(sweep.plan),
-        command=_command(folder, sweep) if sweep.best is not None and sweep.chosen is not None else None,
+        command=_command(folder, sweep) if folder.best() is not None else None,
         split=sweep.split,
         **tables,
         folded=len(parts["more"]),
@@ -76,25 +75,25 @@ def _headline(sweep: Sweep) -> str:
 def _command(folder: SweepStore, sweep: Sweep) -> str:
     """Return the command that runs the best point; a task that was passed as an object needs a script."""
     where = folder.location("best.json")
-    if sweep.plan.get("task_spec", {}).get("kind") == MADE_BY_HAND:
+    if sweep.plan["task_spec"]["kind"] == MADE_BY_HAND:
         return f'raychains.run(**{{**json.load(open({where!r})), "task": task}})'
     return f"raychains run --options {shlex.quote(where)}"
 
 
 def _facts(sweep: Sweep, folder: SweepStore) -> list[tuple[str, list[str]]]:
-    """The head of the page: names with a line or more each; what the plan does not say is left out."""
+    """Return the head of the page: names with a line or more each."""
     plan, metric, statuses = sweep.plan, sweep.metric, sweep.points["status"]
-    better = {"lower": "less is better", "higher": "more is better"}.get(metric.better, "")
-    swept = {name: plan.get("swept", {}).get(name, tried) for name, tried in sweep.options.items()}
+    better = {"lower": "less is better", "higher": "more is better"}[metric.better]
+    swept = {name: plan["swept"][name] for name in sweep.options}
     swept = {name: of if isinstance(of, str) else ", ".join(map(shown, of)) for name, of in swept.items()}
     counts = [f"{n} {s}" for s in (FINISHED, STOPPED, FAILED, WAITING) if (n := (statuses == s).sum())]
     facts = {
-        "Task": [str(plan["task"])] if plan.get("task") else [],
+        "Task": [plan["task"]],
         "Swept": [f"{label(name)}: {of}" for name, of in swept.items()] or ["nothing"],
         "Search": [_search(plan, len(sweep.points))],
         "Judged by": [f"{metric.label} on the split {sweep.split} ({better}); the test split was not read"],
         "Cost": _cost(sweep),
-        "Stopping": [_asha(**plan["asha"])] if plan.get("asha") else [],
+        "Stopping": [_asha(**plan["asha"])] if plan["asha"] else [],
         "Points": [", ".join(counts) if counts else "none has begun"],
         "Store": [folder.location()],
     }
@@ -109,23 +108,19 @@ def _asha(grace: float, reduction: float) -> str:
 
 
 def _search(plan: Mapping[str, Any], points: int) -> str:
-    count, repeats = plan.get("count", points), plan.get("repeats", 1)
+    count, repeats = plan["count"], plan["repeats"]
     how = {"grid": "a grid of {} points", "random": "{} points at random", "optuna": "{} points chosen by Optuna"}
-    text = how.get(str(plan.get("search")), "{} points").format(count)
+    text = how.get(plan["search"], "{} points").format(count)
     return text + f" × {repeats} repeats" * (repeats > 1) + f", {points} begun" * (points < count)
 
 
 def _cost(sweep: Sweep) -> list[str]:
-    plan, rows = sweep.plan, sweep.results
-    once = rows.drop_duplicates("digest") if "digest" in rows else rows  # several points may come to one chain
-    spent = float(pd.to_numeric(once.get("gradients", []), errors="coerce").sum())
-    if not plan.get("gradients"):
-        return [f"{spent:,.0f} gradient evaluations spent"] if spent else []
-    planned = plan["gradients"] * plan.get("count", len(sweep.points)) * plan.get("repeats", 1)
-    long = f" ({plan['length']:,} {plan.get('unit', 'epochs')})" if "length" in plan else ""
+    plan, once = sweep.plan, sweep.results.drop_duplicates("digest")  # several points may come to one chain
+    spent = float(once["gradients"].sum())
+    planned = plan["gradients"] * plan["count"] * plan["repeats"]
     saved = f", {100 * (1 - spent / planned):.0f} % not spent" if planned > spent else ""
     return [
-        f"every chain {plan['gradients']:,} gradient evaluations{long}, whatever the point",
+        f"every chain {plan['gradients']:,} gradient evaluations ({plan['length']:,} {plan['unit']}), whatever the point",
         f"{spent:,.0f} of {planned:,} gradient evaluations{saved}",
     ]
 
@@ -134,8 +129,8 @@ def _ended(sweep: Sweep, status: str) -> list[tuple[str, str]]:
     """Points of a status and why, in a line each."""
     found = []
     for number, point in sweep.points[sweep.points["status"] == status].iterrows():
-        reasons = sweep.results[sweep.results["point"] == number].get("reason", [])
-        lines = dict.fromkeys(last_line(r) for r in reasons if isinstance(r, str) and r.strip())
+        reasons = sweep.results.loc[sweep.results["point"] == number, "reason"]
+        lines = dict.fromkeys(last_line(reason) for reason in reasons if reason)
         some = f"{point['ended']} of {point['chains']} repeats: " if point["whole"] else ""
         cut = sweep.after(point) if point["epoch"] else "before its first report"
         found.append((sweep.text(number), some + "; ".join(lines) if lines else cut))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, with_error
-from raychains.report.sweep.sweep_data import FAILED, FINISHED, STOPPED, Sweep, short, shown
+from raychains.inference.sweep_data import FAILED, FINISHED, STOPPED, Sweep, short
+from raychains.planning.sweep_plan import shown
+from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, terminal, with_error
 from raychains.report.tables import head
 from raychains.store import SweepStore
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 METRICS = 2
 """That there is room for in a terminal: what decides and the next."""
-STYLES = {STOPPED: "dim", FAILED: "red"}
 
 
 def build(sweep: Sweep, corner: str, metrics: int | None = None) -> Table:
@@ -58,24 +58,10 @@ def caption(sweep: Sweep) -> list[str]:
     return out
 
 
-def terminal(folder: SweepStore, *, most: int = 20) -> RichTable:
-    """A sweep's points for a terminal, the best first, at most so many."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
+def shortened(folder: SweepStore, *, most: int = 20) -> RichTable:
+    """Return a sweep's points for a terminal, the best first, at most so many."""
     found = build(Sweep.of(folder), "#", METRICS)
     count = len(found.rows)
-    title = Text(f"{count} point{'s' * (count != 1)}, the best first")
-    out = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    out.add_column(found.corner, justify="right")
-    for (name,) in found.columns:
-        words = name == "Status"
-        out.add_column(Text(name), justify="left" if words else "right", no_wrap=not words and name != "Chain seconds")
-    for row in found.rows[:most]:
-        status, *chosen = row.css.split()
-        cells = [Text(c.text, style="bold" * len(chosen)) for c in row.cells]
-        out.add_row(*row.heads, *cells, style=STYLES.get(status, ""))
-    if count > most:
-        out.caption = Text(f"and {count - most} more: results.parquet and the report have all")
-    return out
+    more = f"and {count - most} more: results.parquet and the report have all" if count > most else ""
+    best = Table(found.corner, found.columns, found.rows[:most])
+    return terminal(best, f"{count} point{'s' * (count != 1)}, the best first", more)

@@ -1,4 +1,4 @@
-"""A sweep as its page draws it: the swept options, a row per point, what was reported after every cycle."""
+"""A sweep's results, read from its folder: the swept options, a row per point, the best one, and the reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
 from raychains.inference import results
 from raychains.inference.run_data import built_in_metrics, read_metrics
+from raychains.planning.sweep_plan import shown
 from raychains.store import SweepStore
 
 FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
 RANKS = {FINISHED: 0, WAITING: 1, STOPPED: 2, FAILED: 3}
 """States of a chain, the best first: ``stopped`` is by the scheduler. A point is in the worst of its chains' states."""
-DESCRIBES = {"point", "repeat", "digest", "cycle", "epoch", "epochs", "step", "steps", "gradients", "samples"}
-DESCRIBES |= {"status", "reason", "seconds"}
-"""Columns of the tables beside metrics and swept options."""
 LABELS = {"exploration": "β, share of exploration", "cycles": "M, cycles", "thinning": "Steps between samples"}
 LABELS |= {
     "lr": "Step size lr",
@@ -35,12 +33,11 @@ SHORT = {"exploration": "β", "cycles": "M", "temperature": "T", "weight_decay":
 
 @dataclass(frozen=True)
 class Sweep:
-    """The points of a sweep, from the tables of its folder, its plan and its best.json."""
+    """The points of a sweep, from the tables of its folder and its plan."""
 
     results: pd.DataFrame
     reports: pd.DataFrame
     plan: Mapping[str, Any]
-    chosen: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(folder: SweepStore) -> Sweep:
@@ -51,22 +48,20 @@ class Sweep:
         """
         rows = results.read_rows(folder, "results", texts=["status"], numbers=["point", "repeat"])
         reports = results.read_rows(folder, "reports", numbers=["point", "cycle", "gradients"])
-        nothing = pd.DataFrame(columns=["point", "status"])
-        return Sweep(
-            nothing if rows is None else rows, nothing if reports is None else reports, folder.plan(), folder.best()
-        )
+        rows = pd.DataFrame(columns=["point", "sampler", "status", "digest", "gradients"]) if rows is None else rows
+        return Sweep(rows, pd.DataFrame() if reports is None else reports, folder.plan())
 
     @property
     def split(self) -> str:
         """The split that decided between points."""
-        return str(self.plan.get("split", "val"))
+        return str(self.plan["split"])
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
         """The one that decided between points, then the others that were reported and are no minor ones."""
-        name, known = str(self.plan.get("metric", "nll")), read_metrics(self.plan) or built_in_metrics(self.results)
+        name, known = self.plan["metric"], read_metrics(self.plan) or built_in_metrics(self.results)
         decides = [m for m in known if m.name == name]
-        decides = decides or [Metric(name=name, label=name, better=self.plan.get("better", "lower"), digits=4)]
+        decides = decides or [Metric(name=name, label=name, better=self.plan["better"], digits=4)]
         return *decides, *(m for m in known if m.name in self.results and not m.minor and m.name != name)
 
     @property
@@ -77,10 +72,7 @@ class Sweep:
     @cached_property
     def options(self) -> dict[str, list[Any]]:
         """The swept ones, β and M first, with the values that were tried: numbers ascending, others in the plan's order."""
-        planned: Mapping[str, Any] | None = self.plan.get("swept")
-        if planned is None:
-            described = DESCRIBES | {m.name for m in self.metrics}
-            planned = {c: () for c in self.results if c not in described and self.results[c].nunique() > 1}
+        planned: Mapping[str, Any] = self.plan["swept"]
         found = {}
         for name in sorted(planned, key=lambda n: (n != "exploration", n != "cycles")):
             if name in self.results:
@@ -112,7 +104,7 @@ class Sweep:
         points = pd.DataFrame(
             {
                 **{name: pd.Series(map(plain, first[name]), first.index, object) for name in self.options},
-                "sampler": first.get("sampler", "all"),
+                "sampler": first["sampler"],
                 "status": first["status"],
                 "whole": first["whole"],
                 "chains": each.size(),
@@ -131,15 +123,12 @@ class Sweep:
 
     @cached_property
     def best(self) -> int | None:
-        """The number of best.json's point where it is one of these, else of the first with a value; None without any."""
-        known, chosen = self.points.dropna(subset=self.metric.name), self.chosen
-        same = [n for n in known.index if chosen and all(plain(chosen.get(o)) == known.at[n, o] for o in self.options)]
-        return next(iter([*same, *known.index]), None)
+        """The number of the best point, the first with a value: of equal ones the lowest; None without any."""
+        return next(iter(self.points.dropna(subset=self.metric.name).index), None)
 
     def after(self, point: pd.Series) -> str:
         """``after 6 of 80 epochs``."""
-        length = self.plan.get("length") or self.points["epoch"].max()
-        return f"after {point['epoch']:g} of {length:g} {self.plan.get('unit', 'epochs')}"
+        return f"after {point['epoch']:g} of {self.plan['length']:g} {self.plan['unit']}"
 
     def text(self, number: int, options: Iterable[str] | None = None) -> str:
         """A point's values, or those of some options: ``β = 0.5, M = 4``."""
@@ -163,12 +152,3 @@ def plain(value: Any) -> Any:
     if value is None or value is pd.NA or value != value:
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def shown(value: Any) -> str:
-    """A swept value for people: four digits of a broken number."""
-    if value is None:
-        return "default"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
