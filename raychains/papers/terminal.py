@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raychains.papers import SCALES, pages, tables
+from raychains.papers import ALL, SCALES, pages, tables
 from raychains.papers.plan_status import ledger as ledger_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def show_plan(
 def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
     if measured is not None:
         return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
-    return f"≈ {experiment.hours[scale]:g}" if experiment.hours[scale] else "–"
+    estimate = experiment.hours[ALL.index(scale)]
+    return f"≈ {estimate:g}" if estimate else "–"
 
 
 def show(

@@ -19,13 +19,11 @@ from raychains.papers.experiment import (
     Experiment,
     Figures,
     Part,
-    Sampled,
     Setting,
     Tables,
     Value,
-    hours,
+    comparison,
     printed,
-    sentences,
 )
 from raychains.papers.experiment import figure as drawing
 from raychains.papers.tables import Heading
@@ -137,17 +135,6 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
-smoke: 2,000 steps and 4 cycles cover few modes: this shows that everything runs, and nothing else.
-cpu gpu: 100 repeats instead of 10, for narrower intervals.
-paper: 10 repeats, as published.
-cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the published settings, nor from the
-    authors' code: each of 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average.
-cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
-    one random mode meet 3.77.
-""")
-
-
 def caption(where: str, row: str, text: str, modes: float) -> Value:
     """Return what a figure's caption says."""
     unknown = Summary(mean=modes, se=float("nan"), n=0)
@@ -173,11 +160,19 @@ def experiment(
         paper="csgmcmc",
         where=where,
         order=order,
-        parts=(Part(name="mixture", sampled=lambda scale: [Sampled(preset(scale))], tables=tables),),
+        parts=(Part(name="mixture", sampled=comparison(preset), tables=tables),),
         rows={key: label for key, label in NAMES.items() if key in rows},
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.05, 0.05, 0.05),
+        differences="""
+smoke: 2,000 steps and 4 cycles cover few modes: this shows that everything runs, and nothing else.
+cpu gpu: 100 repeats instead of 10, for narrower intervals.
+paper: 10 repeats, as published.
+cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the published settings, nor from the
+    authors' code: each of 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average.
+cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
+    one random mode meet 3.77.
+""",
+        hours=(0.01, 0.05, 0.05, 0.05),
         **more,
     )
 

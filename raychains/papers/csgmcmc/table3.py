@@ -6,7 +6,7 @@ import dataclasses
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, hours, part, printed, sentences
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, printed
 from raychains.papers.plan_status import Unfit
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset, Variant, named
@@ -71,16 +71,6 @@ def settings(scale: str) -> list[Setting]:
     return [*made, Setting("precision", "bf16", OURS)] if scale == "gpu" else made
 
 
-DIFFERENCES = sentences("""
-smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
-cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
-    temperature, weight decay and SGHMC's 9 samples are ours.
-cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
-    read; an earlier version of it has 2.
-cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
-gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="table3",
@@ -88,7 +78,7 @@ EXPERIMENTS = (
         paper="csgmcmc",
         where="Table 3",
         order=3,
-        parts=(part("imagenet", "ImageNet", preset, tables),),
+        parts=(Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=comparison(preset), tables=tables),),
         rows=NAMES,
         columns=(Heading(NLL, "NLL", "nats"), Heading(TOP1, "Top-1", "%"), Heading(TOP5, "Top-5", "%")),
         values=printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
@@ -101,7 +91,15 @@ EXPERIMENTS = (
             for other in ("sgdm", "snapshot-sgdm", "sghmc")
         ),
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.0, 45.0, 240.0),
+        differences="""
+smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
+cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
+    temperature, weight decay and SGHMC's 9 samples are ours.
+cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
+    read; an earlier version of it has 2.
+cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
+gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
+""",
+        hours=(0.01, 0.0, 45.0, 240.0),
     ),
 )

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.papers import ALL, NOT_SMOKE
+from raychains.papers import ALL
 from raychains.papers.claims import Claim, Direction, Rule, claim
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced, sentences
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced
 from raychains.planning.presets.named import Preset, Variant
 
 SEED = 11
@@ -150,7 +150,7 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
+DIFFERENCES = """
 smoke: A few steps of a LeNet on made-up images: this only shows that everything runs.
 cpu gpu paper: 200 epochs are four cycles of the 50 that C.5 counts in; the paper's own number is not in the text that
     we have.
@@ -164,5 +164,4 @@ cpu: A LeNet stands in for ResNet-18 and learns from 5,000 images, a tenth of ea
     the smaller N, as lr/(ηN) must not. bSAM's step size and ρ were chosen among a few pairs by the test error: with
     its paper's ρ and the others' step size the LeNet errs on two thirds.
 gpu: Two repeats in place of three, in bf16.
-""")
-UNREADABLE = (NOT_SMOKE, "The paper's numbers are unreadable in the text that we have.")
+"""

@@ -11,7 +11,7 @@ from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
 from raychains.papers.emcmc import chains
 from raychains.papers.emcmc.chains import NAMES, preset, rule, settings
-from raychains.papers.experiment import Experiment, Tables, figure, hours, part, sentences, styles
+from raychains.papers.experiment import Experiment, Part, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import legend
 from raychains.plotting.style import WIDTH
@@ -63,11 +63,6 @@ def _draw(types: pd.DataFrame) -> Figure:
     return figure
 
 
-DIFFERENCES = sentences("""
-cpu gpu paper: The paper's numbers are unreadable in the text that we have. Means are over the types of CIFAR-10-C
-    that are in the data root, 19 where it is whole.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="emcmc-corrupted",
@@ -76,10 +71,12 @@ EXPERIMENTS = (
         where="Table 1b",
         order=31,
         parts=(
-            part(
-                *(PART, "CIFAR-10-C", partial(preset, "cifar10", methods=ROWS), tables),
+            Part(
+                name=PART,
+                label="CIFAR-10-C",
                 data=("cifar10", "cifar10-c"),
-                measures=("corrupted",),
+                sampled=comparison(partial(preset, "cifar10", methods=ROWS), measures=("corrupted",)),
+                tables=tables,
             ),
         ),
         rows={row: NAMES[row] for row in ROWS},
@@ -94,8 +91,12 @@ EXPERIMENTS = (
             for s in SEVERITIES
         ),
         settings=settings,
-        differences=(*chains.DIFFERENCES, *DIFFERENCES),
-        hours=hours(0.02, 0.6, 1.5, 5.0),
+        differences=chains.DIFFERENCES
+        + """
+cpu gpu paper: The paper's numbers are unreadable in the text that we have. Means are over the types of CIFAR-10-C
+    that are in the data root, 19 where it is whole.
+""",
+        hours=(0.02, 0.6, 1.5, 5.0),
         figures=figure(
             "types",
             _draw,

@@ -16,7 +16,7 @@ from raychains.orchestration.point_evaluation import Bench
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
 from raychains.papers.emcmc import chains
-from raychains.papers.experiment import Part, Rows, Tables, part, sentences, styles
+from raychains.papers.experiment import Part, Rows, Tables, comparison, styles
 from raychains.planning.points import Point, combination
 from raychains.store import ChainStore, SampleRecord
 from raychains.tasks import Task
@@ -115,8 +115,12 @@ def of_each(
 def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
     return tuple(
-        part(
-            *(dataset, label, partial(chains.preset, dataset, methods=METHODS), tables),
+        Part(
+            name=dataset,
+            label=label,
+            data=(dataset,),
+            sampled=comparison(partial(chains.preset, dataset, methods=METHODS)),
+            tables=tables,
             scales=SCALES[dataset],
             stands_for=LABELS["cifar100"] if dataset == "cifar10" else "",
         )
@@ -146,9 +150,9 @@ def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]])
 
 
 DIFFERENCES = (
-    *chains.DIFFERENCES,
-    *sentences("""
+    chains.DIFFERENCES
+    + """
 cpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it, with the chains of Table 1.
 cpu gpu paper: As in the paper the last sample of each chain is looked at, and of Entropy-MCMC the mean of θ and θₐ.
-"""),
+"""
 )
