@@ -62,20 +62,13 @@ def _chains(samples: Sequence[Drawn]) -> list[list[Drawn]]:
     return [list(group) for _, group in itertools.groupby(mine, key=lambda one: one.chain)]
 
 
-KINDS: dict[str, Callable[[Sequence[Drawn]], Iterator[Pair]]] = {
-    "neighbouring cycles": neighbouring_cycles,
-    "inside a cycle": inside_a_cycle,
-    "between chains": between_chains,
-    "θ and θₐ": anchors,
+KINDS: dict[str, tuple[Callable[[Sequence[Drawn]], Iterator[Pair]], str]] = {
+    "neighbouring cycles": (neighbouring_cycles, "the last of two cycles in a row of one chain"),
+    "inside a cycle": (inside_a_cycle, "neighbours inside a cycle"),
+    "between chains": (between_chains, "the last of two chains"),
+    "θ and θₐ": (anchors, "θ and its anchor θₐ"),
 }
-"""The relation of a line's two ends, in the order of the panels."""
-ENDS = {
-    "neighbouring cycles": "the last of two cycles in a row of one chain",
-    "inside a cycle": "neighbours inside a cycle",
-    "between chains": "the last of two chains",
-    "θ and θₐ": "θ and its anchor θₐ",
-}
-"""The same in a sentence."""
+"""The relation of a line's two ends, in the order of the panels: its pairs, and what they are in a sentence."""
 
 
 def tables(context: Context) -> Tables:
@@ -86,7 +79,7 @@ def tables(context: Context) -> Tables:
     make = maker(context)
     for arm, group in first_groups(context):
         samples = drawn(context, arm, group)
-        for kind, pairs in KINDS.items():
+        for kind, (pairs, _) in KINDS.items():
             for number, (one, other) in enumerate(chosen(list(pairs(samples)), MOST_PAIRS, context.seed)):
                 about = {"arm": context.arm_name(arm), "group": group, "kind": kind, "pair": number}
                 ends = {**one.about("_from"), **other.about("_to")}
@@ -118,7 +111,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Between two samples",
         caption=(
             f"{names} of the single network (1 − t)·θ₁ + t·θ₂ on {run.comparison.split}, for pairs of samples that "
-            f"are {', or '.join(ENDS[kind] for kind in kinds)}. Thin: each pair; thick: their mean. A hill between the "
+            f"are {', or '.join(KINDS[kind][1] for kind in kinds)}. Thin: each pair; thick: their mean. A hill between the "
             "ends says that they lie in different modes."
         ),
         alt=f"{names} against the position on the line between two samples",

@@ -321,17 +321,15 @@ class _Running:
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
         except (StorageFull, StorageAway):
             raise
+        except UserError as error:
+            status, reason = "failed", str(error)
         except RaychainsError as error:
-            status, reason = (
-                "failed",
-                format_error(error, kind=True) if not isinstance(error, UserError) else str(error),
-            )
+            status, reason = "failed", format_error(error, kind=True)
         seconds = round(time.monotonic() - before, 1)
         return {"status": status, "reason": reason, "seconds": seconds}, tables
 
     def _run(self, planned: PlannedPart) -> Tables:
         part, scale = planned.part, self.options.scale
-        made: list[Tables] = []
         runs: list[CompletedRun] = []
         for number, (sampled, comparison) in enumerate(planned.comparisons):
             options = dataclasses.replace(self.common, name=planned.run_name(scale, number))
@@ -342,15 +340,12 @@ class _Running:
                 with self._listening() as called:
                     evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers, page=False)
             runs.append(CompletedRun(result.store, result.comparison, sampled.preset, part.name, scale))
-        if part.tables is not None:
-            with self._listening() as called:
-                tell = partial(self._tell, called)
-                made.append(part.tables(*(dataclasses.replace(one, tell=tell) for one in runs)))
-        if part.computed is not None:
-            with self._listening() as callbacks:
-                tell = partial(self._tell, callbacks)
-                made.append(part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell)))
-        return joined(made)
+        with self._listening() as called:
+            tell = partial(self._tell, called)
+            if part.computed is not None:
+                return part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell))
+            assert part.tables is not None
+            return part.tables(*(dataclasses.replace(one, tell=tell) for one in runs))
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[CallbackList]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from raychains.papers.csgmcmc import table3
 from raychains.papers.experiment import OURS, PUBLISHED, Setting, reduced
-from raychains.papers.plan_status import Unfit
 from raychains.planning.presets.named import Preset, Variant, named
 
 SEED = 7
@@ -58,11 +57,6 @@ SMOKE_IMAGENET = {"epochs": 2, "batch_size": 20, "repeats": 2, "cycles": 2, "sam
 def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[Preset]:
     """Return the comparison of ResNet++ and that of the network with BatchNorm, as far as their arms are among ``rows``.
 
-    Args:
-        dataset: `CIFAR` or `IMAGENET`.
-        scale: of `SIZES`.
-        rows: keys of `NAMES`.
-
     Raises:
         Unfit: ImageNet at scale cpu.
     """
@@ -101,8 +95,6 @@ def _cifar(scale: str) -> tuple[Preset, Preset]:
 
 def _imagenet(scale: str) -> tuple[Preset, Preset]:
     """Return `raychains compare --preset imagenet-atmc` with its baselines; with BatchNorm it is cSG-MCMC's Table 3's SGDM."""
-    if scale == "cpu":
-        raise Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
     known, other = named("imagenet-atmc"), table3.preset(scale)
     task, epochs = known.task, BIG[scale]
     options = dict(known.options) | {"epochs": epochs, "cycles": epochs // 20, "repeats": 1, "seed": SEED}

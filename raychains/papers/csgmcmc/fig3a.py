@@ -63,9 +63,8 @@ def _few(samples: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def _distances(pairs: pd.DataFrame, mine: pd.DataFrame) -> Array:
     """Return the distances between the chosen samples, [samples, samples]."""
-    records: list[dict[str, Any]] = pairs.astype({"i": int, "j": int}).to_dict("records")
     chosen = mine["sample"].to_numpy().astype(int)
-    return matrix(records, "distance")[np.ix_(chosen, chosen)]
+    return matrix(pairs, "distance")[np.ix_(chosen, chosen)]
 
 
 def statistics(distance: Array, group: Array) -> dict[str, float]:

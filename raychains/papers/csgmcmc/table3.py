@@ -24,6 +24,8 @@ SMOKE = {"epochs": 2, "cycles": 2, "batch_size": 20, "exploration": 0.5, "thinni
 SMOKE |= {"repeats": 2, "chains": 1}
 PICTURES = {"task_settings": ("size=32",)}
 EPOCHS = {"smoke": 2, "cpu": 120, "gpu": 30, "paper": 120}
+LENGTHS = {"gpu": {"epochs": 30, "repeats": 1, "precision": "bf16"}, "paper": {"epochs": 120, "repeats": 1}}
+"""What the scales change of the presets on ImageNet."""
 
 
 def preset(scale: str) -> Preset:
@@ -40,8 +42,7 @@ def preset(scale: str) -> Preset:
         few = Variant("sghmc", sampler="sghmc", options={"schedule_settings": ("samples=4",)})
         variants = [few if v.name == "sghmc" else v for v in variants]
         return dataclasses.replace(known, task="imagefolder-lenet", options=SMOKE | PICTURES, variants=variants)
-    more = {"epochs": EPOCHS[scale], "repeats": 1} | ({"precision": "bf16"} if scale == "gpu" else {})
-    return dataclasses.replace(known, options=dict(known.options) | more, variants=variants)
+    return dataclasses.replace(known, options=dict(known.options) | LENGTHS[scale], variants=variants)
 
 
 def tables(run: CompletedRun) -> Tables:

@@ -5,7 +5,7 @@ Table 1 evaluates them on the test set, Table 1b on corrupted inputs, Table 2 on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,23 +88,20 @@ def _variant(name: str, size: Size) -> Variant:
     return Variant(name, sampler=name, options=options)
 
 
-def below(
-    part: str, columns: Mapping[str, str], text: str, others: Iterable[str] = OTHERS, scales: Sequence[str] = ALL
-) -> list[Claim]:
-    """Return that Entropy-MCMC is better than each of some methods in each of some columns.
+def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = ALL) -> list[Claim]:
+    """Return that Entropy-MCMC is better than each other method in each of some columns.
 
     Args:
         part: of both cells.
         columns: ``text``'s ``{what}`` by column; a larger accuracy, AUROC and top-k accuracy is better.
         text: with ``{what}`` and ``{other}``.
-        others: methods.
         scales: of the claims.
     """
     made = []
     for column, what in columns.items():
         word = "above" if column in LARGER else "below"
         direction: Direction = "greater" if column in LARGER else "less"
-        for other in others:
+        for other in OTHERS:
             name = f"emcmc-{word}-{other}-{column}-{part}"
             sentence = text.format(what=what, other=NAMES[other])
             made.append(

@@ -13,8 +13,7 @@ from raychains.papers.emcmc import chains
 from raychains.papers.emcmc.chains import NAMES, preset, rule, settings
 from raychains.papers.experiment import Experiment, Part, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
-from raychains.plotting.layout import legend
-from raychains.plotting.style import WIDTH
+from raychains.plotting.layout import grid, legend
 
 ROWS = ("sgd", "sgld", "emcmc")
 STYLES = styles(NAMES, "sgd decreasing 0, sgld other 1, emcmc cyclical 0")
@@ -42,25 +41,20 @@ def tables(run: CompletedRun) -> Tables:
 def _draw(types: pd.DataFrame) -> Figure:
     """Draw Fig. 11: a panel for every type."""
     kinds = list(dict.fromkeys(types["corruption"]))
-    across = min(ACROSS, len(kinds))
-    down = -(-len(kinds) // across)
-    figure = Figure(figsize=(WIDTH, 1.75 * down + 0.8))
-    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
-    for axis, kind in zip(axes, kinds, strict=False):
+    drawn, axes = grid(len(kinds), ACROSS, 1.8, sharex=True, sharey=True)
+    for axis, kind in zip(axes, kinds, strict=True):
         for row, style in STYLES.items():
             mine = types[(types["corruption"] == kind) & (types["row"] == row)].sort_values("severity")
             points = {"linestyle": style.line, "marker": style.marker, "markersize": 3, "linewidth": 1.2}
             axis.plot(mine["severity"], mine["accuracy"], color=style.colour, **points)
         axis.set_title(kind.replace("_", " "), fontsize=8)
         axis.set_xticks(list(SEVERITIES))
-    for spare in axes[len(kinds) :]:
-        spare.set_axis_off()
-    for lowest in axes[max(0, len(kinds) - across) : len(kinds)]:
+    for lowest in axes[-ACROSS:]:
         lowest.set_xlabel("Severity")
         lowest.tick_params(labelbottom=True)
-    figure.supylabel("Accuracy (%)", fontsize=9)
-    legend(figure, [style.handle(markers=True) for style in STYLES.values()], columns=3)
-    return figure
+    drawn.supylabel("Accuracy (%)", fontsize=9)
+    legend(drawn, [style.handle(markers=True) for style in STYLES.values()], columns=3)
+    return drawn
 
 
 EXPERIMENTS = (

@@ -10,7 +10,6 @@ from raychains.papers.csgmcmc import table3
 from raychains.papers.csgmcmc.table3 import METRICS, NLL, TOP1, TOP5
 from raychains.papers.emcmc.chains import NAMES
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables
-from raychains.papers.plan_status import Unfit
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Variant, named
 
@@ -26,8 +25,6 @@ def sampled(scale: str) -> list[Sampled]:
     Raises:
         Unfit: at scale cpu.
     """
-    if scale == "cpu":
-        raise Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
     known, optimised = named("imagenet-emcmc"), table3.preset(scale)
     (eta,) = known.variants
     # As many samples of θ alone as Entropy-MCMC has of θ and θₐ.
@@ -35,11 +32,7 @@ def sampled(scale: str) -> list[Sampled]:
         dataclasses.replace(eta, name="emcmc", label="", options={**eta.options, "samples_per_cycle": 2}),
         Variant("sgld", sampler="sghmc", options={"samples_per_cycle": 4}),
     ]
-    options = dict(known.options) | {"exploration": 0.0}
-    if scale == "smoke":
-        options |= SMOKE
-    else:
-        options |= {"epochs": table3.EPOCHS[scale], "repeats": 1} | ({"precision": "bf16"} if scale == "gpu" else {})
+    options = dict(known.options) | {"exploration": 0.0} | (SMOKE if scale == "smoke" else table3.LENGTHS[scale])
     task = "imagefolder-lenet" if scale == "smoke" else known.task
     sgd = [dataclasses.replace(v, name="sgd") for v in optimised.variants if v.sampler == "sgdm"]
     return [

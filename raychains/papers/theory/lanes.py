@@ -20,10 +20,6 @@ EVERY = 512
 """Steps between two reports of progress."""
 
 
-def silent(done: int, total: int) -> None:
-    """Report progress to nobody."""
-
-
 def drive(
     make: Make,
     start: Tensor,
@@ -33,7 +29,7 @@ def drive(
     gradient_sd: float = 0.0,
     seed: int,
     visit: Callable[[float, Tensor], None] | None = None,
-    tell: Tell = silent,
+    tell: Tell = lambda done, total: None,
 ) -> Sampler:
     """Run a sampler over the whole schedule and return it; its parameter is the state after the last step.
 

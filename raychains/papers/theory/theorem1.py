@@ -27,7 +27,7 @@ from raychains.papers.claims import Summary, claim
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, figure
 from raychains.papers.tables import Heading
-from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds, silent
+from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, entry, legend, log_axis, panels
 from raychains.plotting.style import HUES, INK, LINES, MUTED
 from raychains.samplers import SGLD
@@ -177,7 +177,9 @@ class Plan:
 SMOKE = Plan(steps=(32, 64, 128, 256), lanes=400, exact_until=64)
 
 
-def averages(plan: Plan, power: float, steps: int, seed: int, tell: Tell = silent) -> tuple[Array, Array]:
+def averages(
+    plan: Plan, power: float, steps: int, seed: int, tell: Tell = lambda done, total: None
+) -> tuple[Array, Array]:
     """Return (weighted, plain) averages of θ² over one cSGLD run of each lane, [lanes] each."""
     schedule = plan.schedule(power, steps)
     weighted, plain = torch.zeros(2, plan.lanes, dtype=torch.float64)
