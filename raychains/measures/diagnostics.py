@@ -82,14 +82,7 @@ def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
 
 
 def diagnosed(followed: Followed, spec: ChainSpec, about: Row, repeat: int) -> list[Row]:
-    """Return rows of ``diagnostics``: one per repeat, quantity and unit.
-
-    Args:
-        followed: the numbers.
-        spec: of one of the chains: they share their schedule.
-        about: columns that all rows begin with.
-        repeat: the number of the first lane's repeat.
-    """
+    """Return rows of ``diagnostics``, which begin with ``about``: one per lane (repeats from ``repeat`` on), quantity and unit."""
     schedule = schedules.build(spec.schedule)
     cold = "temperature 0: an optimiser's path, no sampler's draws" if schedule.temperature == 0 else ""
     cyclical = schedule.cycle_count > 1

@@ -78,16 +78,7 @@ def claim(
     rule: Rule = "welch",
     **more: Any,
 ) -> Claim:
-    """Return the claim that compares a row's cell of a column with another row's, or with a constant.
-
-    Args:
-        name, text, part, direction: of the claim.
-        column: of both cells.
-        left: the row.
-        right: another row, or a number.
-        rule: of two rows; a number's is one-sample.
-        more: further fields of `Claim`.
-    """
+    """Return the claim that compares a row's cell of a column with another row's by ``rule``, or with a constant; see `Claim`."""
     against = Of(right, column) if isinstance(right, str) else float(right)
     how: Rule = rule if isinstance(right, str) else "one-sample"
     return Claim(

@@ -36,10 +36,7 @@ EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "diges
 class Folder(RunStore):
     """``<prefix>/<experiment>/`` of a store: cells.parquet and other tables, table.md, table.tex, index.html, about.json.
 
-    Args:
-        root: the store, or the folder that results are collected in.
-        prefix: ``reproduce/cpu``; nothing where the experiments' folders lie in the root itself.
-        name: the experiment's.
+    The prefix is ``reproduce/cpu``, or nothing in a folder that results are collected in.
     """
 
     kind = "experiment"
@@ -261,13 +258,7 @@ def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
 
 
 def write_index(root: Storage, prefix: str, scale: str) -> str:
-    """Draw index.html, and the same as README.md; return where the page lies.
-
-    Args:
-        root: the store, or the folder that results are collected in.
-        prefix: where the experiments' folders lie in it.
-        scale: whose; others are not shown.
-    """
+    """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page lies."""
     shown = entries(root, prefix, scale)
     html = page.filled(
         "reproductions.html.j2",

@@ -56,16 +56,7 @@ SIZES: Mapping[str, Size] = {
 
 
 def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[Variant], **options: Any) -> Preset:
-    """Return a comparison of chains that every other experiment with the same settings shares.
-
-    Args:
-        name: the preset's.
-        about: the comparison in words.
-        dataset: ``cifar10`` or ``cifar100``.
-        scale: of `SIZES`.
-        variants: its arms, of `variant`.
-        options: over those of the scale.
-    """
+    """Return a comparison of arms made by `variant`, whose chains every other experiment with the same settings shares."""
     size = SIZES[scale]
     common = {"epochs": size.epochs, "repeats": size.repeats, "cycles": size.cycles, "seed": SEED, "chains": 1}
     return Preset(
@@ -79,14 +70,7 @@ def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[V
 
 
 def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[Part, ...]:
-    """Return the data sets' parts of a table or figure.
-
-    Args:
-        preset: (data set, scale) -> its comparison.
-        tables: finished comparison -> tables.
-        scales: `OF_TABLES` or `OF_FIGURES`.
-        asked: views and measures.
-    """
+    """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures."""
     return tuple(
         Part(
             name=name,
@@ -102,15 +86,7 @@ def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **ask
 
 
 def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> Variant:
-    """Return one arm: a method under its own schedule, or under the decreasing one.
-
-    Args:
-        name: unique in its preset.
-        sampler: the method.
-        scale: of `SIZES`.
-        halve: half the epochs.
-        options: over those of the method.
-    """
+    """Return one arm: a method under its own schedule or the decreasing one, perhaps of half the epochs."""
     own: dict[str, Any] = {"epochs": SIZES[scale].epochs // 2} if halve else {}
     if sampler in POINTS:
         own["schedule_settings"] = ("samples=1",)
@@ -130,13 +106,7 @@ def apart(scale: str) -> dict[str, Any]:
 
 
 def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
-    """Return test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``.
-
-    Args:
-        run: a finished comparison.
-        rows: the preset's variants, and the table's rows where they have other names.
-        column: the table's column.
-    """
+    """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``."""
     where = ("part", "row", "column", "repeat")
     likelihoods = run.cells(rows, {"nll": column})
     nll = [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]
@@ -144,11 +114,7 @@ def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
 
 
 def hours(*chains: float) -> tuple[float, ...]:
-    """Return hours at all scales.
-
-    Args:
-        chains: whole chains at each scale; one of half the epochs counts as half.
-    """
+    """Return hours at all scales, from numbers of whole chains; one of half the epochs counts as half."""
     return tuple(float(f"{n * each:.2g}") for n, each in zip(chains, HOURS_PER_CHAIN, strict=True))
 
 

@@ -68,11 +68,8 @@ def _distances(pairs: pd.DataFrame, mine: pd.DataFrame) -> Array:
 
 
 def statistics(distance: Array, group: Array) -> dict[str, float]:
-    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside.
-
-    Args:
-        distance: ‖θ_i − θ_j‖, [samples, samples].
-        group: of each sample, [samples]: its cycle.
+    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside, from distances
+    ‖θ_i − θ_j‖ [samples, samples] and the group (cycle) of each sample [samples].
     """
     above = np.triu(np.ones(distance.shape, dtype=bool), 1)
     same = np.equal.outer(group, group)

@@ -62,11 +62,7 @@ def tables(run: CompletedRun) -> Tables:
 
 
 def hill(errors: Any) -> float:
-    """Return the most that the error at equally spaced points rises above the straight line between its ends; at least 0.
-
-    Args:
-        errors: [points], from one sample to the other.
-    """
+    """Return the most that errors [points] at equal spaces rise above the straight line between their ends; at least 0."""
     e = np.asarray(errors, dtype=float)
     return float((e - np.linspace(e[0], e[-1], len(e))).max())
 

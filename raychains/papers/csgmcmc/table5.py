@@ -158,11 +158,7 @@ PLANS = {
 
 
 class Bench:
-    """One data set with its reference posterior, on which arms are measured.
-
-    Args:
-        dataset: one of `DATASETS`.
-        plan: how long and how often.
+    """One of `DATASETS` with its reference posterior, on which arms are measured.
 
     Raises:
         UserError: the data set is not in the data root.
@@ -207,12 +203,7 @@ class Bench:
         return nearest(log_grid(*self.plan.grid), lambda lr: self.size(MATCHED, lr), published)
 
     def steps(self, arm: Arm, matched: float) -> dict[str, float | None]:
-        """Return the first step of an arm by every rule.
-
-        Args:
-            arm: which.
-            matched: the step at which `MATCHED` has the published effective sample size: `matched`.
-        """
+        """Return the first step of an arm by every rule, from the one that `matched` returned."""
         grid = log_grid(*self.plan.grid)
         here, there = (mean_step(self.method(a, 1.0, tuning=True).schedule) for a in (arm, MATCHED))
         by_spread = largest(grid, lambda lr: self.spread(arm, lr), LIMIT)
@@ -223,10 +214,7 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """Return the figures of fresh chains by every rule that has a step, a row per lane: rule, lane, lr, ess, sd_ratio, draws.
 
-        Args:
-            arm: which.
-            matched: as of `steps`.
-            keep: called with the draws [draws, lanes, dim] by each rule.
+        ``keep`` is called with the draws [draws, lanes, dim] by each rule.
         """
         made: list[dict[str, Any]] = []
         for rule, lr in self.steps(arm, matched).items():

@@ -94,16 +94,7 @@ class Paths:
 
 
 def simulate(setup: Setup, method: str, *, seeds: int, every: int = 1, seed: int = 0, first: int = 0) -> Paths:
-    """Run independent chains of one method, stacked as lanes of one public sampler.
-
-    Args:
-        setup: landscape, step size and length.
-        method: sgd, sgld or emcmc.
-        seeds: number of chains.
-        every: steps between records.
-        seed: of the starts and of the noise.
-        first: burn-in: only later steps are recorded.
-    """
+    """Run chains of one method as ``seeds`` lanes of one public sampler; record every so many steps after ``first``."""
     task = setup.task
     model = task.build_model(seed=seed, lanes=seeds)
     sampler = _sampler(setup, method, model, seed + 1)

@@ -61,12 +61,7 @@ def last(run: CompletedRun) -> list[Last]:
 
 
 class Measured:
-    """Measures networks at and around samples, without augmentation, on a GPU where there is one.
-
-    Args:
-        run: whose samples.
-        like: any chain of it.
-    """
+    """Measures networks at and around a run's samples, without augmentation, on a GPU where there is one."""
 
     def __init__(self, run: CompletedRun, like: ChainSpec) -> None:
         plain = dataclasses.replace(like.task, settings={**like.task.settings, "augment": False})
@@ -93,11 +88,7 @@ def of_each(
 ) -> list[dict[str, Any]]:
     """Return the rows of every sample: those that an earlier call left in the run's folder, else measured now and written there.
 
-    Args:
-        run: whose samples.
-        name: of the measurement, with whatever its settings are: it names the files.
-        ends: the samples.
-        measure: (bench, sample) -> rows.
+    ``name`` is of the measurement and its settings: it names the files.
     """
     bench, rows = None, []
     for number, one in enumerate(ends):
@@ -129,13 +120,7 @@ def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
 
 
 def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]]) -> list[dict[str, Any]]:
-    """Return cells per row and repeat, and those of Entropy-MCMC as means of its two variables.
-
-    Args:
-        part: the part's name.
-        rows: measurements with `Last.about`'s columns.
-        columns: the function of one sample's rows by column.
-    """
+    """Return cells per row and repeat, by column a function of one sample's rows; Entropy-MCMC's are means of both variables."""
     made: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row, repeat in dict.fromkeys((r["row"], r["repeat"]) for r in rows):
         mine = [r for r in rows if (r["row"], r["repeat"]) == (row, repeat)]
