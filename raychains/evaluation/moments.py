@@ -37,10 +37,8 @@ class Reference(Gaussian):
     """Bulk effective sample size of each coordinate, [dim]."""
     r_hat: Array
     """Split R-hat of each coordinate, [dim]."""
-    chains: int
     draws: int
-    """Per chain."""
-    acceptance: float
+    """Of each chain."""
 
 
 def fit(draws: Any) -> Gaussian:

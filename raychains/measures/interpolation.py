@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.evaluation.base import Metric
@@ -17,7 +16,7 @@ from raychains.measures.base import Context, Measure, Row, Tables, two_samples
 from raychains.measures.networks import Drawn, drawn, first_groups, maker
 from raychains.planning import Arm
 from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
+from raychains.plotting.arm_styles import in_one_panel
 from raychains.plotting.style import Drawing
 
 MOST_PAIRS = 6
@@ -127,8 +126,11 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
         for axis, kind in zip(row, kinds, strict=True):
             for arm in arms:
                 mine = table[(table["kind"] == kind) & (table["arm"] == arm.name)]
-                if len(mine):
-                    _lines(axis, mine, metric, style[arm.name])
+                for _, pair in mine.groupby("pair"):
+                    scaled = metric.scale * pair[metric.name]
+                    style[arm.name].plot(axis, pair["t"], scaled, linestyle="-", linewidth=0.7, alpha=0.45)
+                mean = metric.scale * mine.groupby("t")[metric.name].mean()
+                style[arm.name].plot(axis, mean.index, mean, size=3.5, linestyle="-", linewidth=2, markevery=2)
         row[0].set_ylabel(metric.label)
     for axis, kind in zip(axes[0], kinds, strict=True):
         axis.set_title(kind if kind.startswith("θ") else kind[:1].upper() + kind[1:])
@@ -137,13 +139,6 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     layout.legend(figure, [style[arm.name].handle(markers=True) for arm in arms])
     return figure
-
-
-def _lines(axis: Axes, mine: pd.DataFrame, metric: Metric, style: ArmStyle) -> None:
-    for _, pair in mine.groupby("pair"):
-        axis.plot(pair["t"], metric.scale * pair[metric.name], color=style.colour, linewidth=0.7, alpha=0.45)
-    mean = metric.scale * mine.groupby("t")[metric.name].mean()
-    axis.plot(mean.index, mean, color=style.colour, linewidth=2, marker=style.marker, markersize=3.5, markevery=2)
 
 
 MEASURE = Measure(

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.evaluation import calibration
@@ -67,22 +66,15 @@ def _draw(bins: pd.DataFrame) -> Figure:
     figure, (axes,) = panels(1, len(BINNINGS), 3.4, sharey=True)
     whole = pooled(bins)
     for axis, (binning, label) in zip(axes, BINNINGS.items(), strict=True):
-        _panel(axis, whole[whole["binning"] == binning])
-        axis.set_title(f"Bins of {label}")
-        axis.set_xlabel("Confidence")
+        for row, style in STYLES.items():
+            mine = whole[(whole["binning"] == binning) & (whole["row"] == row)]
+            style.plot(axis, mine["confidence"], mine["accuracy"], size=4.5)
+        axis.plot([0, 1], [0, 1], color=INK, linestyle=DASHED, linewidth=0.9, zorder=1)
+        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"Bins of {label}", xlabel="Confidence")
     axes[0].set_ylabel("Accuracy")
     shown = [style for row, style in STYLES.items() if row in set(whole["row"])]
     legend(figure, [*(style.handle(markers=True) for style in shown), dashed_entry("perfect calibration")], columns=4)
     return figure
-
-
-def _panel(axis: Axes, bins: pd.DataFrame) -> None:
-    for row, style in STYLES.items():
-        mine = bins[bins["row"] == row]
-        points = {"linestyle": style.line, "marker": style.marker, "markersize": 4.5}
-        axis.plot(mine["confidence"], mine["accuracy"], color=style.colour, **points)
-    axis.plot([0, 1], [0, 1], color=INK, linestyle=DASHED, linewidth=0.9, zorder=1)
-    axis.set(xlim=(0, 1), ylim=(0, 1))
 
 
 def _part(dataset: str) -> Part:

@@ -38,7 +38,8 @@ def tables(run: CompletedRun) -> Tables:
         arm = run.arm(row).name
         for repeat in range(size.repeats):
             mine = _few(_of(run.table("embedding"), arm, repeat), 3 * size.cycles)
-            distance = _distances(_of(run.table("distances"), arm, repeat), mine)
+            chosen = mine["sample"].to_numpy().astype(int)
+            distance = matrix(_of(run.table("distances"), arm, repeat), "distance")[np.ix_(chosen, chosen)]
             digest = run.digests(row, repeat)
             # Without cycles, as many samples in a row are a group.
             group = mine["cycle"].to_numpy() if row == "csgld" else np.arange(len(mine)) * size.cycles // len(mine)
@@ -59,12 +60,6 @@ def _few(samples: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return at most so many of a chain's samples, evenly spread, in order."""
     ordered = samples.sort_values("sample")
     return ordered.iloc[thinned(range(len(ordered)), most)]
-
-
-def _distances(pairs: pd.DataFrame, mine: pd.DataFrame) -> Array:
-    """Return the distances between the chosen samples, [samples, samples]."""
-    chosen = mine["sample"].to_numpy().astype(int)
-    return matrix(pairs, "distance")[np.ix_(chosen, chosen)]
 
 
 def statistics(distance: Array, group: Array) -> dict[str, float]:
@@ -97,7 +92,7 @@ def _draw(points: pd.DataFrame) -> Figure:
     for axis, of in found:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
-            axis.plot(mine["x"], mine["y"], linestyle="", marker=style.marker, color=style.colour, markersize=6)
+            style.plot(axis, mine["x"], mine["y"], size=6, linestyle="")
             for g, some in mine.groupby("group") if row == "csgld" else ():
                 x, y = some["x"].mean(), some["y"].mean()
                 axis.annotate(str(int(g) + 1), (x, y), xytext=(7, 7), textcoords="offset points")

@@ -74,9 +74,9 @@ def _draw(paths: pd.DataFrame) -> Figure:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
             for _, pair in mine.groupby(["chain", "pair"]):
-                axis.plot(pair["t"], pair["error"], color=style.colour, linewidth=0.7, alpha=0.45)
+                style.plot(axis, pair["t"], pair["error"], linestyle="-", linewidth=0.7, alpha=0.45)
             mean = mine.groupby("t")["error"].mean()
-            axis.plot(mean.index, mean, color=style.colour, linestyle=style.line, linewidth=2)
+            style.plot(axis, mean.index, mean, linewidth=2)
         axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     found[0][0].set_ylabel("Test error (%)")
@@ -86,14 +86,8 @@ def _draw(paths: pd.DataFrame) -> Figure:
 
 def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     """Return what the paper reads from the figure."""
-    known = (
-        (
-            "higher-hill",
-            "hill",
-            "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD",
-        ),
-        ("worse-single-samples", "ends", "A single sample of cSGLD has a higher error than one of SGLD"),
-    )
+    rises = "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"
+    worse = "A single sample of cSGLD has a higher error than one of SGLD"
     return [
         claim(
             f"{name}-{dataset}",
@@ -101,7 +95,7 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
             *(dataset, column, "csgld", "greater", "sgld"),
             scales=scales,
         )
-        for name, column, text in known
+        for name, column, text in (("higher-hill", "hill", rises), ("worse-single-samples", "ends", worse))
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -44,11 +43,9 @@ def _draw(cells: pd.DataFrame) -> Figure:
     for axis, mine in found:
         for method, style in STYLES.items():
             some = mine[mine["column"] == method]
-            colour = style.colour
             means = some.groupby("m")["value"].mean()
-            axis.plot(means.index, means, color=colour, linestyle=style.line)
-            points: dict[str, Any] = {"linestyle": "", "marker": style.marker, "markersize": 4.5, "alpha": 0.8}
-            axis.plot(some["m"], some["value"], color=colour, **points)
+            style.plot(axis, means.index, means)
+            style.plot(axis, some["m"], some["value"], size=4.5, linestyle="", alpha=0.8)
         axis.set_xlabel("M, number of cycles")
         axis.set_xticks(sorted(set(mine["m"])))
         axis.xaxis.set_major_formatter(PLAIN)

@@ -87,8 +87,8 @@ def draw(curve: pd.DataFrame) -> Figure:
     for method, style in STYLES.items():
         mine = curve[curve["method"] == method]
         if len(mine):
-            look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": style.label}
-            handles += axis.plot(mine["entropy"], mine["cdf"], **look)
+            style.plot(axis, mine["entropy"], mine["cdf"])
+            handles.append(style.handle())
     axis.set(xlabel="Predictive entropy (nats)", ylabel="Share of letters at or below", ylim=(0, 1.02), xlim=(0, None))
     legend(drawn, handles, columns=4)
     return drawn

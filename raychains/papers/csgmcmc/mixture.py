@@ -17,7 +17,6 @@ from raychains.papers.experiment import (
     OURS,
     PUBLISHED,
     Experiment,
-    Figures,
     Part,
     Setting,
     Tables,
@@ -108,18 +107,6 @@ def _draw(rows: Sequence[str], cells: pd.DataFrame, grid: pd.DataFrame) -> Figur
     return density.draw(panels, target=True)
 
 
-def figures(name: str, rows: Sequence[str]) -> Figures:
-    return drawing(
-        "cells density",
-        partial(_draw, rows),
-        name=name,
-        title="Density of the draws",
-        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the radius "
-        "within which a draw counts for a mode.",
-        alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
-    )
-
-
 def settings(scale: str) -> list[Setting]:
     """Return the settings: as published, but for the number of repeats."""
     ours = OURS if scale == "smoke" else PUBLISHED
@@ -179,8 +166,16 @@ cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in 
 
 def figure(name: str, title: str, where: str, order: float, rows: Sequence[str], **more: Any) -> Experiment:
     """Return the experiment of a figure."""
+    panels = drawing(
+        "cells density",
+        partial(_draw, rows),
+        name=name,
+        title="Density of the draws",
+        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the radius "
+        "within which a draw counts for a mode.",
+        alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
+    )
     column = Heading(MODES, "Modes covered", decimals=2)
-    panels = figures(name, rows)
     return experiment(name, title, where, order, rows, drawn(*rows), columns=(column,), figures=panels, **more)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -264,7 +265,7 @@ def computed(work: Computation) -> Tables:
 
     for number, arm in enumerate(ARMS):
         work.tell(work.part, number, len(ARMS))
-        for row in work.piece(arm.key, lambda arm=arm: measured(arm)):  # type: ignore[misc]
+        for row in work.piece(arm.key, partial(measured, arm)):
             for name in FIGURES:
                 where = (work.part, arm.key, f"{row['rule']}-{name}", row["lane"], row[name])
                 cells.append(cell(*where, samples=row["draws"]))

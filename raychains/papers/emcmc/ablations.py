@@ -47,7 +47,11 @@ def preset(scale: str) -> Preset:
     """Return all ablations as one comparison: settings that two of them share are one chain."""
     real, smoke = scale in ON_GPU, scale == "smoke"
     variants = [
-        *(_etas() if real else _of("eta")),
+        *(
+            [Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
+            if real
+            else _of("eta")
+        ),
         *_of("temperature"),
         *_schedules(2 if smoke else 8),
         *_of("variables"),
@@ -74,10 +78,6 @@ def _of(group: str) -> list[Variant]:
     """Return the variants of a named ablation, named after it."""
     known = named(f"emcmc-{group}").variants
     return [dataclasses.replace(v, name=f"{group}-{re.sub('^(eta|t|burn-in)-', '', v.name)}") for v in known]
-
-
-def _etas() -> list[Variant]:
-    return [Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
 
 
 def _schedules(samples: int) -> list[Variant]:

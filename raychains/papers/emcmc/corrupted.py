@@ -45,8 +45,7 @@ def _draw(types: pd.DataFrame) -> Figure:
     for axis, kind in zip(axes, kinds, strict=True):
         for row, style in STYLES.items():
             mine = types[(types["corruption"] == kind) & (types["row"] == row)].sort_values("severity")
-            points = {"linestyle": style.line, "marker": style.marker, "markersize": 3, "linewidth": 1.2}
-            axis.plot(mine["severity"], mine["accuracy"], color=style.colour, **points)
+            style.plot(axis, mine["severity"], mine["accuracy"], size=3, linewidth=1.2)
         axis.set_title(kind.replace("_", " "), fontsize=8)
         axis.set_xticks(list(SEVERITIES))
     for lowest in axes[-ACROSS:]:

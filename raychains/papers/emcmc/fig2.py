@@ -159,12 +159,7 @@ def stepped(work: Computation) -> Tables:
     cells, curves, points = [], [], []
     for number, method in enumerate(NAMES):
         work.tell(work.part, number, len(NAMES))
-
-        def ends(method: str = method) -> list[dict[str, Any]]:
-            return _ends(setting, simulate(setting, method, seeds=seeds, every=EVERY))
-
-        rows = work.piece(method, ends)
-        for row in rows:
+        for row in work.piece(method, partial(_ends, setting, method, seeds)):
             what, at, named = row["what"], row["at"], {"part": work.part, "row": method, "variable": row["variable"]}
             if what == "end":
                 flat = float(flat_share(setting, np.array([row["x"], row["y"]])))
@@ -176,9 +171,9 @@ def stepped(work: Computation) -> Tables:
     return {"cells": cells, "curve": curves, "points": points}
 
 
-def _ends(setting: Setup, paths: Paths) -> list[dict[str, Any]]:
+def _ends(setting: Setup, method: str, seeds: int) -> list[dict[str, Any]]:
     """Return the last points of all chains, the first chain's path, and the mean share over chains at every recorded step."""
-    made = []
+    made, paths = [], simulate(setting, method, seeds=seeds, every=EVERY)
     for variable, found in ((THETA, paths.theta), (ANCHOR, paths.anchor)):
         if found is None:
             continue
@@ -289,7 +284,7 @@ def _shares(curve: pd.DataFrame, histogram: pd.DataFrame) -> Figure:
     for axis, part in ((left, "large-step"), (middle, "small-step")):
         for method, style in STYLES.items():
             mine = curve[(curve["part"] == part) & (curve["row"] == method) & (curve["variable"] == THETA)]
-            axis.plot(mine["step"], mine["share"], color=style.colour, linestyle=style.line)
+            style.plot(axis, mine["step"], mine["share"])
         axis.set(title=SETUPS[part].label, xlabel="Steps", ylim=(-0.04, 1.04))
         axis.xaxis.set_major_formatter(COUNT)
     left.set_ylabel("Share in the flat mode")

@@ -84,11 +84,10 @@ def _draw(curve: pd.DataFrame) -> Figure:
     for axis, metric, label in ((left, "nll", "Test NLL (nats)"), (right, "error", "Test error (%)")):
         for method, style in STYLES.items():
             mine = curve[curve["row"] == method]
-            colour = style.colour
-            axis.plot(mine["epochs"], mine[metric], color=colour, linestyle=style.line)
+            style.plot(axis, mine["epochs"], mine[metric])
             sd = mine[f"{metric}_sd"].fillna(0)
             low = (mine[metric] - sd).clip(lower=mine[metric] / 3)
-            axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=colour, alpha=0.13, linewidth=0)
+            axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=style.colour, alpha=0.13, linewidth=0)
         axis.set(yscale="log", xlabel="Epochs of gradient evaluations", ylabel=label)
         log_axis(axis.yaxis)
     legend(figure, [style.handle() for style in STYLES.values()], columns=4)

@@ -47,10 +47,10 @@ def _draw(spectrum: pd.DataFrame) -> Figure:
         for row, style in STYLES.items():
             mine = of[of["row"] == row].assign(log=lambda t: np.log(t["eigenvalue"]))
             for _, own in mine.groupby("repeat"):
-                axis.plot(own["rank"], own["eigenvalue"], color=style.colour, linewidth=0.6, alpha=0.45)
+                style.plot(axis, own["rank"], own["eigenvalue"], linestyle="-", linewidth=0.6, alpha=0.45)
             by = mine.groupby("rank")["log"]
             mean = by.mean()[by.size() == by.size().max()]
-            axis.plot(mean.index, np.exp(mean), color=style.colour, linestyle=style.line, linewidth=1.8)
+            style.plot(axis, mean.index, np.exp(mean), linewidth=1.8)
         axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter")
         for one in (axis.xaxis, axis.yaxis):
             powers(one)

@@ -89,7 +89,7 @@ def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
                 mine = around[(around["part"] == name) & (around["row"] == row)]
                 table = mine.groupby(["repeat", "distance"])[metric].mean().unstack()
                 mean, sd = table.mean(), table.std(ddof=1).fillna(0)
-                axis.plot(mean.index, mean, color=style.colour, linestyle=style.line)
+                style.plot(axis, mean.index, mean)
                 axis.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.13, linewidth=0)
             axis.set(xlabel="Distance", ylabel=label, title=LABELS[name] if axis is left else "")
         colour = STYLES["emcmc-theta"].colour

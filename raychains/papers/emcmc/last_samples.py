@@ -90,16 +90,18 @@ def of_each(
 
     ``name`` is of the measurement and its settings: it names the files.
     """
-    bench, rows = None, []
+    bench: list[Measured] = []
+    rows: list[dict[str, Any]] = []
+
+    def measured(number: int, one: Last) -> Sequence[Mapping[str, Any]]:
+        run.tell(name, number, len(ends))
+        if not bench:
+            bench.append(Measured(run, one.spec))
+        return measure(bench[0], one)
+
     for number, one in enumerate(ends):
-
-        def measured(one: Last = one, number: int = number) -> Sequence[Mapping[str, Any]]:
-            nonlocal bench
-            run.tell(name, number, len(ends))
-            bench = bench or Measured(run, one.spec)
-            return measure(bench, one)
-
-        rows += kept(run.store, f"{name}-{one.row}-{one.repeat}-r{REVISION}", measured)
+        file = f"{name}-{one.row}-{one.repeat}-r{REVISION}"
+        rows += kept(run.store, file, partial(measured, number, one))
     return rows
 
 

@@ -242,25 +242,28 @@ def computed(work: Computation) -> Tables:
     plan = PLANS[work.scale]
     groups: list[dict[str, Any]] = []
     total, done = len(plan.powers) * sum(plan.steps), 0
-    for index, (sweep, power) in enumerate(plan.powers):
-        for steps in plan.steps:
-
-            def lanes(
-                index: int = index, sweep: str = sweep, power: float = power, steps: int = steps, before: int = done
-            ) -> list[dict[str, Any]]:
-                def tell(now: int, _: int) -> None:
-                    work.tell("lanes", before + now, total)
-
-                found = averages(plan, power, steps, seeds(plan.seed, index, steps), tell)
-                both = dict(zip(AVERAGES, found, strict=True))
-                work.folder.write_arrow(f"draws/{sweep}-{steps}", pa.table(both))
-                known = exact(plan, power, steps) if steps <= plan.exact_until else {}
-                return [row for name, values in both.items() for row in _of_groups(plan, name, values, known)]
-
-            groups += [{"sweep": sweep, "steps": steps, **row} for row in work.piece(f"{sweep}-{steps}", lanes)]
-            done += steps
+    for (index, (sweep, _)), steps in product(enumerate(plan.powers), plan.steps):
+        rows = work.piece(f"{sweep}-{steps}", partial(_errors_of_lanes, work, plan, index, steps, done, total))
+        groups += [{"sweep": sweep, "steps": steps, **row} for row in rows]
+        done += steps
     shown = [{k: v for k, v in row.items() if not k.startswith("exact")} for row in groups]
     return {"cells": cells(plan, groups), "errors": errors(plan, groups), "groups": shown}
+
+
+def _errors_of_lanes(
+    work: Computation, plan: Plan, index: int, steps: int, done: int, total: int
+) -> list[dict[str, Any]]:
+    """Run the lanes of one sweep and K, keep their averages, and return every group's errors."""
+    sweep, power = plan.powers[index]
+
+    def tell(now: int, _: int) -> None:
+        work.tell("lanes", done + now, total)
+
+    found = averages(plan, power, steps, seeds(plan.seed, index, steps), tell)
+    both = dict(zip(AVERAGES, found, strict=True))
+    work.folder.write_arrow(f"draws/{sweep}-{steps}", pa.table(both))
+    known = exact(plan, power, steps) if steps <= plan.exact_until else {}
+    return [row for name, values in both.items() for row in _of_groups(plan, name, values, known)]
 
 
 def _of_groups(

@@ -308,12 +308,12 @@ def computed(work: Computation) -> Tables:
     for number, (name, steps) in enumerate(names):
         work.tell("schedules", number, len(names) + len(CONSTANT))
         exact = [row for row in rows if row["schedule"] == name]
-        found = work.piece(name, lambda exact=exact, steps=steps: scheduled(work, plan, exact[: len(steps)]))  # type: ignore[misc]
+        found = work.piece(name, partial(scheduled, work, plan, exact[: len(steps)]))
         cells += _cells(found, plan.lanes // plan.groups)
     pairs = [pair_row(plan, start, lr, t) for start in plan.starts for lr in plan.lrs for t in plan.times]
     for number, name in enumerate(CONSTANT):
         work.tell("constant steps", len(names) + number, len(names) + len(CONSTANT))
-        found = work.piece(name, lambda name=name: constant(work, plan, name, pairs))  # type: ignore[misc]
+        found = work.piece(name, partial(constant, work, plan, name, pairs))
         cells += _cells(found, plan.lanes // plan.groups)
     return {"cells": cells, "distances": rows, "constant": pairs}
 
@@ -397,8 +397,8 @@ def _draw(table: pd.DataFrame) -> Figure:
     for axis, (name, label) in zip(axes, SCHEDULED.items(), strict=True):
         mine = table[table["schedule"] == name]
         for column, style in STYLES.items():
-            points: dict[str, Any] = {"color": style.colour, "marker": "o", "markersize": 3}
-            axis.plot(mine["steps"], mine[column], linestyle="-" if column == "w2" else "--", **points)
+            dashes = "-" if column == "w2" else "--"
+            style.plot(axis, mine["steps"], mine[column], size=3, marker="o", linestyle=dashes)
         axis.set(xscale="log", yscale="log", title=label)
         log_axis(axis.xaxis, subs=(1.0, 2.0, 4.0) if name == CONTROL else (1.0, 3.0))
         axis.xaxis.set_major_formatter(COUNT)
