@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import Claim, claim
+from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.csgmcmc.fig3b import hill
 from raychains.papers.emcmc import chains, last_samples
@@ -104,42 +104,32 @@ def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
 
 
 def claims(part: str) -> list[Claim]:
-    where = LABELS[part]
-    more: dict[str, Any] = {"scales": SCALES[part]}
-    columns = {"train": "Training NLL", "test": "Test error"}
-    made = [
+    """Return what §6.3 says, and D.2 on θₐ against θ."""
+    stated: list[tuple[str, str, str, str, Direction, str | float, Rule]] = []
+    for column, what in (("train", "Training NLL"), ("test", "Test error")):
+        for other in ("sgd", "sgld"):
+            text = f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s"
+            stated.append((f"{column}-below-{other}", text, column, "emcmc", "less", other, chains.rule(other)))
+    text = "Training NLL around θₐ is larger than around θ"
+    stated.append(("anchor-larger-train", text, "train", "emcmc-anchor", "greater", "emcmc-theta", "paired"))
+    text = "Test error around θₐ is lower than around θ"
+    stated.append(("anchor-lower-test", text, "test", "emcmc-anchor", "less", "emcmc-theta", "paired"))
+    text = f"θ and θₐ lie in one mode: the error rises by less than {SAME_MODE:g} % between them"
+    stated.append(("same-mode", text, "rise", "emcmc", "less", SAME_MODE, "one-sample"))
+    return [
         claim(
-            f"{column}-below-{other}-{part}",
-            f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s on {where}.",
-            *(part, column, "emcmc", "less", other, chains.rule(other)),
-            **more,
+            f"{name}-{part}",
+            f"{text} on {LABELS[part]}.",
+            part,
+            column,
+            left,
+            direction,
+            right,
+            rule,
+            scales=SCALES[part],
         )
-        for column, what in columns.items()
-        for other in ("sgd", "sgld")
+        for name, text, column, left, direction, right, rule in stated
     ]
-    # D.2 on θₐ against θ.
-    paired = {"rule": "paired", **more}
-    made += [
-        claim(
-            f"anchor-larger-train-{part}",
-            f"Training NLL around θₐ is larger than around θ on {where}.",
-            *(part, "train", "emcmc-anchor", "greater", "emcmc-theta"),
-            **paired,
-        ),
-        claim(
-            f"anchor-lower-test-{part}",
-            f"Test error around θₐ is lower than around θ on {where}.",
-            *(part, "test", "emcmc-anchor", "less", "emcmc-theta"),
-            **paired,
-        ),
-        claim(
-            f"same-mode-{part}",
-            f"θ and θₐ lie in one mode: the error rises by less than {SAME_MODE:g} % between them on {where}.",
-            *(part, "rise", "emcmc", "less", SAME_MODE),
-            **more,
-        ),
-    ]
-    return made
 
 
 def settings(scale: str) -> list[Setting]:
