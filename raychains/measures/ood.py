@@ -191,8 +191,8 @@ def _draw_entropy(run: RunData, table: pd.DataFrame, companions: list[str]) -> F
             curve = table[(table["arm"] == name) & (table["companion"] == companion)]
             # Markers of different arms stand at different places, so that curves which coincide are seen.
             every = max(1, len(curve) // MARKERS_PER_CURVE)
-            marks = {"size": 4.5, "markevery": ((i * 5) % every, every)}
-            style.plot(axis, curve["entropy"], curve["cdf"], linewidth=1.3, zorder=3, **marks)
+            apart = ((i * 5) % every, every)
+            style.plot(axis, curve["entropy"], curve["cdf"], size=4.5, markevery=apart, linewidth=1.3, zorder=3)
         axis.set(title=titles.get(companion, companion), xlabel="Predictive entropy (nats)")
         axis.set(xlim=(0, table["entropy"].max()), ylim=(0, 1.02))
         axis.tick_params(labelbottom=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
@@ -24,7 +26,10 @@ SMOKE = {"epochs": 2, "cycles": 2, "batch_size": 20, "exploration": 0.5, "thinni
 SMOKE |= {"repeats": 2, "chains": 1}
 PICTURES = {"task_settings": ("size=32",)}
 EPOCHS = {"smoke": 2, "cpu": 120, "gpu": 30, "paper": 120}
-LENGTHS = {"gpu": {"epochs": 30, "repeats": 1, "precision": "bf16"}, "paper": {"epochs": 120, "repeats": 1}}
+LENGTHS: Mapping[str, dict[str, Any]] = {
+    "gpu": {"epochs": 30, "repeats": 1, "precision": "bf16"},
+    "paper": {"epochs": 120, "repeats": 1},
+}
 """What the scales change of the presets on ImageNet."""
 
 

@@ -22,6 +22,7 @@ from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, styles
+from raychains.papers.experiment import figure as drawing
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
@@ -225,38 +226,26 @@ def law(work: Computation) -> Tables:
 
 def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
     """Return the paper's four panels at its effect's step size, then shares against steps and the laws."""
+    points = tables.get("points")
+    if points is None or "large-step" not in set(points["part"]):
+        return list(SHARES(scale, tables))
+    caption = (
+        f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the ridge. "
+        "Dark: low energy. The sharp mode is below on the left."
+    )
+    others, title = "As above, with another start (cross).", "The same from the middle of the {} mode"
+    shown = [("landscape", "large-step", "A sharp and a flat mode, lr 0.01", caption, "on a landscape of two modes")]
+    shown += [(n, n, title.format(m), others, f"that begin in the {m} mode") for n, m in STARTS.items()]
     made = []
-    if "points" in tables and "large-step" in set(tables["points"]["part"]):
-        points = tables["points"]
-        caption = (
-            f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the ridge. "
-            "Dark: low energy. The sharp mode is below on the left."
-        )
-        title, where = "A sharp and a flat mode, lr 0.01", "on a landscape of two modes"
-        shown = [("landscape", "large-step", title, caption, where)]
-        for name, mode in STARTS.items():
-            if name in set(points["part"]):
-                title = f"The same from the middle of the {mode} mode"
-                other = "As above, with another start (cross)."
-                shown.append((name, name, title, other, f"that begin in the {mode} mode"))
-        for name, part, title, caption, where in shown:
+    for name, part, title, caption, where in shown:
+        if part in set(points["part"]):
             alt = f"Ends of chains of SGD, SGLD and both variables of Entropy-MCMC {where}"
             draw = partial(_landscape, points[points["part"] == part], SETUPS[part].start)
             made.append(Drawing(name=name, title=title, caption=caption, alt=alt, draw=draw))
-    if "curve" in tables and "histogram" in tables:
-        caption = (
-            "Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size "
-            "nothing is left of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 and both "
-            "have mixed, with the exact densities: θ has the original posterior, only θₐ the smoothed one."
-        )
-        alt = "Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities"
-        draw = partial(_shares, tables["curve"], tables["histogram"])
-        title = "Shares in the flat mode, and laws"
-        made.append(Drawing(name="shares", title=title, caption=caption, alt=alt, draw=draw))
-    return made
+    return [*made, *SHARES(scale, tables)]
 
 
-def _landscape(points: pd.DataFrame, start: tuple[float, float]) -> Figure:
+def _landscape(points: pd.DataFrame, start: Any) -> Figure:
     figure, ((*axes,),) = panels(1, 4, 2.2, sharey=True)
     task, x = LARGE.task, np.linspace(-LIMIT, LIMIT, 101)
     energy = -task.log_density(torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))).numpy()
@@ -302,6 +291,18 @@ def _laws(axis: Axes, histogram: pd.DataFrame) -> None:
         axis.plot(x, diagonal_density(setting, x, extra), **style)
     axis.set(title="Laws", xlabel="(θ₁ + θ₂)/√2", ylabel="Density")
     axis.legend(loc="upper left")
+
+
+SHARES = drawing(
+    "curve histogram",
+    _shares,
+    name="shares",
+    title="Shares in the flat mode, and laws",
+    caption="Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size nothing is left "
+    "of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 and both have mixed, with the exact "
+    "densities: θ has the original posterior, only θₐ the smoothed one.",
+    alt="Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities",
+)
 
 
 _claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
