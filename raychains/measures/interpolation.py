@@ -126,6 +126,8 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
         for axis, kind in zip(row, kinds, strict=True):
             for arm in arms:
                 mine = table[(table["kind"] == kind) & (table["arm"] == arm.name)]
+                if mine.empty:
+                    continue
                 for _, pair in mine.groupby("pair"):
                     scaled = metric.scale * pair[metric.name]
                     style[arm.name].plot(axis, pair["t"], scaled, linestyle="-", linewidth=0.7, alpha=0.45)
