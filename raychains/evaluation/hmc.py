@@ -79,6 +79,7 @@ def reference(
         covariance=np.cov(values.T, bias=True).reshape(values.shape[1], values.shape[1]),
         ess=sizes,
         r_hat=agreement,
+        chains=chains,
         draws=draws,
     )
 

@@ -37,8 +37,9 @@ class Reference(Gaussian):
     """Bulk effective sample size of each coordinate, [dim]."""
     r_hat: Array
     """Split R-hat of each coordinate, [dim]."""
+    chains: int
     draws: int
-    """Of each chain."""
+    """Per chain."""
 
 
 def fit(draws: Any) -> Gaussian:

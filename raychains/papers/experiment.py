@@ -222,18 +222,19 @@ def figure(
         if len(rows) < len(tables.split()):
             return []
         text = caption if isinstance(caption, str) else caption(scale, *rows)
-        if parts is None:
-            return [Drawing(name=name, title=title, caption=text, alt=alt, draw=partial(draw, *rows))]
+        shown = {name: ("", rows)}
+        if parts is not None:
+            own = {part: [table[table["part"] == part] for table in rows] for part in set(rows[0]["part"])}
+            shown = {f"{name}-{part}": (label, own[part]) for part, label in parts.items() if part in own}
         return [
             Drawing(
-                name=f"{name}-{part}",
+                name=file,
                 title=title.format(part=label),
                 caption=text,
                 alt=alt.format(part=label),
-                draw=partial(draw, *(table[table["part"] == part] for table in rows)),
+                draw=partial(draw, *mine),
             )
-            for part, label in parts.items()
-            if part in set(rows[0]["part"])
+            for file, (label, mine) in shown.items()
         ]
 
     return figures

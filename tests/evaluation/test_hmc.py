@@ -69,7 +69,7 @@ def test_a_logistic_posterior_in_two_dimensions_has_the_moments_of_a_grid() -> N
     assert (np.abs(found.mean - mean) < 5 * error).all()
     np.testing.assert_allclose(found.covariance, covariance, rtol=0, atol=0.08 * covariance.max())
     assert (np.abs(found.sd / np.sqrt(np.diag(covariance)) - 1) < 0.05).all()
-    assert (found.ess > 2_000).all() and (found.r_hat < 1.01).all()
+    assert (found.ess > 2_000).all() and (found.r_hat < 1.01).all() and found.chains == 8
 
 
 def test_a_point_of_no_density_is_never_taken() -> None:

@@ -20,8 +20,7 @@ from raychains.plotting.layout import dot_entry, legend
 
 ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
 STYLES = styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
-CLUSTERS = {"csgld": 4, "sgld": 1}
-"""The published numbers of clusters."""
+CLUSTERS = printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2")
 COLUMNS = {"clusters": "Clusters", "distance": "Mean distance", "apart": "Distance between cycles / inside"}
 
 
@@ -113,12 +112,12 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     real: dict[str, Any] = {"scales": tuple(s for s in scales if s != "smoke"), "tolerance": 0.5}
     made = [
         claim(
-            f"{row}-{n}-clusters-{dataset}",
-            f"12 samples of {ROWS[row]} form {n} cluster{'s' * (n > 1)} on {where}.",
-            *(dataset, "clusters", row, "equal", n),
+            f"{v.row}-{v.text}-clusters-{dataset}",
+            f"12 samples of {ROWS[v.row]} form {v.text} cluster{'s' * (v.summary.mean > 1)} on {where}.",
+            *(dataset, "clusters", v.row, "equal", v.summary.mean),
             **real,
         )
-        for row, n in CLUSTERS.items()
+        for v in CLUSTERS
     ]
     larger = {
         "distance": "Samples of cSGLD are further apart than those of SGLD",
@@ -140,7 +139,7 @@ EXPERIMENTS = (
         parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
         rows=ROWS,
         columns=COLUMNS,
-        values=printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2"),
+        values=CLUSTERS,
         claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
         settings=cifar.settings,
         differences=cifar.DIFFERENCES
