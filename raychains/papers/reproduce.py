@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,15 +192,12 @@ def reproduce(
     planned = plan(given)
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
-    by_experiment: dict[str, list[PlannedPart]] = {}
-    for part in planned.parts:
-        by_experiment.setdefault(part.experiment.name, []).append(part)
     done: list[Reproduced] = []
     # Without a comparison to run, Ray is not needed.
     pool = drivers.worker_pool(given) if any(p.comparisons for p in planned.parts) else contextlib.nullcontext()
     with CallbackList(own, listener=listener) as called, at_scale(given) as common, pool as workers:
-        for parts in by_experiment.values():
-            done.append(_Running(given, common, parts, called, clock, watch, workers).all())
+        for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name):
+            done.append(_Running(given, common, list(parts), called, clock, watch, workers).all())
             pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
             tell(done[-1])
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
@@ -391,11 +389,9 @@ def environments(root: Storage, digests: Iterable[str]) -> tuple[list[dict[str, 
         store = ChainStore(root, digest)
         for number in range(1, store.last_incarnation() + 1):
             found = store.incarnation(number).get("environment")
-            if not isinstance(found, dict):
-                continue
-            if found not in known:
-                known.append(found)
-            mine = of.setdefault(digest, [])
-            if known.index(found) not in mine:
-                mine.append(known.index(found))
+            if isinstance(found, dict):
+                if found not in known:
+                    known.append(found)
+                if known.index(found) not in of.setdefault(digest, []):
+                    of[digest].append(known.index(found))
     return known, of
