@@ -335,12 +335,12 @@ def _reproduce(options: Any) -> None:
     console = standard_output()
     if options.list or options.dry_run:
         for planned in reproduce.plans(options):
-            published.show_plan(console, planned.scale, planned.parts, planned.ledger, planned.measured)
+            published.show_plan(console, planned)
         return
     try:
         reproduce.reproduce(
             options,
-            tell=lambda one: published.show(console, one.experiment, one.folder, one.about, one.verdicts, one.kept),
+            tell=lambda one: published.show(console, one),
             watch=lambda: Terminal(console),
         )
     except ChainsFailed:

@@ -37,11 +37,7 @@ class Interval:
 def resampled(statistic: Callable[[Array], Array], n: int) -> Array:
     """Return a statistic of resamples of n points, drawn with replacement by `scipy.stats.bootstrap`, [k, RESAMPLES].
 
-    The points that are drawn follow from n.
-
-    Args:
-        statistic: gives [k, batch] for counts [batch, n], how often each point was drawn.
-        n: the number of points.
+    It gives [k, batch] for counts [batch, n], how often each point was drawn; the points that are drawn follow from n.
     """
     from scipy import stats
 
@@ -55,18 +51,14 @@ def resampled(statistic: Callable[[Array], Array], n: int) -> Array:
 
 
 def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str, tuple[float, float]]:
-    """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit.
+    """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit, from a view's rows
+    [points] each, with so many bins of calibration errors.
 
     It is the percentile interval; of calibration errors (`BINNED`) moved down by what the mean of the resamples is above
     the value, so that it says how far the value may be due to these test points and does not exclude it.
 
     Metrics that rows do not determine are left out (``classwise_ece``, those of densities), as are all where there is
     a single point or a row that is not finite.
-
-    Args:
-        rows: a view's, [points] each.
-        names: of metrics.
-        bins: of calibration errors.
     """
     asked = list(names)
     points = {name: values for name in asked if (values := _points(name, rows)) is not None}

@@ -49,9 +49,7 @@ class Exact:
     def at(self, temperature: float, precision: float) -> Exact | None:
         """Return the same of exp(−[U(θ) + ½·precision·‖θ‖²]/T): of a Gaussian; None for others but at T = 1 and precision 0.
 
-        Args:
-            temperature: T.
-            precision: of a further prior N(0, I/precision), which a sampler's weight decay λ is with N·λ.
+        The precision is that of a further prior N(0, I/precision), which a sampler's weight decay λ is with N·λ.
         """
         if temperature == 1 and precision == 0:
             return self

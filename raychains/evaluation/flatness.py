@@ -47,13 +47,9 @@ def direction(name: str, like: Tensor, seed: int, normalise: str = "filter") -> 
 def move(
     model: nn.Module, along: Iterable[tuple[float, int]], names: Collection[str], normalise: str = "filter"
 ) -> None:
-    """Put θ + Σ_j a_j·d_j into a network that holds θ; see `direction`.
+    """Put θ + Σ_j a_j·d_j into a network that holds θ, from (a_j, seed of d_j) and the names that move; see `direction`.
 
-    Args:
-        model: the network; a parameter with two names moves once.
-        along: (a_j, seed of d_j).
-        names: parameters that move.
-        normalise: as for `direction`.
+    A parameter with two names moves once.
     """
     along = list(along)
     for name, p in model.named_parameters():

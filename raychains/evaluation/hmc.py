@@ -81,7 +81,6 @@ def reference(
         r_hat=agreement,
         chains=chains,
         draws=draws,
-        acceptance=found.acceptance,
     )
 
 

@@ -40,7 +40,6 @@ class Reference(Gaussian):
     chains: int
     draws: int
     """Per chain."""
-    acceptance: float
 
 
 def fit(draws: Any) -> Gaussian:

@@ -16,11 +16,9 @@ Tensors = Mapping[str, Any]
 
 
 def pieces(sample: Tensors, names: Collection[str]) -> Iterator[tuple[str, Array]]:
-    """Yield (name, values [n] as float64 or float32) of each floating tensor, ascending by name.
+    """Yield (name, values [n] as float64 or float32) of each floating tensor of these names, ascending by name.
 
-    Args:
-        sample: named tensors.
-        names: of the tensors, e.g. the model's parameters, so that buffers such as BatchNorm's statistics do not count.
+    Names are e.g. the model's parameters, so that buffers such as BatchNorm's statistics do not count.
     """
     for name in sorted(names):
         values = sample[name].detach().cpu()
@@ -39,12 +37,6 @@ def projections(sample: Tensors, names: Collection[str], *, count: int = 4, seed
     A projection is u·θ with u a fixed direction, uniform on the unit sphere, drawn anew for each tensor from
     (seed, its name), so that it is the same for every sample, chain and machine and is never held as a whole. Over
     directions its variance is the mean posterior variance of a coordinate: a slow or stuck direction shows in a few.
-
-    Args:
-        sample: named tensors.
-        names: as for `pieces`.
-        count: number of directions.
-        seed: of the directions.
 
     Returns:
         ``norm`` (‖θ‖₂) and ``projection 1`` ….
@@ -69,13 +61,10 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 
 def combined(terms: Sequence[tuple[float, Tensors]]) -> dict[str, Any]:
-    """Return Σ_i c_i·θ_i of named torch tensors, in each tensor's own type; one term of coefficient 1 is the very sample.
+    """Return Σ_i c_i·θ_i of named torch tensors of the same names and shapes, in each tensor's own type.
 
-    Every floating tensor is combined, buffers included: of BatchNorm's statistics that is a start to estimate them from
-    and no more. Tensors of integers are the first term's.
-
-    Args:
-        terms: coefficients, and tensors of the same names and shapes.
+    One term of coefficient 1 is the very sample. Every floating tensor is combined, buffers included: of BatchNorm's statistics that is
+    a start to estimate them from and no more. Tensors of integers are the first term's.
     """
     first = terms[0][1]
     if len(terms) == 1 and terms[0][0] == 1:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from raychains.core.errors import require
-from raychains.evaluation.base import Array
+from raychains.evaluation.base import Array, finite
 
 DOMINANT = 0.1
 """A sum of 1/L of which one term carries more than this says little: its estimate hangs on a single draw."""
@@ -73,8 +73,7 @@ def harmonic_mean(log_likelihood: Any, group: Any) -> Weights:
     require(labels.shape == logs.shape, "group", labels.shape, f"have the log-likelihoods' shape {logs.shape}")
     # Differences of neighbouring numbers are exact: with the largest taken off, −1e5 costs no digits.
     top = logs.max()
-    names, evidence, dominance = grouped(top - logs, labels)
-    return weigh(names, labels, evidence, dominance, offset=float(top))
+    return shared(top - logs, labels, offset=float(top))
 
 
 def truncated(draws: Any, log_density: Any, group: Any) -> Weights:
@@ -101,9 +100,8 @@ def truncated(draws: Any, log_density: Any, group: Any) -> Weights:
 
     Source: Robert & Wraith 2009; Metodiev et al. 2023 (THAMES), for the radius √(d + 1) and the halves.
     """
-    theta = np.asarray(draws, dtype=np.float64)
+    theta = finite(draws, "draws")
     require(theta.ndim == 2 and theta.shape[1] > 0, "draws", theta.shape, "have the shape [draws, dim]")
-    require(bool(np.isfinite(theta).all()), "draws", "nan or infinity", "be finite everywhere")
     logs, labels = as_series("log_density", log_density), np.asarray(group)
     for field, values in (("log_density", logs), ("group", labels)):
         require(values.shape == theta.shape[:1], field, values.shape, f"have one entry for each of {len(theta)} draws")
@@ -115,15 +113,13 @@ def truncated(draws: Any, log_density: Any, group: Any) -> Weights:
         for fitted, asked in (halves, halves[::-1]):
             inside, log_volume = ellipsoid(theta[fitted], theta[asked], name)
             terms[asked[inside]] = top - logs[asked[inside]] - log_volume
-    names, evidence, dominance = grouped(terms, labels)
-    empty = names[np.isinf(evidence)]
-    require(
-        len(empty) == 0,
-        "draws",
-        f"none in group {empty[0] if len(empty) else None}",
-        "lie in the ellipsoid of their group's other half: the halves have explored different regions",
-    )
-    return weigh(names, labels, evidence, dominance, offset=float(top))
+        require(
+            bool(np.isfinite(terms[at]).any()),
+            "draws",
+            f"none in group {name}",
+            "lie in the ellipsoid of their group's other half: the halves have explored different regions",
+        )
+    return shared(terms, labels, offset=float(top))
 
 
 def ellipsoid(fitted: Array, asked: Array, name: Any = 0) -> tuple[Array, float]:
@@ -154,43 +150,27 @@ def ellipsoid(fitted: Array, asked: Array, name: Any = 0) -> tuple[Array, float]
 
 def as_series(field: str, values: Any) -> Array:
     """Return ``values`` as float64 [n], n ≥ 1; raise `UserError` unless all are finite."""
-    out = np.asarray(values, dtype=np.float64)
+    out = finite(values, field)
     require(out.ndim == 1 and len(out) > 0, field, out.shape, "have the shape [samples] with at least one sample")
-    bad = np.flatnonzero(~np.isfinite(out))
-    require(len(bad) == 0, field, float(out[bad[0]]) if len(bad) else None, f"be finite everywhere: {len(bad)} are not")
     return out
 
 
-def grouped(log_terms: Array, labels: Array) -> tuple[Array, Array, Array]:
-    """Return, per label, ascending: the label, −ln of the mean of exp(log_terms), and the largest term's part of their sum.
+def shared(log_terms: Array, labels: Array, *, offset: float) -> Weights:
+    """Return the weights of groups whose evidence is 1 over the mean of exp(log_terms), of which a term of −∞ counts as 0.
 
-    A term of −∞ counts as 0. A group of which all terms are 0 has evidence ∞ and dominance nan.
+    ``offset`` is added to the log evidence that is returned; shares do not depend on it.
     """
-    names = np.unique(labels)
+    names, where, counts = np.unique(labels, return_inverse=True, return_counts=True)
     evidence, dominance = np.empty(len(names)), np.empty(len(names))
-    for m, name in enumerate(names):
-        terms = log_terms[labels == name]
+    for m in range(len(names)):
+        terms = log_terms[where == m]
         largest = terms.max()
-        if largest == -np.inf:
-            evidence[m], dominance[m] = np.inf, np.nan
-            continue
         total = np.exp(terms - largest).sum()
         evidence[m], dominance[m] = -(largest + np.log(total / len(terms))), 1 / total
-    return names, evidence, dominance
-
-
-def weigh(names: Array, labels: Array, log_evidence: Array, dominance: Array, *, offset: float = 0.0) -> Weights:
-    """Normalise ``exp(log_evidence)`` over the groups and divide each share among its group's samples.
-
-    ``offset`` is added to the evidence that is returned; shares do not depend on it.
-    """
-    shares = np.exp(log_evidence - log_evidence.max())
+    shares = np.exp(evidence - evidence.max())
     shares /= shares.sum()
-    where = np.searchsorted(names, labels)
-    samples = (shares / np.bincount(where))[where]
-    return Weights(
-        samples=samples, groups=names, shares=shares, log_evidence=log_evidence + offset, dominance=dominance
-    )
+    each = (shares / counts)[where]
+    return Weights(samples=each, groups=names, shares=shares, log_evidence=evidence + offset, dominance=dominance)
 
 
 def stack(log_p: Any) -> Array:

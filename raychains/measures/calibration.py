@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from raychains.evaluation import metrics
 from raychains.evaluation.base import BINS, Array, Rows
-from raychains.evaluation.calibration import Reliability, equal_mass, equal_width, gaps, mass_bins, top_class
+from raychains.evaluation.calibration import equal_mass, equal_width, gaps, mass_bins, top_class
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, not_labelled
@@ -31,6 +31,8 @@ EQUAL_WIDTH, EQUAL_MASS = "width", "mass"
 SUREST = 1e-5
 """Confidences are shown up to 1 − SUREST: beyond it they round to 1."""
 TICKS = (0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.999, 0.9999)
+HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "/////", "linewidth": 0.6}
+"""The look of the gap between accuracy and confidence."""
 FEW = 10
 """Bins with fewer predictions are drawn pale: their accuracy is mostly chance."""
 
@@ -65,7 +67,7 @@ def diagram_rows(rows: Rows, bins: int) -> list[Row]:
     """
     found = []
     for binning, diagram in ((EQUAL_WIDTH, equal_width(rows, bins)), (EQUAL_MASS, equal_mass(rows, bins))):
-        low, high = wilson(diagram)
+        low, high = wilson(diagram.accuracy, diagram.count)
         columns = {name: getattr(diagram, name) for name in ("lower", "upper", "count", "confidence", "accuracy")}
         columns |= {"low": low, "high": high}
         for b in np.flatnonzero(diagram.count).tolist():
@@ -74,15 +76,14 @@ def diagram_rows(rows: Rows, bins: int) -> list[Row]:
     return found
 
 
-def wilson(diagram: Reliability) -> tuple[Array, Array]:
-    """Return Wilson's 95 % interval of each bin's accuracy (lower, upper), each [bins]; nan in an empty bin.
+def wilson(accuracy: Array, count: Array) -> tuple[Array, Array]:
+    """Return Wilson's 95 % interval of each bin's accuracy (lower, upper), each [bins] as they are; nan in an empty bin.
 
     (a + z²/2n ± z√(a(1 − a)/n + z²/4n²))/(1 + z²/n): unlike the binomial standard error it does not vanish where all of a bin are
     right. Source: Wilson 1927.
     """
     z2 = NormalDist().inv_cdf(0.975) ** 2
-    a = diagram.accuracy
-    n = np.where(diagram.count > 0, diagram.count, np.nan)
+    a, n = accuracy, np.where(count > 0, count, np.nan)
     middle, half = a + z2 / (2 * n), np.sqrt(z2 * (a * (1 - a) / n + z2 / (4 * n**2)))
     return np.maximum((middle - half) / (1 + z2 / n), 0.0), np.minimum((middle + half) / (1 + z2 / n), 1.0)
 
@@ -193,9 +194,7 @@ def _pooled(arm: Arm, rows: pd.DataFrame) -> Diagram:
     by = weighted.groupby("bin").agg({"lower": "min", "upper": "max", "count": "sum", **dict.fromkeys(means, "sum")})
     columns = {"bin": by.index.to_numpy(), **{name: by[name].to_numpy() for name in by}}
     columns |= {name: columns[name] / columns["count"] for name in means}
-    whole = {name: columns[name] for name in ("lower", "upper", *means)}
-    one = Reliability(count=np.maximum(columns["count"] / repeats, 1), **whole)
-    low, high = wilson(one)
+    low, high = wilson(columns["accuracy"], np.maximum(columns["count"] / repeats, 1))
     bins = int(rows["bins"].max())
     return Diagram(arm, bins, pd.DataFrame({"arm": arm.name, "bins": bins, **columns, "low": low, "high": high}))
 
@@ -244,11 +243,10 @@ def _draw_reliability(run: RunData, found: list[Diagram]) -> Figure:
         above.tick_params(labelbottom=False)
         below.tick_params(labelbottom=True)
         below.set_xlabel("Confidence")
-    hatched = _hatched()
     handles = [
         Patch(facecolor=MUTED, alpha=0.6, label="accuracy"),
         layout.entry("its 95 % interval", color=INK, linewidth=1.2),
-        Patch(label="gap to mean confidence", **hatched),
+        Patch(label="gap to mean confidence", **HATCHED),
         layout.dashed_entry("perfect calibration"),
     ]
     layout.legend(figure, handles, columns=4)
@@ -257,20 +255,15 @@ def _draw_reliability(run: RunData, found: list[Diagram]) -> Figure:
 
 def _diagram(axis: Axes, diagram: Diagram, colour: str) -> None:
     width = 1 / diagram.bins
-    hatched = _hatched()
     for one in diagram.table.itertuples():
         middle, pale = (one.bin + 0.5) * width, 0.35 if one.count < FEW else 1.0
         gap = one.confidence - one.accuracy
         axis.bar(middle, one.accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
-        axis.bar(middle, gap, width * 0.88, bottom=one.accuracy, alpha=pale, **hatched)
+        axis.bar(middle, gap, width * 0.88, bottom=one.accuracy, alpha=pale, **HATCHED)
         axis.plot([middle, middle], [one.low, one.high], color=INK, linewidth=1.2, alpha=pale, zorder=4)
     axis.plot([0, 1], [0, 1], color=INK, linestyle=layout.DASHED, linewidth=0.9)
     axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-
-
-def _hatched() -> dict[str, Any]:
-    return {"facecolor": "none", "edgecolor": INK, "hatch": "/////", "linewidth": 0.6}
 
 
 def _counts(axis: Axes, diagram: Diagram, colour: str, most: int) -> None:
@@ -331,13 +324,12 @@ def _draw_calibration(run: RunData, found: list[Diagram]) -> Figure:
 
 def _gap_line(axis: Axes, diagram: Diagram, run: RunData) -> None:
     look = run.arm_styles[diagram.arm]
-    colour = look.colour
     confidence, accuracy, *ends = (diagram.table[c].to_numpy() for c in ("confidence", "accuracy", "low", "high"))
     x = np.clip(confidence, SUREST, 1 - SUREST)
     gap = 100 * (accuracy - confidence)
-    axis.plot(x, gap, color=colour, linestyle=look.line, marker=look.marker, markersize=4.5, zorder=3)
+    look.plot(axis, x, gap, size=4.5, zorder=3)
     low, high = (100 * (end - confidence) for end in ends)
-    axis.vlines(x, low, high, color=colour, linewidth=1, alpha=0.7, zorder=2)
+    axis.vlines(x, low, high, color=look.colour, linewidth=1, alpha=0.7, zorder=2)
 
 
 def _odds(p: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError
@@ -15,7 +14,7 @@ from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
 from raychains.planning.views import Request
 from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
+from raychains.plotting.arm_styles import in_one_panel
 from raychains.plotting.style import Drawing
 
 PREFIX = "corrupted:"
@@ -128,20 +127,15 @@ def _draw(run: RunData, table: pd.DataFrame, metrics: list[Metric]) -> Figure:
         for i, (name, style) in enumerate(found.items()):
             mine = table[(table["arm"] == name) & (table["metric"] == metric.name)].sort_values("severity")
             # Arms are set apart sideways: their spreads would hide each other.
-            _line(axis, mine, metric, style, 0.07 * (i - (len(found) - 1) / 2))
+            x = mine["severity"] + 0.07 * (i - (len(found) - 1) / 2)
+            style.plot(axis, x, metric.scale * mine["mean"], size=5, linewidth=1.2, zorder=3)
+            low, high = (metric.scale * mine[name] for name in ("low", "high"))
+            axis.vlines(x, low, high, color=style.colour, linewidth=1.2, alpha=0.7, zorder=2)
         axis.set(xticks=severities, xlabel="Severity of the corruption", ylabel=metric.label)
         axis.set_ylim(bottom=0)
         axis.grid(False, axis="x")
     layout.legend(figure, [style.handle(markers=True) for style in found.values()], columns=3)
     return figure
-
-
-def _line(axis: Axes, rows: pd.DataFrame, metric: Metric, style: ArmStyle, aside: float) -> None:
-    x = rows["severity"].to_numpy() + aside
-    mean, low, high = (metric.scale * rows[name].to_numpy() for name in ("mean", "low", "high"))
-    look = {"color": style.colour, "linestyle": style.line, "marker": style.marker, "markersize": 5, "linewidth": 1.2}
-    axis.plot(x, mean, zorder=3, **look)
-    axis.vlines(x, low, high, color=style.colour, linewidth=1.2, alpha=0.7, zorder=2)
 
 
 MEASURE = Measure(

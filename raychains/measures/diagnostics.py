@@ -82,14 +82,7 @@ def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
 
 
 def diagnosed(followed: Followed, spec: ChainSpec, about: Row, repeat: int) -> list[Row]:
-    """Return rows of ``diagnostics``: one per repeat, quantity and unit.
-
-    Args:
-        followed: the numbers.
-        spec: of one of the chains: they share their schedule.
-        about: columns that all rows begin with.
-        repeat: the number of the first lane's repeat.
-    """
+    """Return rows of ``diagnostics``, which begin with ``about``: one per lane (repeats from ``repeat`` on), quantity and unit."""
     schedule = schedules.build(spec.schedule)
     cold = "temperature 0: an optimiser's path, no sampler's draws" if schedule.temperature == 0 else ""
     cyclical = schedule.cycle_count > 1
@@ -180,17 +173,16 @@ def traced(followed: Followed, about: Row) -> list[Row]:
 @panels.drawn_from("diagnostics", TEXTS, NUMBERS)
 def mixing(run: RunData, table: pd.DataFrame) -> Drawing | None:
     """Draw split R-hat and bulk ESS of every quantity; None before chains are diagnosed, and of too few draws."""
-    rows = [r for r in table.to_dict("records") if np.isfinite(r["bulk_ess"]) or np.isfinite(r["r_hat"])]
-    if not rows:
+    table = table[np.isfinite(table[["bulk_ess", "r_hat"]]).any(axis=1)]
+    if not len(table):
         return None
-    silent = [a.label for a in run.comparison.arms if not any(r["arm"] == a.name for r in rows)]
-    cyclical = any(r["unit"] == "cycle" for r in rows) or any("cycles" in r["notice"] for r in rows)
+    silent = [a.label for a in run.comparison.arms if a.name not in set(table["arm"])]
     caption = (
         "One dot per quantity and repeat: coordinates or projections of θ, the log density or what networks predict. Left: "
         f"split R-hat (rank-normalised), dashed: {R_HAT}; dots at the left edge are at or below {1 + LEAST:g}. Right: bulk "
         f"effective sample size of all chains together, dashed: {ESS}."
     )
-    if cyclical:
+    if (table["unit"] == CYCLE).any() or table["notice"].str.contains("cycles").any():
         caption += (
             " Under a cyclical step size a chain's draws are no stationary chain; open dots take every cycle of every chain "
             "as a chain of its own."
@@ -202,23 +194,23 @@ def mixing(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Agreement of chains and effective sample sizes",
         caption=caption,
         alt="Split R-hat and bulk effective sample size of each quantity in every arm, with thresholds",
-        draw=lambda: _draw_mixing(run, rows),
-        data=[{k: r[k] for k in (*TEXTS.split(), *NUMBERS.split())} for r in rows],
+        draw=lambda: _draw_mixing(run, table),
+        data=table[[*TEXTS.split(), *NUMBERS.split()]].to_dict("records"),
     )
 
 
-def _draw_mixing(run: RunData, rows: list[dict[str, Any]]) -> Figure:
+def _draw_mixing(run: RunData, table: pd.DataFrame) -> Figure:
     arms = run.comparison.arms
     figure, (left, right) = layout.per_arm([a.label for a in arms], 2)
     for line, arm in enumerate(arms):
         colour = run.arm_styles[arm].colour
         for unit in (CHAIN, CYCLE):
-            mine = [r for r in rows if r["arm"] == arm.name and r["unit"] == unit]
+            mine = table[(table["arm"] == arm.name) & (table["unit"] == unit)]
             style: dict[str, Any] = {"color": colour}
             if unit == "cycle":
                 style |= {"markerfacecolor": "none", "markeredgewidth": 1, "alpha": 0.9}
-            panels.dots(left, line, np.maximum(np.array([r["r_hat"] for r in mine]) - 1, LEAST), **style)
-            panels.dots(right, line, np.array([r["bulk_ess"] for r in mine]), **style)
+            panels.dots(left, line, np.maximum(mine["r_hat"].to_numpy() - 1, LEAST), **style)
+            panels.dots(right, line, mine["bulk_ess"].to_numpy(), **style)
     left.set_xscale("log")
     left.xaxis.set_major_locator(LogLocator(base=10))
     left.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{1 + v:g}"))
@@ -232,7 +224,7 @@ def _draw_mixing(run: RunData, rows: list[dict[str, Any]]) -> Figure:
     right.set(xlim=(min(low, ESS / 2), max(high, ESS * 2)), xlabel="Bulk effective sample size   → better")
     panels.target_line(right, ESS)
     entries = [layout.dot_entry("chains as they ran")]
-    if any(r["unit"] == CYCLE for r in rows):
+    if (table["unit"] == CYCLE).any():
         entries.append(layout.dot_entry("every cycle as a chain", markerfacecolor="none"))
     entries.append(layout.dashed_entry("threshold"))
     layout.legend(figure, entries, columns=3)

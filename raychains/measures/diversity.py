@@ -23,7 +23,7 @@ from raychains.planning import Arm
 from raychains.planning.views import Key
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
-from raychains.plotting.style import GRID, INK, MARKERS, MUTED, PAPER, WIDTH, Drawing
+from raychains.plotting.style import GRID, INK, MARKERS, MUTED, PAPER, Drawing
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +139,15 @@ def _function_space(context: Context, arm: int, group: int) -> list[Row]:
     return [{**about, **row, **sizes} for row in _pairs(samples, disagreement=share, total_variation=variation)]
 
 
-def matrix(rows: Sequence[Mapping[str, Any]], column: str, diagonal: float = 0.0) -> Array:
-    """Return the symmetric matrix whose upper triangle the rows of ``distances`` or ``disagreement`` hold."""
-    n = 1 + max(row["j"] for row in rows)
-    out = np.full((n, n), diagonal)
-    for row in rows:
-        out[row["i"], row["j"]] = out[row["j"], row["i"]] = row[column]
-    return out
+def matrix(rows: pd.DataFrame, column: str) -> Array:
+    """Return the symmetric matrix [samples, samples], 0 on its diagonal, whose upper triangle the rows of ``distances`` or
+    ``disagreement`` hold; nan where a pair lacks."""
+    pairs = rows.pivot_table(index="i", columns="j", values=column)
+    order = sorted({*pairs.index, *pairs.columns})
+    upper = pairs.reindex(index=order, columns=order).to_numpy()
+    values = np.where(np.isnan(upper), upper.T, upper)
+    np.fill_diagonal(values, 0)
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,12 +287,8 @@ def _draw_map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.D
         for panel in run.arm_styles.panels
     ]
     shown = [panel for panel in shown if panel[2]]
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-    one_map = table["map"].nunique() == 1
-    figure = Figure(figsize=(WIDTH, rows * (4.0 if columns == 1 else 6.6 / columns) + 0.6))
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=one_map, sharey=one_map)
-    axes = panels.used(grid, len(shown))
+    one_map, height = table["map"].nunique() == 1, 4.0 if len(shown) == 1 else 6.6 / min(3, len(shown))
+    figure, axes = layout.grid(len(shown), 3, height, sharex=one_map, sharey=one_map)
     style = in_one_panel(arms)
     first = table[~table.duplicated(["map", "x", "y"])]
     for axis, (number, name, group) in zip(axes, shown, strict=True):
@@ -371,7 +369,7 @@ def _draw_heat(arms: list[Arm], table: pd.DataFrame) -> Figure:
     image = None
     for axis, arm in zip(axes, arms, strict=True):
         mine = table[table["arm"] == arm.name]
-        values = _matrix(mine)
+        values = matrix(mine, "disagreement")
         n = len(values)
         sides = (0.5, n + 0.5, n + 0.5, 0.5)  # samples are numbered from 1
         image = axis.imshow(100 * values, vmin=0, vmax=most, extent=sides, **look)
@@ -383,16 +381,6 @@ def _draw_heat(arms: list[Arm], table: pd.DataFrame) -> Figure:
     axes[0].set_ylabel("Sample")
     panels.colour_bar(figure, image, axes, "Different class (%)").outline.set_visible(False)
     return figure
-
-
-def _matrix(rows: pd.DataFrame) -> Array:
-    """Return [samples, samples], nan where a pair lacks."""
-    pairs = rows.pivot_table(index="i", columns="j", values="disagreement")
-    order = sorted({*pairs.index, *pairs.columns})
-    upper = pairs.reindex(index=order, columns=order).to_numpy()
-    values = np.where(np.isnan(upper), upper.T, upper)
-    np.fill_diagonal(values, 0)
-    return values
 
 
 def _borders(axis: Axes, rows: pd.DataFrame) -> None:

@@ -168,13 +168,7 @@ class Followed:
 
 
 def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: int = 0) -> Iterator[Followed]:
-    """Follow a density's chains, variable by variable.
-
-    Args:
-        root: the store.
-        task: the density.
-        chains: the group's; those that are not finished are left out.
-        seed: of the projections.
+    """Follow a density's finished chains, variable by variable; the seed is that of the projections.
 
     Raises:
         UserError: no chain is finished.
@@ -216,11 +210,10 @@ def of_network(
     evaluation: Evaluation | None = None,
     seed: int = 0,
 ) -> Iterator[Followed]:
-    """Follow networks, variable by variable.
+    """Follow networks of one arm and group, variable by variable.
 
     Args:
-        selection: the samples of one arm and group.
-        chains: the group's, in the arm's order.
+        selection, chains: their samples and chains.
         predictions: each sample's log-probabilities [examples, classes], in the selection's order; None without classes.
         evaluation: the split that they are on.
         seed: of the projections and of the test examples that are chosen.
@@ -253,12 +246,8 @@ def of_network(
 
 
 def predicted_numbers(block: Array, labels: Array | None, seed: int = 0) -> dict[str, float]:
-    """Return numbers of one sample's predictions: p(label) and entropy, averaged, and a few examples' log p(label).
-
-    Args:
-        block: log-probabilities [examples, classes].
-        labels: [examples]; None of a split without them, which has the entropy alone.
-        seed: of the examples that are chosen.
+    """Return numbers of one sample's log-probabilities [examples, classes]: p(label) and entropy, averaged, and a few examples'
+    log p(label), which the seed chooses; the entropy alone without labels [examples].
     """
     log_p = np.maximum(block.astype(np.float64), np.log(np.finfo(np.float64).tiny))
     entropy = {ENTROPY: float(-(np.exp(log_p) * log_p).sum(1).mean())}

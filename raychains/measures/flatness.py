@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,16 +103,13 @@ def _directions(context: Context, chosen: Sequence[tuple[int, int, list[Drawn]]]
         for one, t in itertools.product(ends, np.linspace(-1, 1, STEPS).tolist()):
             rows.append({**_about(context, arm, group), **one.about(), "seed": seed, "t": t})
             points.append(make((1.0, one), directions=((t, seed),) if t else ()))
+    train = "train" in context.task.splits() and context.task.num_data <= TRAINING
+    splits = dict.fromkeys([context.split, *(["train"] if train else [])])
     return [
         {**row, "split": split, **metrics}
-        for split in _splits(context)
+        for split in splits
         for row, metrics in zip(rows, context.measure(split, points), strict=True)
     ]
-
-
-def _splits(context: Context) -> list[str]:
-    train = "train" in context.task.splits() and context.task.num_data <= TRAINING
-    return list(dict.fromkeys([context.split, *(["train"] if train else [])]))
 
 
 def _planes(context: Context, groups: Sequence[tuple[int, int]]) -> dict[str, list[Row]]:
@@ -226,16 +224,14 @@ def _draw_fisher(table: pd.DataFrame, arms: list[Arm]) -> Figure:
     for arm in arms:
         mine = shown[shown["arm"] == arm.name]
         for k, name in enumerate(_variables(mine)):
-            look: dict[str, Any] = {"color": style[arm.name].colour, "linestyle": LINES[k % len(LINES)]}
+            draw = partial(style[arm.name].plot, axis, linestyle=LINES[k % len(LINES)])
             some = mine[mine["variable"] == name]
             for _, one in some.groupby(panels.SAMPLE.split()):
-                axis.plot(one["rank"], one["eigenvalue"], linewidth=0.6, alpha=0.4, **look)
+                draw(one["rank"], one["eigenvalue"], linewidth=0.6, alpha=0.4)
             logs = np.log(some["eigenvalue"]).groupby(some["rank"])
             # Where no sample's is too small to be shown.
             mean = np.exp(logs.mean()[logs.size() == logs.size().max()])
-            axis.plot(
-                mean.index, mean, linewidth=1.8, marker=style[arm.name].marker, markersize=4, markevery=0.12, **look
-            )
+            draw(mean.index, mean, size=4, linewidth=1.8, markevery=0.12)
     axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter", ylabel="Eigenvalue (squared nats)")
     for one in (axis.xaxis, axis.yaxis):
         panels.powers(one)
@@ -275,15 +271,9 @@ def _draw_directions(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm]
                 for k, name in enumerate(_variables(mine)):
                     by = mine[mine["variable"] == name].groupby("t")[metric.name]
                     mean, low, high = (metric.scale * s for s in (by.mean(), by.min(), by.max()))
-                    colour, mark = style[arm.name].colour, style[arm.name].marker
-                    look: dict[str, Any] = {
-                        "linestyle": LINES[k % len(LINES)],
-                        "marker": mark,
-                        "markersize": 3,
-                        "markevery": 5,
-                    }
-                    axis.plot(mean.index, mean, color=colour, **look)
-                    axis.fill_between(mean.index, low, high, color=colour, alpha=0.12, linewidth=0)
+                    dashes = LINES[k % len(LINES)]
+                    style[arm.name].plot(axis, mean.index, mean, size=3, linestyle=dashes, markevery=5)
+                    axis.fill_between(mean.index, low, high, color=style[arm.name].colour, alpha=0.12, linewidth=0)
             values = table[table["split"] == split][metric.name]
             if values.min() > 0 and values.max() > STEEP * values.min():
                 axis.set_yscale("log")

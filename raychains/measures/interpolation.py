@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.evaluation.base import Metric
@@ -17,7 +16,7 @@ from raychains.measures.base import Context, Measure, Row, Tables, two_samples
 from raychains.measures.networks import Drawn, drawn, first_groups, maker
 from raychains.planning import Arm
 from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
+from raychains.plotting.arm_styles import in_one_panel
 from raychains.plotting.style import Drawing
 
 MOST_PAIRS = 6
@@ -62,20 +61,13 @@ def _chains(samples: Sequence[Drawn]) -> list[list[Drawn]]:
     return [list(group) for _, group in itertools.groupby(mine, key=lambda one: one.chain)]
 
 
-KINDS: dict[str, Callable[[Sequence[Drawn]], Iterator[Pair]]] = {
-    "neighbouring cycles": neighbouring_cycles,
-    "inside a cycle": inside_a_cycle,
-    "between chains": between_chains,
-    "θ and θₐ": anchors,
+KINDS: dict[str, tuple[Callable[[Sequence[Drawn]], Iterator[Pair]], str]] = {
+    "neighbouring cycles": (neighbouring_cycles, "the last of two cycles in a row of one chain"),
+    "inside a cycle": (inside_a_cycle, "neighbours inside a cycle"),
+    "between chains": (between_chains, "the last of two chains"),
+    "θ and θₐ": (anchors, "θ and its anchor θₐ"),
 }
-"""The relation of a line's two ends, in the order of the panels."""
-ENDS = {
-    "neighbouring cycles": "the last of two cycles in a row of one chain",
-    "inside a cycle": "neighbours inside a cycle",
-    "between chains": "the last of two chains",
-    "θ and θₐ": "θ and its anchor θₐ",
-}
-"""The same in a sentence."""
+"""The relation of a line's two ends, in the order of the panels: its pairs, and what they are in a sentence."""
 
 
 def tables(context: Context) -> Tables:
@@ -86,7 +78,7 @@ def tables(context: Context) -> Tables:
     make = maker(context)
     for arm, group in first_groups(context):
         samples = drawn(context, arm, group)
-        for kind, pairs in KINDS.items():
+        for kind, (pairs, _) in KINDS.items():
             for number, (one, other) in enumerate(chosen(list(pairs(samples)), MOST_PAIRS, context.seed)):
                 about = {"arm": context.arm_name(arm), "group": group, "kind": kind, "pair": number}
                 ends = {**one.about("_from"), **other.about("_to")}
@@ -118,7 +110,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Between two samples",
         caption=(
             f"{names} of the single network (1 − t)·θ₁ + t·θ₂ on {run.comparison.split}, for pairs of samples that "
-            f"are {', or '.join(ENDS[kind] for kind in kinds)}. Thin: each pair; thick: their mean. A hill between the "
+            f"are {', or '.join(KINDS[kind][1] for kind in kinds)}. Thin: each pair; thick: their mean. A hill between the "
             "ends says that they lie in different modes."
         ),
         alt=f"{names} against the position on the line between two samples",
@@ -134,8 +126,13 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
         for axis, kind in zip(row, kinds, strict=True):
             for arm in arms:
                 mine = table[(table["kind"] == kind) & (table["arm"] == arm.name)]
-                if len(mine):
-                    _lines(axis, mine, metric, style[arm.name])
+                if mine.empty:
+                    continue
+                for _, pair in mine.groupby("pair"):
+                    scaled = metric.scale * pair[metric.name]
+                    style[arm.name].plot(axis, pair["t"], scaled, linestyle="-", linewidth=0.7, alpha=0.45)
+                mean = metric.scale * mine.groupby("t")[metric.name].mean()
+                style[arm.name].plot(axis, mean.index, mean, size=3.5, linestyle="-", linewidth=2, markevery=2)
         row[0].set_ylabel(metric.label)
     for axis, kind in zip(axes[0], kinds, strict=True):
         axis.set_title(kind if kind.startswith("θ") else kind[:1].upper() + kind[1:])
@@ -144,13 +141,6 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     layout.legend(figure, [style[arm.name].handle(markers=True) for arm in arms])
     return figure
-
-
-def _lines(axis: Axes, mine: pd.DataFrame, metric: Metric, style: ArmStyle) -> None:
-    for _, pair in mine.groupby("pair"):
-        axis.plot(pair["t"], metric.scale * pair[metric.name], color=style.colour, linewidth=0.7, alpha=0.45)
-    mean = metric.scale * mine.groupby("t")[metric.name].mean()
-    axis.plot(mean.index, mean, color=style.colour, linewidth=2, marker=style.marker, markersize=3.5, markevery=2)
 
 
 MEASURE = Measure(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
 from raychains.planning.views import Request
 from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
+from raychains.plotting.arm_styles import in_one_panel
 from raychains.plotting.style import GRID, HUES, MUTED, Drawing
 
 PREFIX = "ood:"
@@ -189,7 +188,11 @@ def _draw_entropy(run: RunData, table: pd.DataFrame, companions: list[str]) -> F
     for axis, companion in zip(axes, shown, strict=True):
         axis.axvline(SURE, color=MUTED, linestyle=":", linewidth=1, zorder=1)
         for i, (name, style) in enumerate(found.items()):
-            _draw_curve(axis, table[(table["arm"] == name) & (table["companion"] == companion)], style, i)
+            curve = table[(table["arm"] == name) & (table["companion"] == companion)]
+            # Markers of different arms stand at different places, so that curves which coincide are seen.
+            every = max(1, len(curve) // MARKERS_PER_CURVE)
+            apart = ((i * 5) % every, every)
+            style.plot(axis, curve["entropy"], curve["cdf"], size=4.5, markevery=apart, linewidth=1.3, zorder=3)
         axis.set(title=titles.get(companion, companion), xlabel="Predictive entropy (nats)")
         axis.set(xlim=(0, table["entropy"].max()), ylim=(0, 1.02))
         axis.tick_params(labelbottom=True)
@@ -197,14 +200,6 @@ def _draw_entropy(run: RunData, table: pd.DataFrame, companions: list[str]) -> F
         axis.set_ylabel("Share of inputs at or below")
     layout.legend(figure, [style.handle(markers=True) for style in found.values()], columns=3)
     return figure
-
-
-def _draw_curve(axis: Axes, curve: pd.DataFrame, style: ArmStyle, shift: int) -> None:
-    x, y = curve["entropy"].to_numpy(), curve["cdf"].to_numpy()
-    # Markers of different arms stand at different places, so that curves which coincide are seen.
-    every = max(1, len(x) // MARKERS_PER_CURVE)
-    marks: dict[str, Any] = {"marker": style.marker, "markersize": 4.5, "markevery": ((shift * 5) % every, every)}
-    axis.plot(x, y, color=style.colour, linestyle=style.line, linewidth=1.3, zorder=3, **marks)
 
 
 @panels.drawn_from("ood", "arm companion score", f"group inside outside {' '.join(MEASURES)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from raychains.core.spec import ChainSpec
 from raychains.evaluation import diagnostics, moments
 from raychains.evaluation.base import Array, finite
 from raychains.inference.run_data import RunData
@@ -51,17 +50,11 @@ def tables(context: Context) -> Tables:
     rows: list[Row] = []
     for a, g in context.counted("reference", context.groups):
         chains = context.comparison.arms[a].chains[g]
-        about = {"arm": context.arm_name(a), "group": g}
-        for lane, row in enumerate(compared(context, chains)):
-            rows.append({**about, "repeat": g * chains[0].lanes + lane, **row})
+        values, target = draws.stacked(context.store.root, chains), target_of(context.task, chains[0])
+        for lane in range(values.shape[2]):
+            about = {"arm": context.arm_name(a), "group": g, "repeat": g * chains[0].lanes + lane}
+            rows.append({**about, **distances(values[:, :, lane].astype(np.float64), target)})
     return {"reference": rows}
-
-
-def compared(context: Context, chains: Sequence[ChainSpec]) -> Iterator[Row]:
-    """Yield one row per lane of a group of chains."""
-    values, target = draws.stacked(context.store.root, chains), target_of(context.task, chains[0])
-    for lane in range(values.shape[2]):
-        yield distances(values[:, :, lane].astype(np.float64), target)
 
 
 def distances(theta: Array, target: Target) -> Row:

@@ -184,12 +184,7 @@ def _halves(selection: Selection, names: Sequence[str]) -> tuple[dict[str, Tenso
 
 
 class Gradient:
-    """∇U of networks, U = N·(mean loss + ½λ‖θ‖²) − ln prior, in the parameters that their chain samples.
-
-    Args:
-        task: of the networks.
-        spec: of their chain: batch size, precision of the parameters, weight decay, sampled parameters.
-    """
+    """∇U of networks, U = N·(mean loss + ½λ‖θ‖²) − ln prior, in the parameters that the chain of a spec samples."""
 
     def __init__(self, task: Task, spec: ChainSpec) -> None:
         task.to(torch.device("cpu"))

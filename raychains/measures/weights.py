@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ from raychains.plotting.style import ALARM, HUES, MARKERS, MUTED, Drawing
 from raychains.store import SampleRecord
 
 if TYPE_CHECKING:
-    from raychains.core.spec import ChainSpec
     from raychains.tasks import Task
 
 WEIGHTINGS = ("equal", "harmonic", "truncated", "stacking")
@@ -93,34 +92,32 @@ def weigh(context: Context, weighting: str) -> Weighted:
     """
     check([weighting])
     check_task(context.task, context.comparison.task, weighting)
-    if weighting == "truncated":
-        return _truncated(context)
-    by_name: Mapping[str, Callable[[Context, int, int], _Found]] = {"harmonic": _harmonic, "stacking": _stacked}
+    each = {"harmonic": _harmonic, "stacking": _stacked, "truncated": _truncated}[weighting]
     rows: list[Mapping[str, Any]] = []
     requests: list[Request] = []
     warnings: list[str] = []
     for arm, group in context.counted(f"{weighting} weights", context.groups):
-        found = by_name[weighting](context, arm, group)
-        about = {**context.key(arm, group), "weighting": weighting}
-        rows += [{**about, **row} for row in found.rows]
-        requests.append(Request(arm=arm, group=group, view=ALL, weighting=weighting, weights=found.weights))
-        if found.warning is not None:
-            warnings.append(f"{context.comparison.arms[arm].label}, group {group}: {found.warning}")
-    return Weighted(rows=rows, requests=requests, warnings=_together(warnings))
+        name, label = context.comparison.arms[arm].name, context.comparison.arms[arm].label
+        for found in each(context, arm, group):
+            about = {"arm": name, "group": group, "repeat": found.repeat, "weighting": weighting}
+            rows += [{**about, **row} for row in found.rows]
+            if found.weights is not None:
+                requests.append(Request(arm=arm, group=group, view=ALL, weighting=weighting, weights=found.weights))
+            if found.warning is not None:
+                warnings.append(f"{label}, repeat {found.repeat}: {found.warning}")
+    more = f" (and {len(warnings) - 1} more arms and repeats like it: see the table weights)" if warnings[1:] else ""
+    return Weighted(rows=rows, requests=requests, warnings=[f"{warning}{more}" for warning in warnings[:1]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
+    """The weights of one arm and repeat."""
+
+    repeat: int
     rows: Sequence[Mapping[str, Any]]
-    weights: Mapping[Key, float]
+    weights: Mapping[Key, float] | None = None
+    """Of networks' samples."""
     warning: str | None = None
-
-
-def _together(warnings: Sequence[str]) -> list[str]:
-    """Return one line for all: the first, and the number of those like it."""
-    others = len(warnings) - 1
-    more = f" (and {others} more arms and repeats like it: see the table weights)" if others > 0 else ""
-    return [f"{warning}{more}" for warning in warnings[:1]]
 
 
 def _records(context: Context, arm: int, group: int) -> list[tuple[int, SampleRecord]]:
@@ -138,7 +135,7 @@ def _each_alone(context: Context, split: str, arm: int, group: int, rows: bool) 
     return context.evaluate(split, [Request(arm=arm, group=group, view=view, rows=rows) for view in views])
 
 
-def _harmonic(context: Context, arm: int, group: int) -> _Found:
+def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
     records = _records(context, arm, group)
     cold = [r.meta.temperature for _, r in records if not r.meta.temperature > 0]
     if cold:
@@ -155,14 +152,14 @@ def _harmonic(context: Context, arm: int, group: int) -> _Found:
     counts = np.bincount([label[p, r.meta.cycle] for p, r in records])
     rows = _shares(cycles, counts.tolist(), found)
     each = {key_of(r.meta): float(w) for (_, r), w in zip(records, found.samples, strict=True)}
-    return _Found(rows=rows, weights=each, warning=found.warning)
+    yield _Found(repeat=group, rows=rows, weights=each, warning=found.warning)
 
 
-def _stacked(context: Context, arm: int, group: int) -> _Found:
+def _stacked(context: Context, arm: int, group: int) -> Iterator[_Found]:
     records = _records(context, arm, group)
     w = weights.stack(np.stack([_log_p(f.rows) for f in _each_alone(context, VAL, arm, group, rows=True)])).tolist()
     rows = [_row(at, r.meta.cycle, index=r.meta.index, weight=v) for (at, r), v in zip(records, w, strict=True)]
-    return _Found(rows=rows, weights={key_of(r.meta): v for (_, r), v in zip(records, w, strict=True)})
+    yield _Found(repeat=group, rows=rows, weights={key_of(r.meta): v for (_, r), v in zip(records, w, strict=True)})
 
 
 def _log_p(rows: Mapping[str, Array]) -> Array:
@@ -182,36 +179,25 @@ def _shares(cycles: Sequence[tuple[int, int]], counts: Sequence[int], found: wei
     return [_row(*c, samples=n, weight=w, log_evidence=e, dominance=d) for c, n, w, e, d in columns]
 
 
-def _truncated(context: Context) -> Weighted:
-    """Weigh, per repeat (lane) of every group, by the posterior's mass in what each cycle of each chain explored."""
-    rows: list[Mapping[str, Any]] = []
-    warnings: list[str] = []
-    for a, g in context.counted("truncated weights", context.groups):
-        arm = context.comparison.arms[a]
-        chains = [draws.read(context.store.root, spec) for spec in arm.chains[g]]
-        for lane in range(arm.chains[g][0].lanes):
-            found, cycles, counts = _masses(context, arm.chains[g], chains, lane)
-            about = {"arm": arm.name, "group": g, "repeat": g * arm.chains[g][0].lanes + lane, "weighting": "truncated"}
-            rows += [{**about, **row} for row in _shares(cycles, counts, found)]
-            if found.warning is not None:
-                warnings.append(f"{arm.label}, repeat {about['repeat']}: {found.warning}")
-    return Weighted(rows=rows, requests=(), warnings=_together(warnings))
-
-
-def _masses(
-    context: Context, specs: Sequence[ChainSpec], chains: Sequence[draws.Draws], lane: int
-) -> tuple[weights.Weights, list[tuple[int, int]], list[int]]:
-    values = np.concatenate([c.values[:, lane] for c in chains])
-    labels = np.concatenate([np.stack([np.full(len(c.cycle), i), c.cycle], axis=1) for i, c in enumerate(chains)])
-    cycles, label, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    target = target_of(context.task, specs[0])
+def _truncated(context: Context, arm: int, group: int) -> Iterator[_Found]:
+    """Weigh, lane by lane, by the posterior's mass in what each cycle of each chain explored."""
+    specs = context.comparison.arms[arm].chains[group]
+    chains, target = [draws.read(context.store.root, spec) for spec in specs], target_of(context.task, specs[0])
     if not target.temperature > 0:
         raise UserError(f"weights truncated need draws of a posterior, got temperature {target.temperature}")
-    known = target.potential(values)
-    if known is None:
-        raise UserError(f"weights truncated need the log density, which task {context.comparison.task} does not say")
-    found = weights.truncated(values, -known[0] / target.temperature, label.reshape(-1))
-    return found, [(int(chain), int(cycle)) for chain, cycle in cycles], [int(n) for n in counts]
+    labels = np.concatenate([np.stack([np.full(len(c.cycle), i), c.cycle], axis=1) for i, c in enumerate(chains)])
+    names, label, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    cycles = [(int(chain), int(cycle)) for chain, cycle in names]
+    for lane in range(specs[0].lanes):
+        values = np.concatenate([c.values[:, lane] for c in chains])
+        known = target.potential(values)
+        if known is None:
+            raise UserError(
+                f"weights truncated need the log density, which task {context.comparison.task} does not say"
+            )
+        found = weights.truncated(values, -known[0] / target.temperature, label.reshape(-1))
+        rows = _shares(cycles, counts.tolist(), found)
+        yield _Found(repeat=group * specs[0].lanes + lane, rows=rows, warning=found.warning)
 
 
 # The figure

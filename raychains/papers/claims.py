@@ -78,16 +78,7 @@ def claim(
     rule: Rule = "welch",
     **more: Any,
 ) -> Claim:
-    """Return the claim that compares a row's cell of a column with another row's, or with a constant.
-
-    Args:
-        name, text, part, direction: of the claim.
-        column: of both cells.
-        left: the row.
-        right: another row, or a number.
-        rule: of two rows; a number's is one-sample.
-        more: further fields of `Claim`.
-    """
+    """Return the claim that compares a row's cell of a column with another row's by ``rule``, or with a constant; see `Claim`."""
     against = Of(right, column) if isinstance(right, str) else float(right)
     how: Rule = rule if isinstance(right, str) else "one-sample"
     return Claim(
@@ -193,12 +184,7 @@ def judge(
     right_mean = ours[1].mean if isinstance(claim.right, Of) else float(claim.right)
     smallest = detectable(se, df) if se else math.nan
     word, reason = _word(claim, low, high), "; ".join(notes)
-    published = _published(claim, published_left, published_right)
-    if not isinstance(claim.right, Of) and published_left is not None and published_left.mean == claim.right:
-        published, paper = "not published", "the constant is the paper's own number"
-    else:
-        missing = _without(claim, published_left, published_right) if published == "not published" else ""
-        paper = f"the paper's own numbers: {published}{missing}"
+    published, paper = _paper(claim, published_left, published_right)
     line = (
         f"{' '.join(claim.text.split()).rstrip('.')}: {_shown(claim, difference, low, high, smallest)}: {word}"
         f"{f' ({reason})' if reason else ''}; {paper}"
@@ -281,20 +267,21 @@ def _word(claim: Claim, low: float, high: float) -> Word:
     return "holds" if yes else "does not hold" if no else "cannot be told"
 
 
-def _published(claim: Claim, left: Summary | None, right: Summary | None) -> Word | Literal["not published"]:
-    against = right if isinstance(claim.right, Of) else claim.right
-    if left is None or against is None:
-        return "not published"
-    low, high = interval(*_contrast(left, against))
-    return "not published" if math.isnan(low) else _word(claim, low, high)
-
-
-def _without(claim: Claim, left: Summary | None, right: Summary | None) -> str:
-    """Return the published means where only standard errors or numbers of runs are unpublished."""
-    if left is None or right is None or not isinstance(claim.right, Of):
-        return ""
-    means = [_number(mean, max(0, tables.decimals(mean, 4))) for mean in (left.mean, right.mean)]
-    return f" with standard errors ({means[0]} against {means[1]})"
+def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[Word | Literal["not published"], str]:
+    """Return the verdict on the paper's own numbers, and a sentence of it: with the means where standard errors lack."""
+    constant = not isinstance(claim.right, Of)
+    if constant and left is not None and left.mean == claim.right:
+        return "not published", "the constant is the paper's own number"
+    found: Word | Literal["not published"] = "not published"
+    means, against = "", right if isinstance(claim.right, Of) else claim.right
+    if left is not None and against is not None:
+        low, high = interval(*_contrast(left, against))
+        if not math.isnan(low):
+            found = _word(claim, low, high)
+        elif right is not None and not constant:
+            shown = [_number(mean, max(0, tables.decimals(mean, 4))) for mean in (left.mean, right.mean)]
+            means = f" with standard errors ({shown[0]} against {shown[1]})"
+    return found, f"the paper's own numbers: {found}{means}"
 
 
 def _left_out(count: int, of: int, what: str) -> list[str]:

@@ -122,14 +122,8 @@ def _named(names: Names) -> Iterable[tuple[str, str]]:
 def cell(
     part: str, row: str, column: str, repeat: int, value: float, *, digests: str = "", samples: int = 0
 ) -> dict[str, Any]:
-    """Return one value of one repeat.
-
-    Args:
-        part, row, column: of the table.
-        repeat: from 0.
-        value: in the table's unit.
-        digests: of the chains that it comes from, separated by spaces; empty for what needs no chains.
-        samples: how many samples or draws it is made of.
+    """Return one value of one repeat (from 0) in the table's unit, the digests of its chains separated by spaces, and how many
+    samples or draws it is made of.
     """
     where = {"part": part, "row": row, "column": column, "repeat": repeat}
     return {**where, "value": float(value), "digests": digests, "samples": samples}
@@ -158,12 +152,7 @@ class Computation:
     tell: Progress = silent
 
     def piece(self, name: str, compute: Callable[[], Sequence[Row]]) -> list[dict[str, Any]]:
-        """Return the rows of a piece: those that were kept, else computed now and kept.
-
-        Args:
-            name: unique in the part: letters, digits, ``-`` and ``.``.
-            compute: returns the rows, all with the same columns.
-        """
+        """Return the rows of a piece, whose name is unique in the part: those that were kept, else computed now and kept."""
 
         def computed() -> Sequence[Row]:
             self.tell(name, 0, 1)

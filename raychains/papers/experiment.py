@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from raychains.core.errors import UserError, unknown_name
-from raychains.papers import ALL, PAPERS, SCALES
+from raychains.papers import ALL, PAPERS
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset
@@ -39,8 +39,6 @@ Tables = Mapping[str, Rows]
 """Rows by the name of their table. ``cells`` is always there: part, row, column, repeat, value, digests, samples."""
 Headings = Mapping[str, str] | Sequence[Heading] | Callable[[str], Mapping[str, str] | Sequence[Heading]]
 """Labels by key, or headings with units and decimals; a function of the scale where they differ by it."""
-Sentences = Sequence[tuple[Sequence[str], str]]
-"""(the scales it is true of, a sentence)."""
 Figures = Callable[[str, Mapping[str, "pd.DataFrame"]], Sequence[Drawing]]
 """(scale, stored tables) -> drawings."""
 
@@ -165,18 +163,14 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     settings: Callable[[str], Sequence[Setting]]
     """The settings at a scale, and who chose them."""
-    differences: Sentences
-    """The differences from the paper, with reasons."""
-    hours: Mapping[str, float]
-    """Hours by scale, fixed before anything is run: two cores for smoke and cpu, one GPU for gpu and paper."""
+    differences: str
+    """The differences from the paper, with reasons: each begins a line with the scales that it is true of and a colon."""
+    hours: tuple[float, ...]
+    """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU."""
     figures: Figures = lambda scale, tables: ()
     """The figures in the paper's layout, from the tables alone."""
     revision: int = 1
     """Raised when what is computed or measured changes; chains carry revisions of their own."""
-
-    def part(self, name: str) -> Part:
-        """Return the part of that name."""
-        return next(p for p in self.parts if p.name == name)
 
     def row_headings(self, scale: str) -> list[Heading]:
         """Return the table's rows at a scale."""
@@ -188,53 +182,19 @@ class Experiment:
 
     def differences_at(self, scale: str) -> list[str]:
         """Return what differs from the paper at a scale, in sentences."""
-        return [text for scales, text in self.differences if scale in scales]
+        each = re.split(r"\n(?=(?:smoke|cpu|gpu|paper)[^:\n]*: )", self.differences.strip())
+        known = [one.partition(":") for one in each]
+        return [" ".join(text.split()) for scales, _, text in known if scale in scales.split()]
 
 
-def part(
-    name: str,
-    label: str,
-    preset: Callable[[str], Preset],
-    tables: Callable[..., Tables],
-    *,
-    data: tuple[str, ...] = (),
-    views: tuple[str, ...] = (),
-    measures: tuple[str, ...] = (),
-    **more: Any,
-) -> Part:
-    """Return a part of one comparison.
-
-    Args:
-        name, label, tables: of the part.
-        preset: scale -> its comparison.
-        data: of the part; by default the data set of its name.
-        views, measures: that the comparison is evaluated with.
-        more: further fields of the part.
-    """
-
-    def sampled(scale: str) -> list[Sampled]:
-        return [Sampled(preset(scale), views, measures)]
-
-    return Part(name=name, label=label, data=data or (name,), sampled=sampled, tables=tables, **more)
+def comparison(preset: Callable[[str], Preset], **asked: tuple[str, ...]) -> Callable[[str], Sequence[Sampled]]:
+    """Return `Part.sampled` of one comparison, from its preset at a scale and the views and measures of `Sampled`."""
+    return lambda scale: [Sampled(preset(scale), **asked)]
 
 
 def _headings(known: Headings, scale: str) -> list[Heading]:
     found = known(scale) if callable(known) else known
     return [Heading(*item) for item in found.items()] if isinstance(found, Mapping) else list(found)
-
-
-def sentences(text: str) -> Sentences:
-    """Return the sentences of a text: each begins a line with its scales and a colon (``cpu gpu: …``)."""
-    made = []
-    for one in re.split(r"\n(?=(?:smoke|cpu|gpu|paper)[^:\n]*: )", text.strip()):
-        scales, _, sentence = one.partition(":")
-        made.append((tuple(scales.split()), " ".join(sentence.split())))
-    return tuple(made)
-
-
-def hours(*by_scale: float) -> dict[str, float]:
-    """Return `Experiment.hours` from those at smoke, cpu, gpu and paper; a single number holds at all of them."""
-    return dict(zip(SCALES, by_scale * (1 if len(by_scale) > 1 else len(SCALES)), strict=True))
 
 
 def figure(
@@ -262,18 +222,19 @@ def figure(
         if len(rows) < len(tables.split()):
             return []
         text = caption if isinstance(caption, str) else caption(scale, *rows)
-        if parts is None:
-            return [Drawing(name=name, title=title, caption=text, alt=alt, draw=partial(draw, *rows))]
+        shown = {name: ("", rows)}
+        if parts is not None:
+            own = {part: [table[table["part"] == part] for table in rows] for part in set(rows[0]["part"])}
+            shown = {f"{name}-{part}": (label, own[part]) for part, label in parts.items() if part in own}
         return [
             Drawing(
-                name=f"{name}-{part}",
+                name=file,
                 title=title.format(part=label),
                 caption=text,
                 alt=alt.format(part=label),
-                draw=partial(draw, *(table[table["part"] == part] for table in rows)),
+                draw=partial(draw, *mine),
             )
-            for part, label in parts.items()
-            if part in set(rows[0]["part"])
+            for file, (label, mine) in shown.items()
         ]
 
     return figures

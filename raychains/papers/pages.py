@@ -17,7 +17,7 @@ from raychains.core.spec import check_format
 from raychains.inference import results
 from raychains.papers import PAPERS, SCALES, tables
 from raychains.papers.claims import Claim, Of, Verdict, judge
-from raychains.papers.experiment import Experiment, Part, chosen
+from raychains.papers.experiment import Experiment, chosen
 from raychains.report import page
 from raychains.store import RunStore, Storage
 
@@ -36,10 +36,7 @@ EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "diges
 class Folder(RunStore):
     """``<prefix>/<experiment>/`` of a store: cells.parquet and other tables, table.md, table.tex, index.html, about.json.
 
-    Args:
-        root: the store, or the folder that results are collected in.
-        prefix: ``reproduce/cpu``; nothing where the experiments' folders lie in the root itself.
-        name: the experiment's.
+    The prefix is ``reproduce/cpu``, or nothing in a folder that results are collected in.
     """
 
     kind = "experiment"
@@ -113,7 +110,10 @@ def _path(*names: str) -> str:
 def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> tables.Table:
     """Return the experiment's table, published values beside ours; cells that are missing have a reason."""
     needless = _needless(experiment, cells)
-    parts = [tables.Heading(p.name, _heading(p, p.name in needless)) for p in experiment.parts if scale in p.scales]
+    replaces = {
+        p.name: f" (in place of {p.stands_for})" for p in experiment.parts if p.stands_for and p.name not in needless
+    }
+    parts = [tables.Heading(p.name, p.label + replaces.get(p.name, "")) for p in experiment.parts if scale in p.scales]
     rows, columns = experiment.row_headings(scale), experiment.column_headings(scale)
     keys = [{h.key for h in headings} for headings in (parts, rows, columns)]
     values = [v for v in experiment.values if all(k in s for k, s in zip((v.part, v.row, v.column), keys, strict=True))]
@@ -127,10 +127,6 @@ def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Map
         missing={("", "", ""): experiment.absent} | reasons,
         title=f"{experiment.where}: {experiment.title}" + (" — SMOKE" if scale == "smoke" else ""),
     )
-
-
-def _heading(part: Part, needless: bool) -> str:
-    return f"{part.label} (in place of {part.stands_for})" if part.stands_for and not needless else part.label
 
 
 def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
@@ -261,13 +257,7 @@ def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
 
 
 def write_index(root: Storage, prefix: str, scale: str) -> str:
-    """Draw index.html, and the same as README.md; return where the page lies.
-
-    Args:
-        root: the store, or the folder that results are collected in.
-        prefix: where the experiments' folders lie in it.
-        scale: whose; others are not shown.
-    """
+    """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page lies."""
     shown = entries(root, prefix, scale)
     html = page.filled(
         "reproductions.html.j2",

@@ -91,12 +91,7 @@ class Ledger:
 
 
 def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPart]:
-    """Return the parts that an experiment has at a scale.
-
-    Args:
-        experiment: whose.
-        scale: of them.
-        options: where and how chains run; the chains themselves are the experiment's.
+    """Return the parts that an experiment has at a scale; the options say where and how chains run, not which.
 
     Raises:
         UserError: an option out of range.
@@ -118,12 +113,7 @@ def _plan(experiment: Experiment, part: Part, scale: str, options: Compare) -> P
 
 
 def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str]:
-    """Return why stored results are not those that would be run now; nothing where they are.
-
-    Args:
-        about: of the experiment's folder.
-        parts: those that would be run at its scale.
-    """
+    """Return why stored results are not those of the parts that would be run now; nothing where they are."""
     found = []
     for one in parts:
         stored = about["parts"].get(one.part.name)
@@ -141,14 +131,9 @@ SLOTS = {"smoke": 2, "cpu": 2, "gpu": 1, "paper": 1}
 
 
 def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[PlannedPart]) -> float | None:
-    """Return the hours that stored results took, on a machine as that of `Experiment.hours`; None if they are not whole or outdated.
+    """Return the hours that stored results took, on a machine as of `Experiment.hours`; None if they are not whole or outdated.
 
-    Chains that another experiment ran count here, too.
-
-    Args:
-        about: of the experiment's folder, if there is one.
-        scale: of the plan.
-        parts: those that would be run at it, of any experiments.
+    Chains that another experiment ran count here, too. Parts are those that would be run at the scale, of any experiments.
     """
     if about is None or about["scale"] != scale:
         return None
@@ -160,11 +145,9 @@ def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[Planne
 
 
 def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
-    """Return the seconds of all calls until a part was done: one that finds it done adds nothing.
+    """Return the seconds of all calls until a part was done, from its states of this call and the one before, if of this revision.
 
-    Args:
-        state: the part's, of this call.
-        earlier: of the call before on the same folder, of the same revision; empty if there was none.
+    A call that finds it done adds nothing.
     """
     now: float = state["seconds"]
     if earlier.get("chains") != state["chains"]:
@@ -173,12 +156,7 @@ def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
 
 
 def ledger(parts: Sequence[PlannedPart], finished: Collection[str] = ()) -> Ledger:
-    """Return what parts cost together.
-
-    Args:
-        parts: of one experiment or many.
-        finished: digests of chains that the store holds.
-    """
+    """Return what parts cost together, of one experiment or many, where the chains of these digests are finished."""
     by_experiment: dict[str, dict[str, ChainSpec]] = {}
     for one in parts:
         by_experiment.setdefault(one.experiment.name, {}).update(one.chains())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,15 +192,12 @@ def reproduce(
     planned = plan(given)
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
-    by_experiment: dict[str, list[PlannedPart]] = {}
-    for part in planned.parts:
-        by_experiment.setdefault(part.experiment.name, []).append(part)
     done: list[Reproduced] = []
     # Without a comparison to run, Ray is not needed.
     pool = drivers.worker_pool(given) if any(p.comparisons for p in planned.parts) else contextlib.nullcontext()
     with CallbackList(own, listener=listener) as called, at_scale(given) as common, pool as workers:
-        for parts in by_experiment.values():
-            done.append(_Running(given, common, parts, called, clock, watch, workers).all())
+        for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name):
+            done.append(_Running(given, common, list(parts), called, clock, watch, workers).all())
             pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
             tell(done[-1])
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
@@ -321,17 +319,15 @@ class _Running:
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
         except (StorageFull, StorageAway):
             raise
+        except UserError as error:
+            status, reason = "failed", str(error)
         except RaychainsError as error:
-            status, reason = (
-                "failed",
-                format_error(error, kind=True) if not isinstance(error, UserError) else str(error),
-            )
+            status, reason = "failed", format_error(error, kind=True)
         seconds = round(time.monotonic() - before, 1)
         return {"status": status, "reason": reason, "seconds": seconds}, tables
 
     def _run(self, planned: PlannedPart) -> Tables:
         part, scale = planned.part, self.options.scale
-        made: list[Tables] = []
         runs: list[CompletedRun] = []
         for number, (sampled, comparison) in enumerate(planned.comparisons):
             options = dataclasses.replace(self.common, name=planned.run_name(scale, number))
@@ -342,15 +338,12 @@ class _Running:
                 with self._listening() as called:
                     evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers, page=False)
             runs.append(CompletedRun(result.store, result.comparison, sampled.preset, part.name, scale))
-        if part.tables is not None:
-            with self._listening() as called:
-                tell = partial(self._tell, called)
-                made.append(part.tables(*(dataclasses.replace(one, tell=tell) for one in runs)))
-        if part.computed is not None:
-            with self._listening() as callbacks:
-                tell = partial(self._tell, callbacks)
-                made.append(part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell)))
-        return joined(made)
+        with self._listening() as called:
+            tell = partial(self._tell, called)
+            if part.computed is not None:
+                return part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell))
+            assert part.tables is not None
+            return part.tables(*(dataclasses.replace(one, tell=tell) for one in runs))
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[CallbackList]:
@@ -396,11 +389,9 @@ def environments(root: Storage, digests: Iterable[str]) -> tuple[list[dict[str, 
         store = ChainStore(root, digest)
         for number in range(1, store.last_incarnation() + 1):
             found = store.incarnation(number).get("environment")
-            if not isinstance(found, dict):
-                continue
-            if found not in known:
-                known.append(found)
-            mine = of.setdefault(digest, [])
-            if known.index(found) not in mine:
-                mine.append(known.index(found))
+            if isinstance(found, dict):
+                if found not in known:
+                    known.append(found)
+                if known.index(found) not in of.setdefault(digest, []):
+                    of[digest].append(known.index(found))
     return known, of

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raychains.papers import SCALES, pages, tables
+from raychains.papers import ALL, SCALES, pages, tables
 from raychains.papers.plan_status import ledger as ledger_of
 
 if TYPE_CHECKING:
-    from raychains.papers.claims import Verdict
     from raychains.papers.experiment import Experiment
-    from raychains.papers.pages import Folder
-    from raychains.papers.plan_status import Ledger, PlannedPart
+    from raychains.papers.reproduce import PlannedReproduction, Reproduced
 
 MOST_COLUMNS = 4
 """Up to which parts are printed side by side."""
@@ -26,15 +23,14 @@ MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper":
 STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
 
 
-def show_plan(
-    console: Console, scale: str, parts: Sequence[PlannedPart], ledger: Ledger, measured: Mapping[str, float]
-) -> None:
+def show_plan(console: Console, planned: PlannedReproduction) -> None:
     """Print what would be run at one scale, and what sharing chains saves; hours are measured ones, or estimates."""
+    scale, ledger = planned.scale, planned.ledger
     table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
     for name in ("name", "part", "what", "data", "chains", "gradient evaluations", "hours"):
         table.add_column(name, justify="right" if name in ("chains", "gradient evaluations", "hours") else "left")
     first = ""
-    for part in parts:
+    for part in planned.parts:
         experiment, own = part.experiment, ledger_of([part])
         new = experiment.name != first
         first = experiment.name
@@ -42,7 +38,7 @@ def show_plan(
         sizes = [f"{n:,}" if part.comparisons else "–" for n in (own.chains, own.unique)]
         data = Text(problem or "there", style="yellow" if problem else "")
         name, where = (experiment.name, experiment.where) if new else ("", "")
-        taken = _hours(experiment, scale, measured.get(experiment.name)) if new else ""
+        taken = _hours(experiment, scale, planned.measured.get(experiment.name)) if new else ""
         table.add_row(name, part.part.name, where, data, *sizes, taken)
     console.print(table)
     console.print(
@@ -58,18 +54,13 @@ def show_plan(
 def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
     if measured is not None:
         return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
-    return f"≈ {experiment.hours[scale]:g}" if experiment.hours[scale] else "–"
+    estimate = experiment.hours[ALL.index(scale)]
+    return f"≈ {estimate:g}" if estimate else "–"
 
 
-def show(
-    console: Console,
-    experiment: Experiment,
-    folder: Folder,
-    about: Mapping[str, Any],
-    verdicts: Sequence[Verdict],
-    kept: Mapping[str, str],
-) -> None:
+def show(console: Console, one: Reproduced) -> None:
     """Print one experiment that is done: its table, the verdicts on its claims, what was not run, and what was left."""
+    experiment, folder, about = one.experiment, one.folder, one.about
     cells = folder.stored().get("cells", pages.EMPTY)
     table = pages.table_of(experiment, about["scale"], cells, about)
     whole = len(table.parts) * len(table.columns) <= MOST_COLUMNS
@@ -80,8 +71,8 @@ def show(
         if part["reason"]:
             line = Text(f"{name}: {part['status']}: {part['reason']}", style=STYLES[part["status"]])
             console.print(line, soft_wrap=True)
-    for name, reason in kept.items():
+    for name, reason in one.kept.items():
         line = Text(f"{name}: this time {reason}; the result of before is left as it is", style="yellow")
         console.print(line, soft_wrap=True)
-    for text in (*(verdict.line for verdict in verdicts), f"page: {folder.location('index.html')}"):
+    for text in (*(verdict.line for verdict in one.verdicts), f"page: {folder.location('index.html')}"):
         console.print(Text(text), soft_wrap=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from raychains.planning import Arm, Comparison
@@ -38,6 +39,11 @@ class ArmStyle:
         """A legend's entry."""
         shape = self.marker if markers else None
         return entry(self.label, color=self.colour, linestyle=self.line, marker=shape, markersize=5)
+
+    def plot(self, axis: Axes, x: Any, y: Any, *, size: float = 0.0, **changes: Any) -> None:
+        """Draw a line in this style, with markers where they have a size, but for the changes."""
+        marks = {"marker": self.marker, "markersize": size} if size else {}
+        axis.plot(x, y, **{"color": self.colour, "linestyle": self.line, **marks, **changes})
 
 
 def in_one_panel(arms: Iterable[Arm]) -> dict[str, ArmStyle]:

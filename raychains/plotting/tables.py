@@ -98,10 +98,10 @@ def html(table: Table, name: str, css: str = "") -> Markup:
     return Markup(text[text.index("<table") :])  # without the empty style sheet before it
 
 
-def markdown(table: Table, between: str = ": ") -> str:
-    """Render the table in GitHub's Markdown, with one line of heads, whose levels ``between`` joins."""
-    lines = [[table.corner, *(between.join(filter(None, column)) for column in table.columns)]]
-    lines += [[between.join(row.heads), *(cell.text for cell in row.cells)] for row in table.rows]
+def markdown(table: Table) -> str:
+    """Render the table in GitHub's Markdown, with one line of heads, whose levels a colon joins."""
+    lines = [[table.corner, *(": ".join(filter(None, column)) for column in table.columns)]]
+    lines += [[": ".join(row.heads), *(cell.text for cell in row.cells)] for row in table.rows]
     marks = [[""] * len(lines[0]), *([""] + [cell.mark for cell in row.cells] for row in table.rows)]
     bold = [[False] * len(lines[0]), *([False] + [cell.best for cell in row.cells] for row in table.rows)]
     done = [

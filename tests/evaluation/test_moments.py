@@ -166,9 +166,7 @@ class Drawn:
     def __call__(self) -> Reference:
         self.times += 1
         ones = np.ones(3)
-        return Reference(
-            mean=CENTRE + AWAY, covariance=COVARIANCE, ess=ones, r_hat=ones, chains=1, draws=9, acceptance=0.9
-        )
+        return Reference(mean=CENTRE + AWAY, covariance=COVARIANCE, ess=ones, r_hat=ones, chains=1, draws=9)
 
 
 def drawn_blocks() -> list[np.ndarray]:

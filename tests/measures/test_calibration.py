@@ -136,7 +136,7 @@ EACH = pytest.mark.parametrize("rows", CASES, ids=["7 classes", "3 blunt", "20 s
 @EACH
 def test_wilsons_interval_equals_scipys_and_does_not_vanish(rows: Rows) -> None:
     diagram = equal_width(rows, 10)
-    low, high = calibration.wilson(diagram)
+    low, high = calibration.wilson(diagram.accuracy, diagram.count)
     for b in range(10):
         n, a = int(diagram.count[b]), diagram.accuracy[b]
         if not n:
@@ -144,7 +144,8 @@ def test_wilsons_interval_equals_scipys_and_does_not_vanish(rows: Rows) -> None:
             continue
         expected = binomtest(round(a * n), n).proportion_ci(method="wilson")
         assert (low[b], high[b]) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    low, high = calibration.wilson(equal_mass(top_class_rows([1.0] * 3, [True] * 3), 1))
+    diagram = equal_mass(top_class_rows([1.0] * 3, [True] * 3), 1)
+    low, high = calibration.wilson(diagram.accuracy, diagram.count)
     assert low[0] < 0.5 and high[0] == 1
 
 

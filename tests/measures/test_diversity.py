@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.spatial import procrustes
@@ -59,8 +60,8 @@ def test_distances_equal_scipys_and_modes_are_counted(diverse: Diverse) -> None:
     made, x, tables = diverse
     both = made.comparison.arms[1].name
     found = {name: [r for r in rows if r["arm"] == both] for name, rows in tables.items()}
-    assert diversity.matrix(found["distances"], "distance") == pytest.approx(cdist(x, x), abs=1e-5)
-    cosine = diversity.matrix(found["distances"], "cosine", 1.0)
+    assert diversity.matrix(pd.DataFrame(found["distances"]), "distance") == pytest.approx(cdist(x, x), abs=1e-5)
+    cosine = diversity.matrix(pd.DataFrame(found["distances"]), "cosine") + np.eye(12)
     assert cosine == pytest.approx(1 - cdist(x, x, "cosine"), abs=1e-6)
     assert len(found["distances"]) == 12 * 11 // 2
     row = found["distances"][0]

@@ -136,4 +136,4 @@ def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(
     # Relative standard deviation of each mass √(.55/n): of the share, that times √2 times (1 − share).
     tolerance = 4 * math.sqrt(2 * 0.55 / n) * flat * (1 - flat)
     assert found.rows[1]["weight"] == pytest.approx(flat, abs=tolerance) and tolerance < 0.06
-    assert found.requests == () and found.warnings == []
+    assert found.requests == [] and found.warnings == []

@@ -94,7 +94,9 @@ def arms(name: str, part: str, scale: str) -> dict[str, Any]:
     """By variant, all that its chains follow from."""
     return {
         v.name: (s.preset.task, v.schedule or s.preset.schedule, v.sampler, dict(s.preset.options), dict(v.options))
-        for s in every()[name].part(part).sampled(scale)
+        for p in every()[name].parts
+        if p.name == part
+        for s in p.sampled(scale)
         for v in s.preset.variants
     }
 

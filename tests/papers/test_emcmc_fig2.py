@@ -10,9 +10,19 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.stats import norm
 
-from raychains.papers.emcmc.fig2 import METHODS, SETUPS, Paths, Setup, diagonal_density, flat_share, simulate
+from raychains.papers.emcmc.fig2 import (
+    LARGE,
+    NAMES,
+    SETUPS,
+    SMALL,
+    Paths,
+    Setup,
+    diagonal_density,
+    flat_share,
+    simulate,
+)
 
-LAW, LARGE, SMALL = SETUPS["law"], SETUPS["large step"], SETUPS["small step"]
+LAW = SETUPS["law"]
 SEEDS, BURN_IN = 1000, 20_000
 """The modes exchange on a scale of about 5,000 steps, so that e⁻⁴ of the start's share is left after burn-in."""
 
@@ -109,4 +119,4 @@ def test_simulation_is_reproducible_and_records_what_it_is_asked_for() -> None:
     assert a.theta.shape == (5, 3, 2) and a.anchor is not None and a.anchor.shape == (5, 3, 2)
     np.testing.assert_array_equal(a.theta, b.theta)
     assert not np.array_equal(a.theta, c.theta)
-    assert [simulate(SMALL, m, seeds=1, every=2000).anchor is None for m in METHODS] == [True, True, False]
+    assert [simulate(SMALL, m, seeds=1, every=2000).anchor is None for m in NAMES] == [True, True, False]

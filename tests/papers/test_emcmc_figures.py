@@ -16,7 +16,7 @@ from raychains.core.spec import Part
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.papers.emcmc import ablations, chains, fig2, fig3, fig4, fig5, last_samples
-from raychains.papers.emcmc.fig2 import SETUPS, flat_share
+from raychains.papers.emcmc.fig2 import LARGE, flat_share
 from raychains.papers.experiment import Experiment
 from raychains.planning.presets import arms as presets
 from raychains.samplers.emcmc import EntropyMCMC
@@ -34,7 +34,7 @@ def test_the_responsibility_is_that_of_two_equally_deep_gaussians() -> None:
         return sd**2 * math.exp(-((x - centre) ** 2).sum() / (2 * sd**2)) / (2 * math.pi * sd**2)
 
     wanted = [density(x, 1, 0.5) / (density(x, 1, 0.5) + density(x, -1, 0.1)) for x in points]
-    assert flat_share(SETUPS["large step"], points) == pytest.approx(wanted, rel=1e-9)
+    assert flat_share(LARGE, points) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_a_mean_of_both_variables_is_made_where_there_are_two() -> None:
@@ -169,7 +169,7 @@ def test_figures_are_drawn_from_tables_alone() -> None:
     ]
     shares = [
         {"part": p, "row": m, "variable": "theta", "step": k, "share": 0.5}
-        for p in fig2.PARTS
+        for p in ("large-step", "small-step")
         for m in fig2.NAMES
         for k in (40, 80)
     ]

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 from raychains.evaluation.moments import Gaussian, w2
 from raychains.papers.theory import bounds, theorem2
 from raychains.papers.theory.lanes import pseudo_values
-from raychains.schedules import Cyclical
+from raychains.schedules import Constant, Cyclical
 
 LAW = Gaussian(mean=np.array([1.0, -2.0]), covariance=np.array([[0.5, 0.2], [0.2, 0.3]]))
 PRECISION = np.array([[2.0, 0.6], [0.6, 3.0]])
@@ -132,7 +132,7 @@ def test_lanes_of_the_public_sampler_have_the_exact_law(name: str) -> None:
     schedule = plan.schedule(name, 60)
     path = theorem2.laws(plan.first, plan.precision, [schedule.at(k).lr for k in range(1, 61)], gradient_covariance=1.0)
     *_, law = path
-    lanes = theorem2.lanes(plan, schedule, seed=2)
+    lanes = theorem2.lanes(plan, plan.start, schedule, seed=2)
     assert away(lanes, law) < 5 < away(lanes + 0.1, law)
     (row,) = [r for r in theorem2.table(plan) if r["schedule"] == name]
     assert row["w2"] == pytest.approx(w2(law, theorem2.target(plan.precision)))
@@ -159,7 +159,7 @@ def test_every_bound_lies_above_the_exact_distance_and_the_control_leaves_it() -
 
 @pytest.mark.parametrize("eta", [1 / 3, 0.4, 0.5])
 def test_the_joint_constants_are_the_joint_hessians_eigenvalues(eta: float) -> None:
-    plan = theorem2.PairPlan(eta=eta)
+    plan = theorem2.Plan(eta=eta)
     values = np.linalg.eigvalsh(theorem2.joint_precision(np.diag(plan.eigenvalues), eta))
     assert plan.joint_constants == pytest.approx((values[0], values[-1]))
     assert values[0] < min(plan.eigenvalues) / 2 and values[-1] > max(plan.eigenvalues)  # lemma 2 says neither
@@ -173,7 +173,7 @@ def test_the_joint_targets_marginals_are_the_posterior_and_its_smoothing() -> No
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, object]]:
-    plan = theorem2.SMOKE_PAIR
+    plan = theorem2.SMOKE
     return [theorem2.pair_row(plan, start, lr, time) for start in plan.starts for lr in plan.lrs for time in plan.times]
 
 
@@ -191,7 +191,7 @@ def test_two_copies_are_root_2_farther_off_than_one(rows: list[dict[str, object]
 
 
 def test_rows_hold_the_distance_of_the_law_after_their_steps() -> None:
-    plan = theorem2.PairPlan()
+    plan = theorem2.Plan()
     row = theorem2.pair_row(plan, 1.0, 0.01, 0.3)
     assert row["steps"] == 30
     law, target = theorem2.pair_laws(plan, 1.0, 0.01, 30)["theta"]
@@ -206,8 +206,8 @@ def test_plans_lie_inside_the_assumptions(plan: theorem2.Plan) -> None:
     assert plan.lr < min(2 / plan.convex.smooth, 1 / plan.convex.convex)
 
 
-@pytest.mark.parametrize("plan", theorem2.PAIRS.values())
-def test_pairs_lie_inside_the_assumptions(plan: theorem2.PairPlan) -> None:
+@pytest.mark.parametrize("plan", theorem2.PLANS.values())
+def test_pairs_lie_inside_the_assumptions(plan: theorem2.Plan) -> None:
     assert plan.groups >= 2 and plan.lanes % plan.groups == 0
     assert min(plan.eigenvalues) <= 1 / plan.eta <= max(plan.eigenvalues)
     assert max(plan.lrs) <= 2 / sum(plan.joint_constants)
@@ -240,10 +240,10 @@ def test_ratios_of_lanes_are_right_on_average_and_cover() -> None:
 
 def test_lanes_under_a_constant_step_have_the_exact_law_and_no_other() -> None:
     """Of both public samplers: every mean and covariance within 5 standard errors; not those of another η."""
-    plan = theorem2.PairPlan()
+    plan = theorem2.Plan()
     other = dataclasses.replace(plan, eta=0.34)
     for alone, name in ((True, "sgld"), (False, "joint")):
-        lanes = theorem2.final(plan, 30.0, 0.1, 10, alone=alone)
+        lanes = theorem2.lanes(plan, 30.0, Constant(lr=0.1, steps=10), 3, joint=not alone)
         own, others = (theorem2.pair_laws(of, 30.0, 0.1, 10)[name][0] for of in (plan, other))
         assert away(lanes, own) < 5 and (alone or away(lanes, others) > 5)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.evaluation import calibration
@@ -15,18 +15,7 @@ from raychains.papers.atmc import chains
 from raychains.papers.atmc.chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, comparisons
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.experiment import (
-    PUBLISHED,
-    Experiment,
-    Part,
-    Sampled,
-    Setting,
-    Tables,
-    figure,
-    hours,
-    sentences,
-    styles,
-)
+from raychains.papers.experiment import PUBLISHED, Experiment, Part, Sampled, Setting, Tables, figure, styles
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
 from raychains.plotting.style import INK
@@ -77,22 +66,15 @@ def _draw(bins: pd.DataFrame) -> Figure:
     figure, (axes,) = panels(1, len(BINNINGS), 3.4, sharey=True)
     whole = pooled(bins)
     for axis, (binning, label) in zip(axes, BINNINGS.items(), strict=True):
-        _panel(axis, whole[whole["binning"] == binning])
-        axis.set_title(f"Bins of {label}")
-        axis.set_xlabel("Confidence")
+        for row, style in STYLES.items():
+            mine = whole[(whole["binning"] == binning) & (whole["row"] == row)]
+            style.plot(axis, mine["confidence"], mine["accuracy"], size=4.5)
+        axis.plot([0, 1], [0, 1], color=INK, linestyle=DASHED, linewidth=0.9, zorder=1)
+        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"Bins of {label}", xlabel="Confidence")
     axes[0].set_ylabel("Accuracy")
     shown = [style for row, style in STYLES.items() if row in set(whole["row"])]
     legend(figure, [*(style.handle(markers=True) for style in shown), dashed_entry("perfect calibration")], columns=4)
     return figure
-
-
-def _panel(axis: Axes, bins: pd.DataFrame) -> None:
-    for row, style in STYLES.items():
-        mine = bins[bins["row"] == row]
-        points = {"linestyle": style.line, "marker": style.marker, "markersize": 4.5}
-        axis.plot(mine["confidence"], mine["accuracy"], color=style.colour, **points)
-    axis.plot([0, 1], [0, 1], color=INK, linestyle=DASHED, linewidth=0.9, zorder=1)
-    axis.set(xlim=(0, 1), ylim=(0, 1))
 
 
 def _part(dataset: str) -> Part:
@@ -112,11 +94,6 @@ def settings(scale: str) -> list[Setting]:
         made += [dataclasses.replace(s, name=f"ImageNet: {s.name}") for s in chains.imagenet_settings(scale)]
     return made
 
-
-DIFFERENCES = sentences("""
-cpu gpu paper: The paper's "8 equally sized bins" may hold equally many predictions or be equally wide: both are
-    there. Its plots have no numbers in the text.
-""")
 
 EXPERIMENTS = (
     Experiment(
@@ -143,12 +120,13 @@ EXPERIMENTS = (
             for column, what in CLAIMED.items()
         ),
         settings=settings,
-        differences=(
-            *chains.DIFFERENCES,
-            *((tuple(s for s in scales if s in ON_GPU), f"ImageNet: {text}") for scales, text in chains.OF_IMAGENET),
-            *DIFFERENCES,
-        ),
-        hours=hours(0.01, 0.5, 50.0, 340.0),
+        differences=chains.DIFFERENCES
+        + re.sub("^(?:cpu )?(.*?): ", r"\1: ImageNet: ", chains.OF_IMAGENET, flags=re.MULTILINE)
+        + """
+cpu gpu paper: The paper's "8 equally sized bins" may hold equally many predictions or be equally wide: both are
+    there. Its plots have no numbers in the text.
+""",
+        hours=(0.01, 0.5, 50.0, 340.0),
         figures=figure(
             "bins",
             _draw,

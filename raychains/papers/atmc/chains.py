@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains.papers.csgmcmc import table3
-from raychains.papers.experiment import OURS, PUBLISHED, Setting, reduced, sentences
-from raychains.papers.plan_status import Unfit
+from raychains.papers.experiment import OURS, PUBLISHED, Setting, reduced
 from raychains.planning.presets.named import Preset, Variant, named
 
 SEED = 7
@@ -58,11 +57,6 @@ SMOKE_IMAGENET = {"epochs": 2, "batch_size": 20, "repeats": 2, "cycles": 2, "sam
 def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[Preset]:
     """Return the comparison of ResNet++ and that of the network with BatchNorm, as far as their arms are among ``rows``.
 
-    Args:
-        dataset: `CIFAR` or `IMAGENET`.
-        scale: of `SIZES`.
-        rows: keys of `NAMES`.
-
     Raises:
         Unfit: ImageNet at scale cpu.
     """
@@ -101,8 +95,6 @@ def _cifar(scale: str) -> tuple[Preset, Preset]:
 
 def _imagenet(scale: str) -> tuple[Preset, Preset]:
     """Return `raychains compare --preset imagenet-atmc` with its baselines; with BatchNorm it is cSG-MCMC's Table 3's SGDM."""
-    if scale == "cpu":
-        raise Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
     known, other = named("imagenet-atmc"), table3.preset(scale)
     task, epochs = known.task, BIG[scale]
     options = dict(known.options) | {"epochs": epochs, "cycles": epochs // 20, "repeats": 1, "seed": SEED}
@@ -159,24 +151,24 @@ def imagenet_settings(scale: str) -> list[Setting]:
     ]
 
 
-COMMON = sentences("""
+COMMON = """
 smoke: A few steps of small networks on made-up images: this only shows that everything runs.
 cpu gpu paper: The paper's step sizes, momentum, mass, speed limit, batch on CIFAR-10, prior's width and numbers of
     epochs are unreadable in the text that we have: ours stand in for them, with Gaussian momentum.
 cpu gpu paper: A single sample is the last one of the chain; the paper does not say which it takes.
-""")
+"""
 DIFFERENCES = (
-    *COMMON,
-    *sentences("""
+    COMMON
+    + """
 cpu: ResNets of depth 8 and 8 channels stand in for depth 56 and 32 channels, on 5,000 images, a tenth of each class:
     the paper's network takes seconds a batch on a CPU. What is above what can be compared, the numbers cannot.
 cpu: With a tenth of the data the posterior at T = 1 is wider, and cycles of 50 epochs have a tenth of the whole set's
     steps.
 gpu: Five cycles and two repeats, in bf16.
-"""),
+"""
 )
-OF_IMAGENET = sentences("""
+OF_IMAGENET = """
 cpu gpu paper: SGD with BatchNorm is the chain of cSG-MCMC's Table 3.
 gpu: 60 epochs of each sampler and a quarter of SGD's, in bf16, for one GPU.
 cpu gpu paper: One repeat: no claim can be told.
-""")
+"""

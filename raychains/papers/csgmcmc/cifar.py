@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from raychains.papers import ALL, NOT_SMOKE, SCALES
+from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, Names
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Part, Setting, Tables, part, reduced, sentences
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Part, Setting, Tables, comparison, reduced
 from raychains.planning.presets.named import Preset, Variant
 
 SEED = 5
@@ -28,8 +28,8 @@ SPREAD = 4
 FINAL = {"smoke": 0.05, "cpu": 0.01}
 """Last decreasing step size of the LeNet. On 10,000 images over 24 epochs SGD errs on 65 % after a fall to a hundredth of 0.1,
 on 48 % after one to a tenth, on 43 % under one cosine."""
-HOURS_PER_CHAIN = {"smoke": 0.0002, "cpu": 0.02, "gpu": 0.22, "paper": 0.44}
-"""Hours of a whole chain: on two cores, of which it takes one, .7 s an epoch; on a GPU 4 s an epoch in bf16 and 8 s in fp32."""
+HOURS_PER_CHAIN = (0.0002, 0.02, 0.22, 0.44)
+"""Hours of a whole chain at all scales: on two cores, of which it takes one, .7 s an epoch; on a GPU 4 s an epoch in bf16 and 8 s in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,7 @@ SIZES: Mapping[str, Size] = {
 
 
 def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[Variant], **options: Any) -> Preset:
-    """Return a comparison of chains that every other experiment with the same settings shares.
-
-    Args:
-        name: the preset's.
-        about: the comparison in words.
-        dataset: ``cifar10`` or ``cifar100``.
-        scale: of `SIZES`.
-        variants: its arms, of `variant`.
-        options: over those of the scale.
-    """
+    """Return a comparison of arms made by `variant`, whose chains every other experiment with the same settings shares."""
     size = SIZES[scale]
     common = {"epochs": size.epochs, "repeats": size.repeats, "cycles": size.cycles, "seed": SEED, "chains": 1}
     return Preset(
@@ -79,32 +70,23 @@ def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[V
 
 
 def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[Part, ...]:
-    """Return the data sets' parts of a table or figure.
-
-    Args:
-        preset: (data set, scale) -> its comparison.
-        tables: finished comparison -> tables.
-        scales: `OF_TABLES` or `OF_FIGURES`.
-        asked: views and measures.
-    """
-    made = []
-    for name, at in scales.items():
-        stands_for = "CIFAR-100" if scales is OF_FIGURES and name == "cifar10" else ""
-        own = partial(preset, name)
-        made.append(part(name, LABELS[name], own, tables, scales=at, stands_for=stands_for, **asked))
-    return tuple(made)
+    """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures."""
+    return tuple(
+        Part(
+            name=name,
+            label=LABELS[name],
+            data=(name,),
+            sampled=comparison(partial(preset, name), **asked),
+            tables=tables,
+            scales=at,
+            stands_for="CIFAR-100" if scales is OF_FIGURES and name == "cifar10" else "",
+        )
+        for name, at in scales.items()
+    )
 
 
 def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> Variant:
-    """Return one arm: a method under its own schedule, or under the decreasing one.
-
-    Args:
-        name: unique in its preset.
-        sampler: the method.
-        scale: of `SIZES`.
-        halve: half the epochs.
-        options: over those of the method.
-    """
+    """Return one arm: a method under its own schedule or the decreasing one, perhaps of half the epochs."""
     own: dict[str, Any] = {"epochs": SIZES[scale].epochs // 2} if halve else {}
     if sampler in POINTS:
         own["schedule_settings"] = ("samples=1",)
@@ -124,26 +106,16 @@ def apart(scale: str) -> dict[str, Any]:
 
 
 def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
-    """Return test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``.
-
-    Args:
-        run: a finished comparison.
-        rows: the preset's variants, and the table's rows where they have other names.
-        column: the table's column.
-    """
+    """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``."""
     where = ("part", "row", "column", "repeat")
     likelihoods = run.cells(rows, {"nll": column})
     nll = [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]
     return {"cells": run.cells(rows, {"error": column}), "nll": nll}
 
 
-def hours(*chains: float) -> dict[str, float]:
-    """Return hours by scale.
-
-    Args:
-        chains: whole chains at each scale; one of half the epochs counts as half.
-    """
-    return {s: float(f"{n * HOURS_PER_CHAIN[s]:.2g}") for s, n in zip(SCALES, chains, strict=True)}
+def hours(*chains: float) -> tuple[float, ...]:
+    """Return hours at all scales, from numbers of whole chains; one of half the epochs counts as half."""
+    return tuple(float(f"{n * each:.2g}") for n, each in zip(chains, HOURS_PER_CHAIN, strict=True))
 
 
 def settings(scale: str) -> list[Setting]:
@@ -173,7 +145,7 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
+DIFFERENCES = """
 smoke: A few steps on 200 made-up images: this only shows that everything runs.
 cpu: A LeNet stands in for ResNet-18 and learns from 5,000 images, a tenth of each class: a batch of ResNet-18 takes
     seconds on a CPU. Errors are many times the published ones; only what is above what can be compared.
@@ -191,4 +163,4 @@ cpu gpu paper: Snapshot-SGDM begins at a tenth of the step size that the paper p
     step ten times as long.
 cpu gpu paper: The temperature is that of the authors' code; the paper's text names another work's. Momentum 0.1 is the
     code's, too, so that SGHMC is close to SGLD.
-""")
+"""

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raychains.papers import ALL
 from raychains.papers.completed_run import Computation, cell
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure, hours, sentences
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import FAMILIES
@@ -60,10 +61,6 @@ def draw(curve: pd.DataFrame) -> Figure:
     return drawn
 
 
-DIFFERENCES = sentences("""
-smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β are ours.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="fig1",
@@ -79,7 +76,9 @@ EXPERIMENTS = (
             Setting("K, M, β, first step", f"{STEPS:,}, {CYCLES}, {EXPLORATION:g}, {LR:g}", OURS),
             Setting("decreasing", "a (b + k)^-0.55, to a tenth", OURS),
         ),
-        differences=DIFFERENCES,
+        differences="""
+smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β are ours.
+""",
         figures=figure(
             "curve",
             draw,
@@ -88,6 +87,6 @@ EXPERIMENTS = (
             caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
             alt="A cosine step size that restarts four times, beside one that only falls",
         ),
-        hours=hours(0.001),
+        hours=(0.001,) * len(ALL),
     ),
 )

@@ -14,14 +14,13 @@ from raychains.measures.networks import thinned
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun, cell
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import Experiment, Tables, by_part, figure, printed, sentences, styles
+from raychains.papers.experiment import Experiment, Tables, by_part, figure, printed, styles
 from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import dot_entry, legend
 
 ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
 STYLES = styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
-CLUSTERS = {"csgld": 4, "sgld": 1}
-"""The published numbers of clusters."""
+CLUSTERS = printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2")
 COLUMNS = {"clusters": "Clusters", "distance": "Mean distance", "apart": "Distance between cycles / inside"}
 
 
@@ -38,7 +37,8 @@ def tables(run: CompletedRun) -> Tables:
         arm = run.arm(row).name
         for repeat in range(size.repeats):
             mine = _few(_of(run.table("embedding"), arm, repeat), 3 * size.cycles)
-            distance = _distances(_of(run.table("distances"), arm, repeat), mine)
+            chosen = mine["sample"].to_numpy().astype(int)
+            distance = matrix(_of(run.table("distances"), arm, repeat), "distance")[np.ix_(chosen, chosen)]
             digest = run.digests(row, repeat)
             # Without cycles, as many samples in a row are a group.
             group = mine["cycle"].to_numpy() if row == "csgld" else np.arange(len(mine)) * size.cycles // len(mine)
@@ -61,19 +61,9 @@ def _few(samples: pd.DataFrame, most: int) -> pd.DataFrame:
     return ordered.iloc[thinned(range(len(ordered)), most)]
 
 
-def _distances(pairs: pd.DataFrame, mine: pd.DataFrame) -> Array:
-    """Return the distances between the chosen samples, [samples, samples]."""
-    records: list[dict[str, Any]] = pairs.astype({"i": int, "j": int}).to_dict("records")
-    chosen = mine["sample"].to_numpy().astype(int)
-    return matrix(records, "distance")[np.ix_(chosen, chosen)]
-
-
 def statistics(distance: Array, group: Array) -> dict[str, float]:
-    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside.
-
-    Args:
-        distance: ‖θ_i − θ_j‖, [samples, samples].
-        group: of each sample, [samples]: its cycle.
+    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside, from distances
+    ‖θ_i − θ_j‖ [samples, samples] and the group (cycle) of each sample [samples].
     """
     above = np.triu(np.ones(distance.shape, dtype=bool), 1)
     same = np.equal.outer(group, group)
@@ -101,7 +91,7 @@ def _draw(points: pd.DataFrame) -> Figure:
     for axis, of in found:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
-            axis.plot(mine["x"], mine["y"], linestyle="", marker=style.marker, color=style.colour, markersize=6)
+            style.plot(axis, mine["x"], mine["y"], size=6, linestyle="")
             for g, some in mine.groupby("group") if row == "csgld" else ():
                 x, y = some["x"].mean(), some["y"].mean()
                 axis.annotate(str(int(g) + 1), (x, y), xytext=(7, 7), textcoords="offset points")
@@ -122,12 +112,12 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     real: dict[str, Any] = {"scales": tuple(s for s in scales if s != "smoke"), "tolerance": 0.5}
     made = [
         claim(
-            f"{row}-{n}-clusters-{dataset}",
-            f"12 samples of {ROWS[row]} form {n} cluster{'s' * (n > 1)} on {where}.",
-            *(dataset, "clusters", row, "equal", n),
+            f"{v.row}-{v.text}-clusters-{dataset}",
+            f"12 samples of {ROWS[v.row]} form {v.text} cluster{'s' * (v.summary.mean > 1)} on {where}.",
+            *(dataset, "clusters", v.row, "equal", v.summary.mean),
             **real,
         )
-        for row, n in CLUSTERS.items()
+        for v in CLUSTERS
     ]
     larger = {
         "distance": "Samples of cSGLD are further apart than those of SGLD",
@@ -139,14 +129,6 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     return made
 
 
-DIFFERENCES = sentences("""
-cpu gpu paper: The paper does not say which of its samplers the map shows: ours are SGLD and cSGLD. 12 of SGLD's 20
-    samples, evenly spread, are taken; three in a row count as a cycle.
-cpu gpu paper: The paper counts clusters by eye; ours are counted on the distances by their silhouette, one where none
-    of 2 to 6 exceeds 0.5. A chain that drifts without stopping may pass for two.
-cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="fig3a",
@@ -157,10 +139,17 @@ EXPERIMENTS = (
         parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
         rows=ROWS,
         columns=COLUMNS,
-        values=printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2"),
+        values=CLUSTERS,
         claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
         settings=cifar.settings,
-        differences=(*cifar.DIFFERENCES, *DIFFERENCES),
+        differences=cifar.DIFFERENCES
+        + """
+cpu gpu paper: The paper does not say which of its samplers the map shows: ours are SGLD and cSGLD. 12 of SGLD's 20
+    samples, evenly spread, are taken; three in a row count as a cycle.
+cpu gpu paper: The paper counts clusters by eye; ours are counted on the distances by their silhouette, one where none
+    of 2 to 6 exceeds 0.5. A chain that drifts without stopping may pass for two.
+cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
+""",
         hours=cifar.hours(8, 6.5, 4, 6),
         figures=figure(
             "map",

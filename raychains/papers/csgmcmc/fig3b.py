@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun, cell
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, by_part, figure, sentences, styles
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, by_part, figure, styles
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import legend
@@ -62,11 +62,7 @@ def tables(run: CompletedRun) -> Tables:
 
 
 def hill(errors: Any) -> float:
-    """Return the most that the error at equally spaced points rises above the straight line between its ends; at least 0.
-
-    Args:
-        errors: [points], from one sample to the other.
-    """
+    """Return the most that errors [points] at equal spaces rise above the straight line between their ends; at least 0."""
     e = np.asarray(errors, dtype=float)
     return float((e - np.linspace(e[0], e[-1], len(e))).max())
 
@@ -78,9 +74,9 @@ def _draw(paths: pd.DataFrame) -> Figure:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
             for _, pair in mine.groupby(["chain", "pair"]):
-                axis.plot(pair["t"], pair["error"], color=style.colour, linewidth=0.7, alpha=0.45)
+                style.plot(axis, pair["t"], pair["error"], linestyle="-", linewidth=0.7, alpha=0.45)
             mean = mine.groupby("t")["error"].mean()
-            axis.plot(mean.index, mean, color=style.colour, linestyle=style.line, linewidth=2)
+            style.plot(axis, mean.index, mean, linewidth=2)
         axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     found[0][0].set_ylabel("Test error (%)")
@@ -90,14 +86,8 @@ def _draw(paths: pd.DataFrame) -> Figure:
 
 def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     """Return what the paper reads from the figure."""
-    known = (
-        (
-            "higher-hill",
-            "hill",
-            "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD",
-        ),
-        ("worse-single-samples", "ends", "A single sample of cSGLD has a higher error than one of SGLD"),
-    )
+    rises = "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"
+    worse = "A single sample of cSGLD has a higher error than one of SGLD"
     return [
         claim(
             f"{name}-{dataset}",
@@ -105,7 +95,7 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
             *(dataset, column, "csgld", "greater", "sgld"),
             scales=scales,
         )
-        for name, column, text in known
+        for name, column, text in (("higher-hill", "hill", rises), ("worse-single-samples", "ends", worse))
     ]
 
 
@@ -120,15 +110,6 @@ def settings(scale: str) -> list[Setting]:
     return [*made, Setting("SGLD: samples", "4, 12 epochs apart", OURS)]
 
 
-DIFFERENCES = sentences("""
-cpu gpu paper: The paper draws lines between 4 random samples of SG-MCMC, ours join 4 that are spread over the
-    sampling stage, each with the next; of both methods 6 lines, which a seed chose, are measured.
-cpu gpu paper: A hill is the most that the error rises above the straight line between the ends; the paper prints no
-    numbers.
-gpu paper: BatchNorm's statistics are estimated anew at every point; the paper does not say what it did.
-cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="fig3b",
@@ -141,7 +122,15 @@ EXPERIMENTS = (
         columns=(Heading("hill", "Hill", "%"), Heading("ends", "Error of the samples", "%")),
         claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
         settings=settings,
-        differences=(*cifar.DIFFERENCES, *DIFFERENCES),
+        differences=cifar.DIFFERENCES
+        + """
+cpu gpu paper: The paper draws lines between 4 random samples of SG-MCMC, ours join 4 that are spread over the
+    sampling stage, each with the next; of both methods 6 lines, which a seed chose, are measured.
+cpu gpu paper: A hill is the most that the error rises above the straight line between the ends; the paper prints no
+    numbers.
+gpu paper: BatchNorm's statistics are estimated anew at every point; the paper does not say what it did.
+cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
+""",
         hours=cifar.hours(4, 8, 9, 9),
         figures=figure(
             "paths",

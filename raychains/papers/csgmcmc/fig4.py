@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.experiment import OURS, Experiment, Setting, Tables, figure, hours, part, sentences, styles
+from raychains.papers.experiment import OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset, Variant, named
 from raychains.plotting.layout import legend, panels
@@ -87,19 +87,12 @@ def draw(curve: pd.DataFrame) -> Figure:
     for method, style in STYLES.items():
         mine = curve[curve["method"] == method]
         if len(mine):
-            look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": style.label}
-            handles += axis.plot(mine["entropy"], mine["cdf"], **look)
+            style.plot(axis, mine["entropy"], mine["cdf"])
+            handles.append(style.handle())
     axis.set(xlabel="Predictive entropy (nats)", ylabel="Share of letters at or below", ylim=(0, 1.02), xlim=(0, None))
     legend(drawn, handles, columns=4)
     return drawn
 
-
-DIFFERENCES = sentences("""
-smoke cpu gpu paper: The paper says three fully connected layers and gives no other setting of this experiment: all of
-    them are ours.
-smoke cpu gpu paper: Letters are the 10,000 of the notMNIST sample, not the whole set.
-smoke cpu gpu paper: The paper shows curves and no numbers; the share below half a nat is where they differ most.
-""")
 
 EXPERIMENTS = (
     Experiment(
@@ -108,7 +101,15 @@ EXPERIMENTS = (
         paper="csgmcmc",
         where="Fig. 4",
         order=9,
-        parts=(part("mnist", "MNIST → notMNIST", preset, tables, data=("mnist", COMPANION), measures=("ood",)),),
+        parts=(
+            Part(
+                name="mnist",
+                label="MNIST → notMNIST",
+                data=("mnist", COMPANION),
+                sampled=comparison(preset, measures=("ood",)),
+                tables=tables,
+            ),
+        ),
         rows=METHODS,
         columns=(Heading(SURE, "Letters below half a nat", "%", 1), Heading("entropy", "Mean entropy", "nats", 3)),
         claims=tuple(
@@ -127,7 +128,12 @@ EXPERIMENTS = (
             Setting("T", "1", OURS),
             Setting("repeats", str(LENGTHS[scale]["repeats"]), OURS),
         ),
-        differences=DIFFERENCES,
+        differences="""
+smoke cpu gpu paper: The paper says three fully connected layers and gives no other setting of this experiment: all of
+    them are ours.
+smoke cpu gpu paper: Letters are the 10,000 of the notMNIST sample, not the whole set.
+smoke cpu gpu paper: The paper shows curves and no numbers; the share below half a nat is where they differ most.
+""",
         figures=figure(
             "curve",
             draw,
@@ -137,6 +143,6 @@ EXPERIMENTS = (
             "over-confident. Mean over the repeats.",
             alt="Empirical distribution functions of predictive entropy on notMNIST for seven methods",
         ),
-        hours=hours(0.01, 0.3, 0.3, 0.2),
+        hours=(0.01, 0.3, 0.3, 0.2),
     ),
 )

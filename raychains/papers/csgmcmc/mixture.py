@@ -17,15 +17,12 @@ from raychains.papers.experiment import (
     OURS,
     PUBLISHED,
     Experiment,
-    Figures,
     Part,
-    Sampled,
     Setting,
     Tables,
     Value,
-    hours,
+    comparison,
     printed,
-    sentences,
 )
 from raychains.papers.experiment import figure as drawing
 from raychains.papers.tables import Heading
@@ -37,19 +34,16 @@ STEPS = {"smoke": 2_000, "cpu": 50_000, "gpu": 50_000, "paper": 50_000}
 REPEATS = {"smoke": 4, "cpu": 100, "gpu": 100, "paper": 10}
 CYCLES = {"smoke": 4, "cpu": 30, "gpu": 30, "paper": 30}
 NAMES = {"sgld": "SGLD", "csgld": "cSGLD", "sgld-4": "4 × SGLD", "csgld-4": "4 × cSGLD"}
-ARMS = {
-    f"{c}sgld{n}": ("sgld", schedule, bool(n))
-    for n in ("", "-4")
-    for c, schedule in (("", "decreasing"), ("c", "cyclical"))
-}
-"""The arms of `PUBLISHED_TABLE4`."""
 MODES, INDEPENDENT = "modes", "independent"
 TOLERANCE = 0.5
 """Modes by which a mean may be off a whole number of modes that a figure's text gives."""
 FAR = 3.0
 """Standard errors of a published mean that ours may be off it."""
 TABLE4 = printed(
-    "\n".join(f"{row}: {PUBLISHED_TABLE4[arm]}" for row, arm in ARMS.items()),
+    "\n".join(
+        f"{row}: {PUBLISHED_TABLE4['sgld', 'cyclical' if row[0] == 'c' else 'decreasing', row[-1] == '4']}"
+        for row in NAMES
+    ),
     [("mixture", MODES)],
     "Zhang et al. 2020, Table 4",
     runs=10,
@@ -110,18 +104,6 @@ def _draw(rows: Sequence[str], cells: pd.DataFrame, grid: pd.DataFrame) -> Figur
     return density.draw(panels, target=True)
 
 
-def figures(name: str, rows: Sequence[str]) -> Figures:
-    return drawing(
-        "cells density",
-        partial(_draw, rows),
-        name=name,
-        title="Density of the draws",
-        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the radius "
-        "within which a draw counts for a mode.",
-        alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
-    )
-
-
 def settings(scale: str) -> list[Setting]:
     """Return the settings: as published, but for the number of repeats."""
     ours = OURS if scale == "smoke" else PUBLISHED
@@ -135,17 +117,6 @@ def settings(scale: str) -> list[Setting]:
         Setting("covered", "more than 100 draws within 0.25", PUBLISHED),
         Setting("repeats", str(REPEATS[scale]), PUBLISHED if scale == "paper" else OURS),
     ]
-
-
-DIFFERENCES = sentences("""
-smoke: 2,000 steps and 4 cycles cover few modes: this shows that everything runs, and nothing else.
-cpu gpu: 100 repeats instead of 10, for narrower intervals.
-paper: 10 repeats, as published.
-cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the published settings, nor from the
-    authors' code: each of 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average.
-cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
-    one random mode meet 3.77.
-""")
 
 
 def caption(where: str, row: str, text: str, modes: float) -> Value:
@@ -173,19 +144,35 @@ def experiment(
         paper="csgmcmc",
         where=where,
         order=order,
-        parts=(Part(name="mixture", sampled=lambda scale: [Sampled(preset(scale))], tables=tables),),
+        parts=(Part(name="mixture", sampled=comparison(preset), tables=tables),),
         rows={key: label for key, label in NAMES.items() if key in rows},
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.05, 0.05, 0.05),
+        differences="""
+smoke: 2,000 steps and 4 cycles cover few modes: this shows that everything runs, and nothing else.
+cpu gpu: 100 repeats instead of 10, for narrower intervals.
+paper: 10 repeats, as published.
+cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the published settings, nor from the
+    authors' code: each of 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average.
+cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
+    one random mode meet 3.77.
+""",
+        hours=(0.01, 0.05, 0.05, 0.05),
         **more,
     )
 
 
 def figure(name: str, title: str, where: str, order: float, rows: Sequence[str], **more: Any) -> Experiment:
     """Return the experiment of a figure."""
+    panels = drawing(
+        "cells density",
+        partial(_draw, rows),
+        name=name,
+        title="Density of the draws",
+        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the radius "
+        "within which a draw counts for a mode.",
+        alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
+    )
     column = Heading(MODES, "Modes covered", decimals=2)
-    panels = figures(name, rows)
     return experiment(name, title, where, order, rows, drawn(*rows), columns=(column,), figures=panels, **more)
 
 

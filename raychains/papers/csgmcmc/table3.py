@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, hours, part, printed, sentences
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, printed
 from raychains.papers.plan_status import Unfit
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset, Variant, named
@@ -24,6 +26,11 @@ SMOKE = {"epochs": 2, "cycles": 2, "batch_size": 20, "exploration": 0.5, "thinni
 SMOKE |= {"repeats": 2, "chains": 1}
 PICTURES = {"task_settings": ("size=32",)}
 EPOCHS = {"smoke": 2, "cpu": 120, "gpu": 30, "paper": 120}
+LENGTHS: Mapping[str, dict[str, Any]] = {
+    "gpu": {"epochs": 30, "repeats": 1, "precision": "bf16"},
+    "paper": {"epochs": 120, "repeats": 1},
+}
+"""What the scales change of the presets on ImageNet."""
 
 
 def preset(scale: str) -> Preset:
@@ -40,8 +47,7 @@ def preset(scale: str) -> Preset:
         few = Variant("sghmc", sampler="sghmc", options={"schedule_settings": ("samples=4",)})
         variants = [few if v.name == "sghmc" else v for v in variants]
         return dataclasses.replace(known, task="imagefolder-lenet", options=SMOKE | PICTURES, variants=variants)
-    more = {"epochs": EPOCHS[scale], "repeats": 1} | ({"precision": "bf16"} if scale == "gpu" else {})
-    return dataclasses.replace(known, options=dict(known.options) | more, variants=variants)
+    return dataclasses.replace(known, options=dict(known.options) | LENGTHS[scale], variants=variants)
 
 
 def tables(run: CompletedRun) -> Tables:
@@ -71,16 +77,6 @@ def settings(scale: str) -> list[Setting]:
     return [*made, Setting("precision", "bf16", OURS)] if scale == "gpu" else made
 
 
-DIFFERENCES = sentences("""
-smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
-cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
-    temperature, weight decay and SGHMC's 9 samples are ours.
-cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
-    read; an earlier version of it has 2.
-cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
-gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="table3",
@@ -88,7 +84,7 @@ EXPERIMENTS = (
         paper="csgmcmc",
         where="Table 3",
         order=3,
-        parts=(part("imagenet", "ImageNet", preset, tables),),
+        parts=(Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=comparison(preset), tables=tables),),
         rows=NAMES,
         columns=(Heading(NLL, "NLL", "nats"), Heading(TOP1, "Top-1", "%"), Heading(TOP5, "Top-5", "%")),
         values=printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
@@ -101,7 +97,15 @@ EXPERIMENTS = (
             for other in ("sgdm", "snapshot-sgdm", "sghmc")
         ),
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.0, 45.0, 240.0),
+        differences="""
+smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
+cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
+    temperature, weight decay and SGHMC's 9 samples are ours.
+cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
+    read; an earlier version of it has 2.
+cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
+gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
+""",
+        hours=(0.01, 0.0, 45.0, 240.0),
     ),
 )

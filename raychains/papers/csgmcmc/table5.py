@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from raychains.evaluation.diagnostics import ess
 from raychains.evaluation.moments import sd_ratio
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import Computation, cell
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, hours, printed, sentences
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, printed
 from raychains.papers.tables import Heading
 from raychains.planning import methods
 from raychains.schedules import Schedule
@@ -158,11 +159,7 @@ PLANS = {
 
 
 class Bench:
-    """One data set with its reference posterior, on which arms are measured.
-
-    Args:
-        dataset: one of `DATASETS`.
-        plan: how long and how often.
+    """One of `DATASETS` with its reference posterior, on which arms are measured.
 
     Raises:
         UserError: the data set is not in the data root.
@@ -177,9 +174,9 @@ class Bench:
 
     def method(self, arm: Arm, lr: float, *, tuning: bool) -> methods.Method:
         """Return what `raychains run --task blr-… --sampler … --schedule … --lr …` runs."""
-        plan, sampler = self.plan, arm.method.lower()
+        plan = self.plan
         seed, lanes = (plan.seed, plan.tuning_lanes) if tuning else (plan.seed + 1, plan.lanes)
-        which: dict[str, Any] = {"sampler": sampler, "schedule": arm.schedule}
+        which: dict[str, Any] = {"sampler": arm.method.lower(), "schedule": arm.schedule}
         options = Run(task=self.name, lr=lr, seed=seed, steps=plan.steps, repeats=lanes, **which)
         return methods.resolve(options, task=self.task, name=self.name, **which)
 
@@ -191,14 +188,10 @@ class Bench:
             return None
         return np.concatenate([e.tensors["theta"].numpy() for e in events if isinstance(e, Sample)])
 
-    def ratios(self, draws: Array) -> Array:
-        """Return each lane's median over coefficients of the sd's ratio to the reference's, or its inverse if larger."""
-        return sd_ratio(draws, self.reference.sd)
-
     def spread(self, arm: Arm, lr: float) -> float:
-        """Return the mean of `ratios` on the chains that steps are chosen on; infinite if they diverge."""
+        """Return the mean of `sd_ratio` on the chains that steps are chosen on; infinite if they diverge."""
         found = self.draws(arm, lr, tuning=True)
-        return math.inf if found is None else float(self.ratios(found).mean())
+        return math.inf if found is None else float(sd_ratio(found, self.reference.sd).mean())
 
     def size(self, arm: Arm, lr: float) -> float:
         """Return the mean of `sizes` on the same chains; nan if they diverge."""
@@ -211,12 +204,7 @@ class Bench:
         return nearest(log_grid(*self.plan.grid), lambda lr: self.size(MATCHED, lr), published)
 
     def steps(self, arm: Arm, matched: float) -> dict[str, float | None]:
-        """Return the first step of an arm by every rule.
-
-        Args:
-            arm: which.
-            matched: the step at which `MATCHED` has the published effective sample size: `matched`.
-        """
+        """Return the first step of an arm by every rule, from the one that `matched` returned."""
         grid = log_grid(*self.plan.grid)
         here, there = (mean_step(self.method(a, 1.0, tuning=True).schedule) for a in (arm, MATCHED))
         by_spread = largest(grid, lambda lr: self.spread(arm, lr), LIMIT)
@@ -227,10 +215,7 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """Return the figures of fresh chains by every rule that has a step, a row per lane: rule, lane, lr, ess, sd_ratio, draws.
 
-        Args:
-            arm: which.
-            matched: as of `steps`.
-            keep: called with the draws [draws, lanes, dim] by each rule.
+        ``keep`` is called with the draws [draws, lanes, dim] by each rule.
         """
         made: list[dict[str, Any]] = []
         for rule, lr in self.steps(arm, matched).items():
@@ -238,7 +223,7 @@ class Bench:
             if found is None:
                 continue
             keep(rule, found)
-            for lane, figures in enumerate(zip(sizes(found), self.ratios(found).tolist(), strict=True)):
+            for lane, figures in enumerate(zip(sizes(found), sd_ratio(found, self.reference.sd).tolist(), strict=True)):
                 where = {"rule": rule, "lane": lane, "lr": lr}
                 made.append(where | dict(zip(FIGURES, figures, strict=True)) | {"draws": len(found)})
         return made
@@ -280,7 +265,7 @@ def computed(work: Computation) -> Tables:
 
     for number, arm in enumerate(ARMS):
         work.tell(work.part, number, len(ARMS))
-        for row in work.piece(arm.key, lambda arm=arm: measured(arm)):  # type: ignore[misc]
+        for row in work.piece(arm.key, partial(measured, arm)):
             for name in FIGURES:
                 where = (work.part, arm.key, f"{row['rule']}-{name}", row["lane"], row[name])
                 cells.append(cell(*where, samples=row["draws"]))
@@ -320,16 +305,6 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
-smoke cpu gpu paper: The paper's step sizes are unpublished, and the effective sample size rewards steps that are too
-    long. So steps are chosen by three rules: the largest whose draws have a standard deviation within 10 % of the
-    posterior's; the one at which SGLD comes nearest to the published size, for all methods as it is; and such that
-    all have its mean step.
-smoke cpu gpu paper: The paper does not say whether its traditional steps fall: both arms are there.
-paper: The paper prints one number per cell and no number of runs; one chain of each runs.
-smoke cpu gpu: The paper prints one number per cell; ours are means over independent chains.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="table5",
@@ -344,7 +319,15 @@ EXPERIMENTS = (
         values=VALUES,
         claims=claims(),
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.2, 0.2, 0.1),
+        differences="""
+smoke cpu gpu paper: The paper's step sizes are unpublished, and the effective sample size rewards steps that are too
+    long. So steps are chosen by three rules: the largest whose draws have a standard deviation within 10 % of the
+    posterior's; the one at which SGLD comes nearest to the published size, for all methods as it is; and such that
+    all have its mean step.
+smoke cpu gpu paper: The paper does not say whether its traditional steps fall: both arms are there.
+paper: The paper prints one number per cell and no number of runs; one chain of each runs.
+smoke cpu gpu: The paper prints one number per cell; ours are means over independent chains.
+""",
+        hours=(0.01, 0.2, 0.2, 0.1),
     ),
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,12 +15,12 @@ from raychains.papers import ON_GPU
 from raychains.papers.claims import Claim, Rule, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.emcmc.chains import ONE_COSINE, T
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables, hours, sentences
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, figure
 from raychains.papers.tables import Heading
 from raychains.planning.presets import named as presets
 from raychains.planning.presets.named import Preset, Variant, named
 from raychains.plotting.layout import grid
-from raychains.plotting.style import HUES, Drawing
+from raychains.plotting.style import HUES
 
 DIGITS, CIFAR = "digits", "cifar10"
 SCHEDULES = ("constant", "linear", "exponential", "step", "cyclical")
@@ -48,7 +47,11 @@ def preset(scale: str) -> Preset:
     """Return all ablations as one comparison: settings that two of them share are one chain."""
     real, smoke = scale in ON_GPU, scale == "smoke"
     variants = [
-        *(_etas() if real else _of("eta")),
+        *(
+            [Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
+            if real
+            else _of("eta")
+        ),
         *_of("temperature"),
         *_schedules(2 if smoke else 8),
         *_of("variables"),
@@ -75,10 +78,6 @@ def _of(group: str) -> list[Variant]:
     """Return the variants of a named ablation, named after it."""
     known = named(f"emcmc-{group}").variants
     return [dataclasses.replace(v, name=f"{group}-{re.sub('^(eta|t|burn-in)-', '', v.name)}") for v in known]
-
-
-def _etas() -> list[Variant]:
-    return [Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
 
 
 def _schedules(samples: int) -> list[Variant]:
@@ -123,39 +122,29 @@ def tables(run: CompletedRun) -> Tables:
     return {"cells": run.cells([v.name for v in run.preset.variants], ["error", "nll"])}
 
 
-def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
-    cells = tables.get("cells")
-    if cells is None or not len(cells):
-        return []
-    caption = (
-        "Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its defaults but for the "
-        "one setting, or SGD's and SGLD's where they are named."
-    )
-    alt = "Dots with error bars of the test error for every setting, in one panel per ablation"
-    errors = cells[cells["column"] == "error"]
-    draw = partial(_draw, errors, labels(scale))
-    return [Drawing(name="ablations", title="One setting at a time", caption=caption, alt=alt, draw=draw)]
-
-
 LABEL = 16
 """Characters of a line of a row's label in the figure."""
 TITLES = {"eta": "η", "batchnorm": "BatchNorm", "burn-in": "Burn-in"}
 
 
-def _draw(cells: pd.DataFrame, texts: Mapping[str, str]) -> Figure:
+def _draw(cells: pd.DataFrame) -> Figure:
     """Draw mean ± standard error of every setting, a panel for each ablation."""
+    cells = cells[cells["column"] == "error"]
+    drawn = set(cells["row"])
+    known = next(names for names in (labels("cpu"), labels("gpu")) if drawn <= names.keys())
+    texts = {name: label for name, label in known.items() if name in drawn}
     groups = {g: [n for n in texts if n.startswith(f"{g}-")] for g in GROUPS}
     groups = {g: names for g, names in groups.items() if names}
-    figure, axes = grid(len(groups), 2, 2.1)
+    made, axes = grid(len(groups), 2, 2.1)
     for axis, (group, names) in zip(axes, groups.items(), strict=True):
         for place, name in enumerate(names):
             values = cells[cells["row"] == name]["value"].dropna()
             se = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
             axis.errorbar(values.mean(), -place, xerr=se, marker="o", markersize=4, color=HUES[0], capsize=2)
-        labels = ["\n".join(textwrap.wrap(texts[n], LABEL)) for n in names]
-        axis.set_yticks([-i for i in range(len(names))], labels, fontsize=6.5)
+        ticks = ["\n".join(textwrap.wrap(texts[n], LABEL)) for n in names]
+        axis.set_yticks([-i for i in range(len(names))], ticks, fontsize=6.5)
         axis.set(xlabel="Test error (%)", title=TITLES.get(group, group.capitalize()), ylim=(-len(names) + 0.5, 0.5))
-    return figure
+    return made
 
 
 LOWER = "has a lower error than"
@@ -232,22 +221,6 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
-smoke: A few settings and steps: this only shows that everything runs.
-cpu gpu paper: The numbers of the paper's Tables 3, 4 and 6 to 9 are unreadable in our text: its sentences are what is
-    held against.
-cpu: digits, 8×8 images under a small network, stands in for CIFAR-10: 35 settings of ResNet-18 take months on two
-    cores. T is 1 there where nothing else is said, at which no step of a chain is cold; small effects of CIFAR need
-    not show.
-cpu: Shifts by a pixel stand in for crops and mirroring.
-gpu paper: FRN is left out here: it is a task of its own, cifar10-resnet18-frn.
-""")
-
-
-def sampled(scale: str) -> Sequence[Sampled]:
-    return [Sampled(preset(scale))]
-
-
 EXPERIMENTS = (
     Experiment(
         name="emcmc-ablations",
@@ -256,22 +229,39 @@ EXPERIMENTS = (
         where="App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
         order=33,
         parts=(
-            Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=ON_GPU, sampled=sampled),
+            Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=ON_GPU, sampled=comparison(preset)),
             Part(
                 name=DIGITS,
                 label="digits",
                 tables=tables,
                 scales=("smoke", "cpu"),
                 stands_for="CIFAR-10",
-                sampled=sampled,
+                sampled=comparison(preset),
             ),
         ),
         rows=labels,
         columns=(Heading("error", "Test error", "%", 2), Heading("nll", "NLL", "nats", 4)),
         claims=tuple(c for part in (CIFAR, DIGITS) for c in claims(part)),
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.16, 16, 48),
-        figures=figures,
+        differences="""
+smoke: A few settings and steps: this only shows that everything runs.
+cpu gpu paper: The numbers of the paper's Tables 3, 4 and 6 to 9 are unreadable in our text: its sentences are what is
+    held against.
+cpu: digits, 8×8 images under a small network, stands in for CIFAR-10: 35 settings of ResNet-18 take months on two
+    cores. T is 1 there where nothing else is said, at which no step of a chain is cold; small effects of CIFAR need
+    not show.
+cpu: Shifts by a pixel stand in for crops and mirroring.
+gpu paper: FRN is left out here: it is a task of its own, cifar10-resnet18-frn.
+""",
+        hours=(0.01, 0.16, 16, 48),
+        figures=figure(
+            "cells",
+            _draw,
+            name="ablations",
+            title="One setting at a time",
+            caption="Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its defaults but for "
+            "the one setting, or SGD's and SGLD's where they are named.",
+            alt="Dots with error bars of the test error for every setting, in one panel per ablation",
+        ),
     ),
 )

@@ -5,13 +5,13 @@ Table 1 evaluates them on the test set, Table 1b on corrupted inputs, Table 2 on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.papers import ALL, NOT_SMOKE
+from raychains.papers import ALL
 from raychains.papers.claims import Claim, Direction, Rule, claim
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced, sentences
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced
 from raychains.planning.presets.named import Preset, Variant
 
 SEED = 11
@@ -55,13 +55,7 @@ MNIST = Size(epochs=40, repeats=3, options={"train_subset": 10_000, "thinning": 
 
 
 def preset(dataset: str, scale: str, methods: Sequence[str] = tuple(NAMES)) -> Preset:
-    """Return one chain of each method; a method's name is also its variant's.
-
-    Args:
-        dataset: of `LABELS`.
-        scale: of `SIZES`; of MNIST there is one size.
-        methods: of `NAMES`.
-    """
+    """Return one chain of each method; a method's name is also its variant's. Of MNIST there is one size at all scales."""
     size = MNIST if dataset == "mnist" else SIZES[scale]
     task = "mnist-mlp" if dataset == "mnist" else f"{dataset}-{NETWORKS[scale]}"
     common = {"chains": 1, "epochs": size.epochs, "repeats": size.repeats, "batch_size": size.batch, "seed": SEED}
@@ -88,23 +82,13 @@ def _variant(name: str, size: Size) -> Variant:
     return Variant(name, sampler=name, options=options)
 
 
-def below(
-    part: str, columns: Mapping[str, str], text: str, others: Iterable[str] = OTHERS, scales: Sequence[str] = ALL
-) -> list[Claim]:
-    """Return that Entropy-MCMC is better than each of some methods in each of some columns.
-
-    Args:
-        part: of both cells.
-        columns: ``text``'s ``{what}`` by column; a larger accuracy, AUROC and top-k accuracy is better.
-        text: with ``{what}`` and ``{other}``.
-        others: methods.
-        scales: of the claims.
-    """
+def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = ALL) -> list[Claim]:
+    """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and {what}."""
     made = []
     for column, what in columns.items():
         word = "above" if column in LARGER else "below"
         direction: Direction = "greater" if column in LARGER else "less"
-        for other in others:
+        for other in OTHERS:
             name = f"emcmc-{word}-{other}-{column}-{part}"
             sentence = text.format(what=what, other=NAMES[other])
             made.append(
@@ -150,7 +134,7 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
+DIFFERENCES = """
 smoke: A few steps of a LeNet on made-up images: this only shows that everything runs.
 cpu gpu paper: 200 epochs are four cycles of the 50 that C.5 counts in; the paper's own number is not in the text that
     we have.
@@ -164,5 +148,4 @@ cpu: A LeNet stands in for ResNet-18 and learns from 5,000 images, a tenth of ea
     the smaller N, as lr/(ηN) must not. bSAM's step size and ρ were chosen among a few pairs by the test error: with
     its paper's ρ and the others' step size the LeNet errs on two thirds.
 gpu: Two repeats in place of three, in bf16.
-""")
-UNREADABLE = (NOT_SMOKE, "The paper's numbers are unreadable in the text that we have.")
+"""

@@ -15,18 +15,7 @@ from raychains.core.spec import ChainSpec
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.experiment import (
-    CODE,
-    OURS,
-    Experiment,
-    Setting,
-    Tables,
-    figure,
-    hours,
-    part,
-    sentences,
-    styles,
-)
+from raychains.papers.experiment import CODE, OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import QUARTER, Preset, named
 from raychains.plotting.layout import legend, log_axis, panels
@@ -95,11 +84,10 @@ def _draw(curve: pd.DataFrame) -> Figure:
     for axis, metric, label in ((left, "nll", "Test NLL (nats)"), (right, "error", "Test error (%)")):
         for method, style in STYLES.items():
             mine = curve[curve["row"] == method]
-            colour = style.colour
-            axis.plot(mine["epochs"], mine[metric], color=colour, linestyle=style.line)
+            style.plot(axis, mine["epochs"], mine[metric])
             sd = mine[f"{metric}_sd"].fillna(0)
             low = (mine[metric] - sd).clip(lower=mine[metric] / 3)
-            axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=colour, alpha=0.13, linewidth=0)
+            axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=style.colour, alpha=0.13, linewidth=0)
         axis.set(yscale="log", xlabel="Epochs of gradient evaluations", ylabel=label)
         log_axis(axis.yaxis)
     legend(figure, [style.handle() for style in STYLES.values()], columns=4)
@@ -143,16 +131,6 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
-smoke: A few steps on some forty made-up images: this only shows that everything runs.
-cpu gpu paper: The paper shows curves without numbers; epochs, weight decay and the baselines' settings are ours. It
-    does not say what an epoch of Entropy-SG(L)D is: here it is as many gradient evaluations as for the others, 20 to
-    each outer step.
-cpu gpu paper: The authors' code passes N = 60,000, the number of all digits, for the 13,007 ones and sevens: noise
-    and coupling are then weaker than the posterior's. Both are run.
-cpu gpu paper: At η = 1 θₐ is as wide as the prior of a weight that counts: it predicts badly, and is left out here.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="emcmc-fig3",
@@ -161,10 +139,12 @@ EXPERIMENTS = (
         where="Fig. 3",
         order=23,
         parts=tuple(
-            part(
-                *(name, label, partial(preset, name), tables),
+            Part(
+                name=name,
+                label=label,
                 data=("mnist",),
-                views=("samples",),
+                sampled=comparison(partial(preset, name), views=("samples",)),
+                tables=tables,
                 scales=SCALES[name],
             )
             for name, label in PARTS.items()
@@ -177,8 +157,16 @@ EXPERIMENTS = (
         ),
         claims=tuple(c for name in PARTS for c in claims(name)),
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.01, 0.05, 0.05, 0.05),
+        differences="""
+smoke: A few steps on some forty made-up images: this only shows that everything runs.
+cpu gpu paper: The paper shows curves without numbers; epochs, weight decay and the baselines' settings are ours. It
+    does not say what an epoch of Entropy-SG(L)D is: here it is as many gradient evaluations as for the others, 20 to
+    each outer step.
+cpu gpu paper: The authors' code passes N = 60,000, the number of all digits, for the 13,007 ones and sevens: noise
+    and coupling are then weaker than the posterior's. Both are run.
+cpu gpu paper: At η = 1 θₐ is as wide as the prior of a weight that counts: it predicts badly, and is left out here.
+""",
+        hours=(0.01, 0.05, 0.05, 0.05),
         figures=figure(
             "curve",
             _draw,

@@ -14,7 +14,7 @@ from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.emcmc import chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
-from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure, hours, sentences
+from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import legend
 
@@ -47,10 +47,10 @@ def _draw(spectrum: pd.DataFrame) -> Figure:
         for row, style in STYLES.items():
             mine = of[of["row"] == row].assign(log=lambda t: np.log(t["eigenvalue"]))
             for _, own in mine.groupby("repeat"):
-                axis.plot(own["rank"], own["eigenvalue"], color=style.colour, linewidth=0.6, alpha=0.45)
+                style.plot(axis, own["rank"], own["eigenvalue"], linestyle="-", linewidth=0.6, alpha=0.45)
             by = mine.groupby("rank")["log"]
             mean = by.mean()[by.size() == by.size().max()]
-            axis.plot(mean.index, np.exp(mean), color=style.colour, linestyle=style.line, linewidth=1.8)
+            style.plot(axis, mean.index, np.exp(mean), linewidth=1.8)
         axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter")
         for one in (axis.xaxis, axis.yaxis):
             powers(one)
@@ -58,11 +58,6 @@ def _draw(spectrum: pd.DataFrame) -> Figure:
     legend(figure, [style.handle() for style in STYLES.values()], columns=4)
     return figure
 
-
-DIFFERENCES = sentences("""
-cpu gpu paper: The paper does not say how many images its Fisher is of. Labels are the data's own, images not
-    augmented.
-""")
 
 EXPERIMENTS = (
     Experiment(
@@ -91,8 +86,12 @@ EXPERIMENTS = (
             *chains.settings(scale),
             Setting("Fisher", f"of up to {EXAMPLES:,} training images, their own labels", OURS),
         ],
-        differences=(*last_samples.DIFFERENCES, *DIFFERENCES),
-        hours=hours(0.002, 0.14, 3, 4),
+        differences=last_samples.DIFFERENCES
+        + """
+cpu gpu paper: The paper does not say how many images its Fisher is of. Labels are the data's own, images not
+    augmented.
+""",
+        hours=(0.002, 0.14, 3, 4),
         revision=last_samples.REVISION,
         figures=figure(
             "spectrum",

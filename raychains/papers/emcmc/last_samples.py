@@ -16,7 +16,7 @@ from raychains.orchestration.point_evaluation import Bench
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
 from raychains.papers.emcmc import chains
-from raychains.papers.experiment import Part, Rows, Tables, part, sentences, styles
+from raychains.papers.experiment import Part, Rows, Tables, comparison, styles
 from raychains.planning.points import Point, combination
 from raychains.store import ChainStore, SampleRecord
 from raychains.tasks import Task
@@ -61,12 +61,7 @@ def last(run: CompletedRun) -> list[Last]:
 
 
 class Measured:
-    """Measures networks at and around samples, without augmentation, on a GPU where there is one.
-
-    Args:
-        run: whose samples.
-        like: any chain of it.
-    """
+    """Measures networks at and around a run's samples, without augmentation, on a GPU where there is one."""
 
     def __init__(self, run: CompletedRun, like: ChainSpec) -> None:
         plain = dataclasses.replace(like.task, settings={**like.task.settings, "augment": False})
@@ -93,30 +88,32 @@ def of_each(
 ) -> list[dict[str, Any]]:
     """Return the rows of every sample: those that an earlier call left in the run's folder, else measured now and written there.
 
-    Args:
-        run: whose samples.
-        name: of the measurement, with whatever its settings are: it names the files.
-        ends: the samples.
-        measure: (bench, sample) -> rows.
+    ``name`` is of the measurement and its settings: it names the files.
     """
-    bench, rows = None, []
+    bench: list[Measured] = []
+    rows: list[dict[str, Any]] = []
+
+    def measured(number: int, one: Last) -> Sequence[Mapping[str, Any]]:
+        run.tell(name, number, len(ends))
+        if not bench:
+            bench.append(Measured(run, one.spec))
+        return measure(bench[0], one)
+
     for number, one in enumerate(ends):
-
-        def measured(one: Last = one, number: int = number) -> Sequence[Mapping[str, Any]]:
-            nonlocal bench
-            run.tell(name, number, len(ends))
-            bench = bench or Measured(run, one.spec)
-            return measure(bench, one)
-
-        rows += kept(run.store, f"{name}-{one.row}-{one.repeat}-r{REVISION}", measured)
+        file = f"{name}-{one.row}-{one.repeat}-r{REVISION}"
+        rows += kept(run.store, file, partial(measured, number, one))
     return rows
 
 
 def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
     return tuple(
-        part(
-            *(dataset, label, partial(chains.preset, dataset, methods=METHODS), tables),
+        Part(
+            name=dataset,
+            label=label,
+            data=(dataset,),
+            sampled=comparison(partial(chains.preset, dataset, methods=METHODS)),
+            tables=tables,
             scales=SCALES[dataset],
             stands_for=LABELS["cifar100"] if dataset == "cifar10" else "",
         )
@@ -125,13 +122,7 @@ def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
 
 
 def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]]) -> list[dict[str, Any]]:
-    """Return cells per row and repeat, and those of Entropy-MCMC as means of its two variables.
-
-    Args:
-        part: the part's name.
-        rows: measurements with `Last.about`'s columns.
-        columns: the function of one sample's rows by column.
-    """
+    """Return cells per row and repeat, by column a function of one sample's rows; Entropy-MCMC's are means of both variables."""
     made: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row, repeat in dict.fromkeys((r["row"], r["repeat"]) for r in rows):
         mine = [r for r in rows if (r["row"], r["repeat"]) == (row, repeat)]
@@ -146,9 +137,9 @@ def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]])
 
 
 DIFFERENCES = (
-    *chains.DIFFERENCES,
-    *sentences("""
+    chains.DIFFERENCES
+    + """
 cpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it, with the chains of Table 1.
 cpu gpu paper: As in the paper the last sample of each chain is looked at, and of Entropy-MCMC the mean of θ and θₐ.
-"""),
+"""
 )

@@ -7,7 +7,7 @@ from functools import partial
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.emcmc.chains import DIFFERENCES, LABELS, NAMES, below, preset, settings
-from raychains.papers.experiment import Experiment, Tables, hours, part, printed
+from raychains.papers.experiment import Experiment, Part, Tables, comparison, printed
 from raychains.papers.tables import Heading
 
 ACCURACY, NLL = "accuracy", "nll"
@@ -37,7 +37,14 @@ EXPERIMENTS = (
         where="Table 1",
         order=30,
         parts=tuple(
-            part(dataset, LABELS[dataset], partial(preset, dataset), tables, scales=scales)
+            Part(
+                name=dataset,
+                label=LABELS[dataset],
+                data=(dataset,),
+                sampled=comparison(partial(preset, dataset)),
+                tables=tables,
+                scales=scales,
+            )
             for dataset, scales in DATA.items()
         ),
         rows=NAMES,
@@ -48,6 +55,6 @@ EXPERIMENTS = (
         ),
         settings=settings,
         differences=DIFFERENCES,
-        hours=hours(0.01, 0.55, 8.0, 28.0),
+        hours=(0.01, 0.55, 8.0, 28.0),
     ),
 )

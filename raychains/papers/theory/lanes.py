@@ -20,10 +20,6 @@ EVERY = 512
 """Steps between two reports of progress."""
 
 
-def silent(done: int, total: int) -> None:
-    """Report progress to nobody."""
-
-
 def drive(
     make: Make,
     start: Tensor,
@@ -33,19 +29,13 @@ def drive(
     gradient_sd: float = 0.0,
     seed: int,
     visit: Callable[[float, Tensor], None] | None = None,
-    tell: Tell = silent,
+    tell: Tell = lambda done, total: None,
 ) -> Sampler:
     """Run a sampler over the whole schedule and return it; its parameter is the state after the last step.
 
-    Args:
-        make: builds the sampler; its parameter is a copy of ``start``.
-        start: [lanes, …].
-        schedule: step sizes and temperatures.
-        gradient: ∇U at the parameter, of its shape.
-        gradient_sd: standard deviation of fresh Gaussian noise added to every coordinate of the gradient.
-        seed: of both noises, which have streams of their own.
-        visit: called with (step size, state *after* the step) at every step; it must not alter the state.
-        tell: progress.
+    ``make`` builds it on a copy of ``start`` [lanes, …]; ``gradient`` returns ∇U of the parameter's shape, to every coordinate of which
+    fresh Gaussian noise of ``gradient_sd`` is added, by a stream of its own. ``visit`` is called with (step size, state after the
+    step) and must not alter the state.
     """
     ours, theirs = (int(s) for s in np.random.SeedSequence(seed).generate_state(2, np.uint64) >> np.uint64(2))
     theta = start.clone()
@@ -77,14 +67,10 @@ def in_groups(lanes: Array, groups: int) -> Array:
 
 
 def pseudo_values(statistic: Callable[[Array], float], groups: Array) -> list[float]:
-    """Return G·f(all) − (G−1)·f(all but group g) for every group: a statistic of all lanes, so that claims have repeats.
+    """Return G·f(all) − (G−1)·f(all but group g) for every group [G, …]: a statistic of all lanes, so that claims have repeats.
 
     Their mean is the jackknife's estimate, without the bias of order 1/G; their standard error over √G is the jackknife's, so
     that Student's interval of them is the jackknife's interval.
-
-    Args:
-        statistic: of some groups [some, …].
-        groups: [G, …].
 
     Source: Tukey 1958; Efron & Tibshirani 1993, ch. 11.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,22 +23,11 @@ from torch import Tensor
 
 from raychains.evaluation.base import Array
 from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, Direction, Summary, claim
+from raychains.papers.claims import Summary, claim
 from raychains.papers.completed_run import Computation, cell
-from raychains.papers.experiment import (
-    OURS,
-    PUBLISHED,
-    Experiment,
-    Part,
-    Setting,
-    Tables,
-    Value,
-    figure,
-    hours,
-    sentences,
-)
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, figure
 from raychains.papers.tables import Heading
-from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds, silent
+from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, entry, legend, log_axis, panels
 from raychains.plotting.style import HUES, INK, LINES, MUTED
 from raychains.samplers import SGLD
@@ -187,7 +177,9 @@ class Plan:
 SMOKE = Plan(steps=(32, 64, 128, 256), lanes=400, exact_until=64)
 
 
-def averages(plan: Plan, power: float, steps: int, seed: int, tell: Tell = silent) -> tuple[Array, Array]:
+def averages(
+    plan: Plan, power: float, steps: int, seed: int, tell: Tell = lambda done, total: None
+) -> tuple[Array, Array]:
     """Return (weighted, plain) averages of θ² over one cSGLD run of each lane, [lanes] each."""
     schedule = plan.schedule(power, steps)
     weighted, plain = torch.zeros(2, plan.lanes, dtype=torch.float64)
@@ -250,25 +242,28 @@ def computed(work: Computation) -> Tables:
     plan = PLANS[work.scale]
     groups: list[dict[str, Any]] = []
     total, done = len(plan.powers) * sum(plan.steps), 0
-    for index, (sweep, power) in enumerate(plan.powers):
-        for steps in plan.steps:
-
-            def lanes(
-                index: int = index, sweep: str = sweep, power: float = power, steps: int = steps, before: int = done
-            ) -> list[dict[str, Any]]:
-                def tell(now: int, _: int) -> None:
-                    work.tell("lanes", before + now, total)
-
-                found = averages(plan, power, steps, seeds(plan.seed, index, steps), tell)
-                both = dict(zip(AVERAGES, found, strict=True))
-                work.folder.write_arrow(f"draws/{sweep}-{steps}", pa.table(both))
-                known = exact(plan, power, steps) if steps <= plan.exact_until else {}
-                return [row for name, values in both.items() for row in _of_groups(plan, name, values, known)]
-
-            groups += [{"sweep": sweep, "steps": steps, **row} for row in work.piece(f"{sweep}-{steps}", lanes)]
-            done += steps
+    for (index, (sweep, _)), steps in product(enumerate(plan.powers), plan.steps):
+        rows = work.piece(f"{sweep}-{steps}", partial(_errors_of_lanes, work, plan, index, steps, done, total))
+        groups += [{"sweep": sweep, "steps": steps, **row} for row in rows]
+        done += steps
     shown = [{k: v for k, v in row.items() if not k.startswith("exact")} for row in groups]
     return {"cells": cells(plan, groups), "errors": errors(plan, groups), "groups": shown}
+
+
+def _errors_of_lanes(
+    work: Computation, plan: Plan, index: int, steps: int, done: int, total: int
+) -> list[dict[str, Any]]:
+    """Run the lanes of one sweep and K, keep their averages, and return every group's errors."""
+    sweep, power = plan.powers[index]
+
+    def tell(now: int, _: int) -> None:
+        work.tell("lanes", done + now, total)
+
+    found = averages(plan, power, steps, seeds(plan.seed, index, steps), tell)
+    both = dict(zip(AVERAGES, found, strict=True))
+    work.folder.write_arrow(f"draws/{sweep}-{steps}", pa.table(both))
+    known = exact(plan, power, steps) if steps <= plan.exact_until else {}
+    return [row for name, values in both.items() for row in _of_groups(plan, name, values, known)]
 
 
 def _of_groups(
@@ -355,43 +350,37 @@ def _draw(table: pd.DataFrame) -> Figure:
     return drawn
 
 
-def _claim(
-    name: str, text: str, sweep: str, average: str, quantity: str, right: float, direction: Direction = "less"
-) -> Claim:
-    more: dict[str, Any] = {"must_decide": True, "scales": NOT_SMOKE}
-    return claim(name, text, PART, quantity, key(sweep, average), direction, right, **more)
-
-
+_claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
 CLAIMS = (
     _claim(
         "bias-falls",
         "At α₀ ∝ K^-1/2 the weighted average's bias falls as K^-1/2, up to 0.05 in the exponent.",
-        *("root", WEIGHTED, "bias", -1 / 2 + SLACK),
+        *(PART, "bias", key("root", WEIGHTED), "less", -1 / 2 + SLACK),
     ),
     _claim(
         "mse-falls",
         "At α₀ ∝ K^-1/3 the weighted average's mean squared error falls as K^-2/3, up to 0.05.",
-        *("third", WEIGHTED, "mse", -2 / 3 + SLACK),
+        *(PART, "mse", key("third", WEIGHTED), "less", -2 / 3 + SLACK),
     ),
     _claim(
         "plain-bias-falls",
         "At α₀ ∝ K^-1/2 the plain mean's bias falls as K^-1/2, up to 0.05.",
-        *("root", PLAIN, "bias", -1 / 2 + SLACK),
+        *(PART, "bias", key("root", PLAIN), "less", -1 / 2 + SLACK),
     ),
     _claim(
         "plain-mse-falls",
         "At α₀ ∝ K^-1/3 the plain mean's error, which the text writes, falls as K^-2/3, up to 0.05.",
-        *("third", PLAIN, "mse", -2 / 3 + SLACK),
+        *(PART, "mse", key("third", PLAIN), "less", -2 / 3 + SLACK),
     ),
     _claim(
         "control-bias-stays",
         "Control: at a fixed α₀ the bias stays; its slope is nearer to 0 than to −1/2.",
-        *(CONTROL, WEIGHTED, "bias", -1 / 4, "greater"),
+        *(PART, "bias", key(CONTROL, WEIGHTED), "greater", -1 / 4),
     ),
     _claim(
         "control-mse-stays",
         "Control: at a fixed α₀ the mean squared error stays; its slope is nearer to 0 than to −2/3.",
-        *(CONTROL, WEIGHTED, "mse", -1 / 3, "greater"),
+        *(PART, "mse", key(CONTROL, WEIGHTED), "greater", -1 / 3),
     ),
 )
 
@@ -423,18 +412,6 @@ def settings(scale: str) -> list[Setting]:
     ]
 
 
-DIFFERENCES = sentences("""
-smoke: 400 lanes of at most 256 steps: this only shows that everything runs.
-cpu gpu paper: The theorem is an upper bound without constants; the paper does not test it. Its exponents follow from
-    bias = O(1/(α₀K) + α₀) and error = O(1/(α₀K) + α₀²) for α₀ ∝ K^-p: −min(p, 1−p) and −min(2p, 1−p).
-cpu gpu paper: How α₀ goes with K is damaged in the text that we have: the p that are best for either quantity are
-    run, and a fixed α₀ as the control.
-cpu gpu paper: The main text writes the plain mean, the lemma behind it needs the mean weighted by the steps. With few
-    long cycles the plain mean counts the draws of small steps, which hardly move, too often: its error falls more
-    slowly.
-cpu gpu paper: A slope's repeats are the jackknife's pseudo-values of the groups of lanes.
-""")
-
 EXPERIMENTS = (
     Experiment(
         name="theorem1",
@@ -448,8 +425,18 @@ EXPERIMENTS = (
         values=values(),
         claims=CLAIMS,
         settings=settings,
-        differences=DIFFERENCES,
-        hours=hours(0.001, 0.2, 0.2, 0.2),
+        differences="""
+smoke: 400 lanes of at most 256 steps: this only shows that everything runs.
+cpu gpu paper: The theorem is an upper bound without constants; the paper does not test it. Its exponents follow from
+    bias = O(1/(α₀K) + α₀) and error = O(1/(α₀K) + α₀²) for α₀ ∝ K^-p: −min(p, 1−p) and −min(2p, 1−p).
+cpu gpu paper: How α₀ goes with K is damaged in the text that we have: the p that are best for either quantity are
+    run, and a fixed α₀ as the control.
+cpu gpu paper: The main text writes the plain mean, the lemma behind it needs the mean weighted by the steps. With few
+    long cycles the plain mean counts the draws of small steps, which hardly move, too often: its error falls more
+    slowly.
+cpu gpu paper: A slope's repeats are the jackknife's pseudo-values of the groups of lanes.
+""",
+        hours=(0.001, 0.2, 0.2, 0.2),
         figures=figure(
             "errors",
             _draw,
