@@ -13,7 +13,7 @@ from raychains.api.result import InStore
 from raychains.api.sampling import options_and_task
 from raychains.callbacks import CallbackList
 from raychains.core.config import Sweep
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import search_space, sweep_points
@@ -100,8 +100,6 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
 
     plan, root = planned.plan, Storage(options.store)
     resources = placement(options)
-    alone = resources.workers_per_chain == 1
-    require(alone, "workers_per_chain", resources.workers_per_chain, "be left out of a sweep: a trial is one process")
     if plan.search == "optuna":
         import_optuna()
     folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))

@@ -148,7 +148,7 @@ class TrialWait(ResourceWait):
         if not self.slots.room():
             return self._missing(what)
         free = self.slots.cluster.free(self.slots.accelerator_type)
-        if ray_private.any_actor_alive() or fit(free, self.slots.cpus, self.slots.gpus).chains:
+        if ray_private.any_actor_alive() or fit(free, self.slots.cpus, self.slots.gpus).chains >= self.slots.ranks:
             self._idle_since = None
             return None
         now = self.clock.monotonic()
@@ -189,7 +189,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             for spec in point.specs:
                 precision.check(spec, gpu=self._slots.gpus > 0)
         self._wait = TrialWait(self._slots, timeout=resources.slot_timeout)
-        options = replace(options, gpus_per_chain=self._slots.gpus)
+        options = replace(options, gpus_per_chain=self._slots.gpus, workers_per_chain=self._slots.ranks)
         self._trainable = chain_trainable(options, task, reports=REPORTS, allow_unequal_budget=True, base=SweepTrial)
         self._interrupt = Interrupt()
         self._fatal: RaychainsError | None = None
