@@ -36,7 +36,7 @@ STEPS = 50_000_000
 
 
 class Watched(Mixture25):
-    """The mixture; every incarnation of a chain leaves the time of its first step in ``folder``."""
+    """The mixture; every attempt of a chain leaves the time of its first step in ``folder``."""
 
     def __init__(self, folder: str = "") -> None:
         super().__init__()

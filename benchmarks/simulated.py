@@ -41,7 +41,7 @@ class Schedule:
     predict: float = 0.02
     """An evaluator's time for one sample, and for one view."""
     lost: float = 0.05
-    """Share of incarnations whose worker dies."""
+    """Share of attempts whose worker dies."""
     diverged: float = 0.02
     """Share of first attempts that diverge."""
     doomed: float = 0.01

@@ -65,7 +65,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def told(*command: str, timeout: float = SECONDS, **environment: str) -> Any:
+def json_of(*command: str, timeout: float = SECONDS, **environment: str) -> Any:
     """What a command prints last, as JSON."""
     run: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": timeout}
     done = subprocess.run([sys.executable, *command], env=outside() | environment, **run)

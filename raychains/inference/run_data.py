@@ -122,20 +122,20 @@ class RunData:
 
     @cached_property
     def _records(self) -> list[tuple[int, Mapping[str, Any]]]:
-        """Per chain that ever began: the number of incarnations, and the record of the last."""
+        """Per chain that ever began: the number of attempts, and the record of the last."""
         found: list[tuple[int, Mapping[str, Any]]] = []
         for digest in self.comparison.chains():
             chain = self.chain(digest)
-            if last := chain.last_incarnation():
+            if last := chain.last_attempt():
                 try:
-                    found.append((last, chain.incarnation(last)))
+                    found.append((last, chain.attempt(last)))
                 except RaychainsError:  # a torn record does not say where the chain ran
                     found.append((last, {}))
         return found
 
     @property
     def restarted(self) -> int:
-        """Chains that took more than one incarnation: they were resumed, or their worker was lost."""
+        """Chains that took more than one attempt: they were resumed, or their worker was lost."""
         return sum(1 for n, _ in self._records if n > 1)
 
     @property

@@ -343,8 +343,8 @@ class Attempt:
 
     def _finished(self) -> str:
         """Mark the chain finished; ``stopped`` where another driver's later attempt took it over and is not through."""
-        self._patient.finish(incarnation=self.number)
-        if self._patiently(self._store.last_incarnation) <= self.number:
+        self._patient.finish(attempt=self.number)
+        if self._patiently(self._store.last_attempt) <= self.number:
             return "finished"
         whole = self._patiently(lambda: self._store.finished(expected_samples(self.spec)))
         return "finished" if whole else "stopped"

@@ -78,8 +78,8 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout=RENEW_EVERY)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=RENEW_EVERY)  # a trial that nobody holds any more may be collected in any thread
         self._withdraw()
 
     def confirm(self) -> None:
@@ -106,7 +106,7 @@ class Lease:
         record = {**record, "driver_id": self.driver_id}
         try:
             while True:
-                last, driver = ChainStore(self._root, digest).newest_incarnation()
+                last, driver = ChainStore(self._root, digest).newest_attempt()
                 if self._leave(digest, driver):
                     return None
                 number = ChainStore(self._root, digest).reserve(last, record)
@@ -121,7 +121,7 @@ class Lease:
     def runs_elsewhere(self, digest: str) -> bool:
         """Return whether another living driver has the chain's newest attempt and means to finish it."""
         try:
-            return self._leave(digest, ChainStore(self._root, digest).newest_incarnation()[1])
+            return self._leave(digest, ChainStore(self._root, digest).newest_attempt()[1])
         except (OSError, RaychainsError) as error:
             log.warning("chain %s is not looked at now: %s", digest[:12], format_error(error))
             return True
@@ -131,14 +131,14 @@ class Lease:
         if not self._claim.others:
             return False
         try:
-            last, driver = ChainStore(self._root, digest).newest_incarnation()
+            last, driver = ChainStore(self._root, digest).newest_attempt()
             return last > attempt and self._leave(digest, driver)
         except (OSError, RaychainsError):
             return False
 
     def _overtaken(self, digest: str, number: int) -> bool:
         """Return whether another driver reserved a higher number at once: that one runs the chain."""
-        return not self._root.exclusive and ChainStore(self._root, digest).newest_incarnation()[0] > number
+        return not self._root.exclusive and ChainStore(self._root, digest).newest_attempt()[0] > number
 
     def give_up(self, digest: str) -> None:
         """Let others know, with the next renewal, that this driver will not finish a chain."""

@@ -387,8 +387,8 @@ def environments(root: Storage, digests: Iterable[str]) -> tuple[list[dict[str, 
     of: dict[str, list[int]] = {}
     for digest in digests:
         store = ChainStore(root, digest)
-        for number in range(1, store.last_incarnation() + 1):
-            found = store.incarnation(number).get("environment")
+        for number in range(1, store.last_attempt() + 1):
+            found = store.attempt(number).get("environment")
             if isinstance(found, dict):
                 if found not in known:
                     known.append(found)

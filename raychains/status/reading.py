@@ -45,7 +45,7 @@ TAIL = 4096
 RECORDS = 20
 """Workers of a chain whose records are read, the newest ones."""
 _SAMPLE = re.compile(r"samples/(\d+)-([a-z]+)-\d+\.safetensors")
-_INCARNATION = re.compile(r"incarnations/(\d+)\.json")
+_ATTEMPT = re.compile(r"incarnations/(\d+)\.json")
 _PROGRESS = re.compile(r"progress/(\d+)-(\d+)\.jsonl")
 Files = Mapping[str, tuple[int, int]]
 """Bytes and time of the last change by name."""
@@ -78,11 +78,11 @@ class _RunContext:
 def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
     digest = spec.digest
     files = root.below(f"chains/{digest}")
-    numbers = sorted(int(m[1]) for name in files if (m := _INCARNATION.fullmatch(name)))
+    numbers = sorted(int(m[1]) for name in files if (m := _ATTEMPT.fullmatch(name)))
     store, records = ChainStore(root, digest), {}
     for number in numbers[-RECORDS:]:
         with contextlib.suppress(FileNotFoundError, Corrupt):
-            records[number] = store.incarnation(number)
+            records[number] = store.attempt(number)
     history = History({n: step for n, r in records.items() if isinstance(step := r.get("from_step"), int)})
     newest = records.get(numbers[-1], {}) if numbers else {}
     resumed = newest.get("from_step")
@@ -111,7 +111,7 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         checkpoint_step=valid[-1].step if valid else None,
         checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
         age=_age(run.now, last) if last is not None else None,
-        incarnations=len(numbers),
+        attempts=len(numbers),
         host=hosts[-1] if hosts else None,
         hosts=tuple(hosts),
         reason=reason if reason is not None or state != "failed" else _diagnosis(store, files),
@@ -134,14 +134,14 @@ def _state(
 def _progress(root: Storage, digest: str, files: Files, history: History) -> dict[str, Any]:
     """Fields of `ChainState` from the newest progress file that still counts; superseded records are passed over."""
     found = sorted((int(m[2]), int(m[1]), name) for name in files if (m := _PROGRESS.fullmatch(name)))
-    for incarnation, _, name in reversed(found):
+    for attempt, _, name in reversed(found):
         start = max(0, files[name][0] - TAIL)
         try:
             text = root.read_range(f"chains/{digest}/{name}", start, TAIL)
         except FileNotFoundError:
             continue
         records = [r for line in text.splitlines()[1 if start else 0 :] if (r := _record(line)) is not None]
-        records = [r for r in records if not history.superseded(incarnation, r["step"])]
+        records = [r for r in records if not history.superseded(attempt, r["step"])]
         if records:
             return _fields(records[0], records[-1])
     return {}

@@ -53,7 +53,7 @@ class ChainState:
     """Seconds since the newest checkpoint was written."""
     age: float | None = None
     """Seconds since any file of the chain was written: the age of this state."""
-    incarnations: int = 0
+    attempts: int = 0
     """Workers that ran it, one after another."""
     host: str | None = None
     """Host of its newest worker."""
@@ -66,7 +66,7 @@ class ChainState:
     @property
     def restarts(self) -> int:
         """Workers after the first."""
-        return max(0, self.incarnations - 1)
+        return max(0, self.attempts - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,12 @@
-"""One chain's folder: spec, incarnations, samples, checkpoints and progress, all immutable files.
+"""One chain's folder: spec, attempts, samples, checkpoints and progress, all immutable files.
 
-File names carry the incarnation, so that a worker believed dead cannot overwrite its successor's files. A chain is one
-path: what an incarnation wrote after the step from which a later incarnation resumed is superseded and does not
-count, whenever it was written; of two files for one sample that both count, the higher incarnation's does.
+File names carry the attempt, so that a worker believed dead cannot overwrite its successor's files. A chain is one
+path: what an attempt wrote after the step from which a later attempt resumed is superseded and does not
+count, whenever it was written; of two files for one sample that both count, the higher attempt's does.
 
 No two workers write under the same number. A local or network filesystem creates a name for one caller only, and numbers
 count 1, 2, 3. An object store has no such operation here: two drivers may take the same ordinal at once, therefore the
-number is ordinal · SPAN plus a random part below SPAN. Of two incarnations that run at once the higher counts wherever it
+number is ordinal · SPAN plus a random part below SPAN. Of two attempts that run at once the higher counts wherever it
 has samples, and the lower's driver leaves the chain to it.
 """
 
@@ -42,11 +42,11 @@ SAMPLES, PROGRESS = "samples.parquet", "progress.parquet"
 INDEX_FORMAT = 1
 CHECKPOINTS_KEPT = 2
 SPAN = 1_000_000
-"""Incarnation numbers that share an ordinal where names cannot be created exclusively."""
+"""Attempt numbers that share an ordinal where names cannot be created exclusively."""
 READERS = 16
 """Chains that are read at once: an object store takes tens of milliseconds for each answer."""
 _SAMPLE = re.compile(r"(\d+)-([a-z]+)-(\d+)\.safetensors")
-_INCARNATION = re.compile(r"(\d+)\.json")
+_ATTEMPT = re.compile(r"(\d+)\.json")
 _PROGRESS = re.compile(r"(\d+)-(\d+)\.jsonl")
 _DIAGNOSIS = re.compile(r"(\d+)-(\d+)\.json")
 _CHECKPOINT = re.compile(r"(\d+)-(\d+)(-cycle)?\.safetensors")
@@ -54,28 +54,28 @@ _STAMP = b"raychains"
 
 
 class History:
-    """The step from which each incarnation of a chain resumed; one without a known step wrote nothing."""
+    """The step from which each attempt of a chain resumed; one without a known step wrote nothing."""
 
     def __init__(self, from_steps: Mapping[int, int]) -> None:
         self._from_steps = dict(from_steps)
 
-    def superseded(self, incarnation: int, step: int) -> bool:
-        """Return whether files of ``incarnation`` at ``step`` no longer count, whenever they were written."""
-        return any(n > incarnation and step > resumed for n, resumed in self._from_steps.items())
+    def superseded(self, attempt: int, step: int) -> bool:
+        """Return whether files of ``attempt`` at ``step`` no longer count, whenever they were written."""
+        return any(n > attempt and step > resumed for n, resumed in self._from_steps.items())
 
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A checkpoint's file name; a later incarnation's is newer whatever its step."""
+    """A checkpoint's file name; a later attempt's is newer whatever its step."""
 
-    incarnation: int
+    attempt: int
     step: int
     cycle_end: bool = False
 
     @property
     def name(self) -> str:
         """The file's name."""
-        return f"{self.step:010d}-{self.incarnation}{'-cycle' if self.cycle_end else ''}.safetensors"
+        return f"{self.step:010d}-{self.attempt}{'-cycle' if self.cycle_end else ''}.safetensors"
 
     @classmethod
     def parse(cls, name: str) -> Checkpoint | None:
@@ -87,20 +87,20 @@ class Checkpoint:
 def valid_checkpoints(names: Iterable[str], history: History) -> list[Checkpoint]:
     """Return the checkpoints that a chain may resume from, the newest last."""
     found = [c for name in names if (c := Checkpoint.parse(name)) is not None and c.name == name]
-    return sorted(c for c in found if not history.superseded(c.incarnation, c.step))
+    return sorted(c for c in found if not history.superseded(c.attempt, c.step))
 
 
-def encode_index(rows: Sequence[Mapping[str, Any]], incarnation: int) -> bytes:
-    """Return a finished chain's rows as parquet, stamped with the incarnation that they describe."""
+def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
+    """Return a finished chain's rows as parquet, stamped with the attempt that they describe."""
     table = pa.Table.from_pylist([dict(r) for r in rows])
-    stamp = json.dumps({"format": INDEX_FORMAT, "incarnation": incarnation}).encode()
+    stamp = json.dumps({"format": INDEX_FORMAT, "incarnation": attempt}).encode()
     out = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_STAMP: stamp}), out, write_page_checksum=True)
     return out.getvalue()
 
 
-def _decode_index(data: bytes, incarnation: int, where: str) -> list[dict[str, Any]] | None:
-    """Return the rows; None for a torn table, or one that was made before ``incarnation`` began.
+def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]] | None:
+    """Return the rows; None for a torn table, or one that was made before ``attempt`` began.
 
     Raises:
         UserError: a newer format.
@@ -116,7 +116,7 @@ def _decode_index(data: bytes, incarnation: int, where: str) -> list[dict[str, A
             f"{where}: format must be at most {INDEX_FORMAT}, got {number!r}: newer files need a newer raychains"
         )
     # Tables of the first version bear no stamp.
-    return table.to_pylist() if made in (None, incarnation) else None
+    return table.to_pylist() if made in (None, attempt) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ class ChainStore:
         self.root, self.digest = root, digest
         self._folder = f"chains/{digest}"
         self._from_steps: dict[int, int] = {}
-        """From the incarnations' records, which do not change once they hold the step."""
+        """From the attempts' records, which do not change once they hold the step."""
 
     def _name(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -155,16 +155,16 @@ class ChainStore:
         other.root = self.root.waiting(keep_trying)
         return other
 
-    # Spec and incarnations
+    # Spec and attempts
 
-    def begin(self, spec: ChainSpec, incarnation: int, about: Mapping[str, Any]) -> None:
-        """Write the spec, unless it is there, and this incarnation's record, whose ``from_step`` supersedes others."""
+    def begin(self, spec: ChainSpec, attempt: int, about: Mapping[str, Any]) -> None:
+        """Write the spec, unless it is there, and this attempt's record, whose ``from_step`` supersedes others."""
         there = None
         with contextlib.suppress(FileNotFoundError):
             there = self.root.read_object(self._name("spec.json"))
         if there is None:  # none yet, or a torn one
             self.root.publish(self._name("spec.json"), json_bytes(spec.to_json()))
-        self.root.publish(self._name(f"incarnations/{incarnation}.json"), json_bytes(dict(about)))
+        self.root.publish(self._name(f"incarnations/{attempt}.json"), json_bytes(dict(about)))
 
     def spec(self) -> ChainSpec:
         """Return the chain's spec as stored.
@@ -181,14 +181,14 @@ class ChainStore:
             raise codec.Corrupt(f"{self.root.location(self._name(name))} is torn")
         return found
 
-    def _incarnations(self) -> list[int]:
-        return [int(m[1]) for m in self._names("incarnations", _INCARNATION)]
+    def _attempts(self) -> list[int]:
+        return [int(m[1]) for m in self._names("incarnations", _ATTEMPT)]
 
-    def last_incarnation(self) -> int:
-        """Return the highest incarnation that ever began; 0 when none did."""
-        return max(self._incarnations(), default=0)
+    def last_attempt(self) -> int:
+        """Return the highest attempt that ever began; 0 when none did."""
+        return max(self._attempts(), default=0)
 
-    def incarnation(self, n: int) -> dict[str, Any]:
+    def attempt(self, n: int) -> dict[str, Any]:
         """Return the record that `begin` wrote.
 
         Raises:
@@ -203,20 +203,20 @@ class ChainStore:
         created = self.root.create(self._name(f"incarnations/{number}.json"), json_bytes(dict(record)))
         return number if created else None
 
-    def newest_incarnation(self) -> tuple[int, str | None]:
-        """Return the highest incarnation (0: none) and the id of its driver; None when the record holds none."""
-        last, driver = self.last_incarnation(), None
+    def newest_attempt(self) -> tuple[int, str | None]:
+        """Return the highest attempt (0: none) and the id of its driver; None when the record holds none."""
+        last, driver = self.last_attempt(), None
         if last:
             with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # torn, or not ours
-                driver = self.incarnation(last).get("driver_id")
+                driver = self.attempt(last).get("driver_id")
         return last, driver if isinstance(driver, str) else None
 
     def history(self) -> History:
-        """Return from which step each incarnation resumed."""
-        for n in self._incarnations():
+        """Return from which step each attempt resumed."""
+        for n in self._attempts():
             if n not in self._from_steps:
                 with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # a torn record began nothing
-                    step = self.incarnation(n).get("from_step")
+                    step = self.attempt(n).get("from_step")
                     if isinstance(step, int):
                         self._from_steps[n] = step
         return History(self._from_steps)
@@ -224,12 +224,12 @@ class ChainStore:
     # Samples
 
     def publish_sample(
-        self, sample: Sample, incarnation: int, environment: Mapping[str, Any]
+        self, sample: Sample, attempt: int, environment: Mapping[str, Any]
     ) -> tuple[SampleRecord, bytes]:
         """Make a sample durable; return its record and the file's bytes, which also travel through the object store."""
-        description = {**sample.meta.to_json(), "incarnation": incarnation, "environment": dict(environment)}
+        description = {**sample.meta.to_json(), "incarnation": attempt, "environment": dict(environment)}
         data = codec.encode(sample.tensors, description)
-        file = f"samples/{sample.meta.index:06d}-{sample.meta.variable}-{incarnation}.safetensors"
+        file = f"samples/{sample.meta.index:06d}-{sample.meta.variable}-{attempt}.safetensors"
         self.root.publish(self._name(file), data)
         return SampleRecord(meta=sample.meta, file=file, sha256=codec.describe(data)["sha256"]), data
 
@@ -238,7 +238,7 @@ class ChainStore:
         return self.root.read(self._name(file))
 
     def records(self) -> list[SampleRecord]:
-        """Return the valid samples: for each (variable, index) the highest incarnation's whole file, in order.
+        """Return the valid samples: for each (variable, index) the highest attempt's whole file, in order.
 
         From the index when the chain is finished, else from the files' headers. Superseded files are left out.
         """
@@ -248,15 +248,15 @@ class ChainStore:
     def _records(self, files: Mapping[tuple[str, int], Sequence[tuple[int, str]]]) -> list[SampleRecord]:
         history, found = self.history(), []
         for versions in files.values():
-            for incarnation, file in versions:
+            for attempt, file in versions:
                 record = self._record_from_header(file)
-                if record is not None and not history.superseded(incarnation, record.meta.step):
+                if record is not None and not history.superseded(attempt, record.meta.step):
                     found.append(record)
                     break
         return found
 
     def _files(self) -> dict[tuple[str, int], list[tuple[int, str]]]:
-        """(incarnation, file) by (variable, index) in order, the highest incarnation first; some may be torn."""
+        """(attempt, file) by (variable, index) in order, the highest attempt first; some may be torn."""
         found: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for match in self._names("samples", _SAMPLE):
             found.setdefault((match[2], int(match[1])), []).append((int(match[3]), f"samples/{match[0]}"))
@@ -274,16 +274,16 @@ class ChainStore:
 
     # Checkpoints
 
-    def publish_checkpoint(self, state: Any, step: int, incarnation: int, *, cycle_end: bool = False) -> None:
+    def publish_checkpoint(self, state: Any, step: int, attempt: int, *, cycle_end: bool = False) -> None:
         """Make a nested state durable and drop older checkpoints: the last two and the newest at a cycle's end are kept."""
         tensors, tree = codec.flatten(state)
-        name = self._name(f"checkpoints/{Checkpoint(incarnation, step, cycle_end).name}")
+        name = self._name(f"checkpoints/{Checkpoint(attempt, step, cycle_end).name}")
         self.root.publish(name, codec.encode(tensors, {"state": tree}))
         with contextlib.suppress(StorageAway, OSError):  # the next checkpoint tries again
-            self.waiting(lambda _: False)._drop_checkpoints(incarnation)
+            self.waiting(lambda _: False)._drop_checkpoints(attempt)
 
-    def _drop_checkpoints(self, incarnation: int) -> None:
-        if self.last_incarnation() > incarnation:
+    def _drop_checkpoints(self, attempt: int) -> None:
+        if self.last_attempt() > attempt:
             return  # its successor does this
         names = self.root.names(self._name("checkpoints"))
         valid = valid_checkpoints(names, self.history())
@@ -321,10 +321,10 @@ class ChainStore:
 
     # Progress
 
-    def publish_progress(self, records: Sequence[Mapping[str, Any]], step: int, incarnation: int) -> None:
+    def publish_progress(self, records: Sequence[Mapping[str, Any]], step: int, attempt: int) -> None:
         """Make progress records durable as one file of JSON lines."""
         lines = "".join(json.dumps(dict(r), sort_keys=True) + "\n" for r in records)
-        self.root.publish(self._name(f"progress/{step:010d}-{incarnation}.jsonl"), lines.encode())
+        self.root.publish(self._name(f"progress/{step:010d}-{attempt}.jsonl"), lines.encode())
 
     def progress(self) -> list[dict[str, Any]]:
         """Return progress records in the order of their steps, superseded ones left out."""
@@ -335,11 +335,11 @@ class ChainStore:
         history = self.history()
         by_step: dict[int, dict[str, Any]] = {}
         found = sorted((int(m[2]), int(m[1]), m[0]) for m in self._names("progress", _PROGRESS))
-        for incarnation, _, name in found:  # of two records of one step the later incarnation's stays
+        for attempt, _, name in found:  # of two records of one step the later attempt's stays
             for line in self.root.read(self._name(f"progress/{name}")).splitlines():
                 try:
                     record = json.loads(line)
-                    if not history.superseded(incarnation, int(record["step"])):
+                    if not history.superseded(attempt, int(record["step"])):
                         by_step[int(record["step"])] = record
                 except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                     break  # the rest of this file is torn
@@ -350,9 +350,9 @@ class ChainStore:
         progress = self.progress()
         return float(progress[-1]["seconds"]) if progress else 0.0
 
-    def publish_diagnosis(self, diagnosis: Mapping[str, Any], step: int, incarnation: int) -> None:
+    def publish_diagnosis(self, diagnosis: Mapping[str, Any], step: int, attempt: int) -> None:
         """Make the diagnosis of a divergence durable."""
-        self.root.publish(self._name(f"diagnoses/{step:010d}-{incarnation}.json"), json_bytes(diagnosis))
+        self.root.publish(self._name(f"diagnoses/{step:010d}-{attempt}.json"), json_bytes(diagnosis))
 
     def diagnoses(self) -> list[dict[str, Any]]:
         """Return the diagnoses that `publish_diagnosis` wrote, the oldest first; torn ones are left out."""
@@ -362,14 +362,14 @@ class ChainStore:
 
     # The finished chain
 
-    def finish(self, *, incarnation: int | None = None) -> None:
+    def finish(self, *, attempt: int | None = None) -> None:
         """Write the derived indexes ``samples.parquet`` and ``progress.parquet``; they can be rebuilt at will.
 
         Args:
-            incarnation: of the worker that asks; one that has a successor writes nothing. None: the newest.
+            attempt: of the worker that asks; one that has a successor writes nothing. None: the newest.
         """
-        last = self.last_incarnation()
-        if incarnation is not None and incarnation < last:
+        last = self.last_attempt()
+        if attempt is not None and attempt < last:
             return
         rows = [{**r.meta.to_json(), "file": r.file, "sha256": r.sha256} for r in self._records(self._files())]
         progress = self._progress()
@@ -397,12 +397,12 @@ class ChainStore:
         return None
 
     def _indexed(self, name: str) -> list[dict[str, Any]] | None:
-        """Rows of an index that describes the newest incarnation."""
+        """Rows of an index that describes the newest attempt."""
         try:
             data = self.root.read(self._name(name))
         except FileNotFoundError:
             return None
-        return _decode_index(data, self.last_incarnation(), self.root.location(self._name(name)))
+        return _decode_index(data, self.last_attempt(), self.root.location(self._name(name)))
 
 
 def _log_passed_over(file: str, reason: str) -> None:

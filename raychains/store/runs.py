@@ -140,10 +140,10 @@ class SweepStore(RunStore):
         for name in self.root.names(self._name(f"reports/{digest}")):
             if (match := _REPORT.fullmatch(name)) is None:
                 continue
-            cycle, incarnation = int(match[1]), int(match[2])
+            cycle, attempt = int(match[1]), int(match[2])
             report = self._object(f"reports/{digest}/{name}")
-            if report is not None and incarnation >= found.get(cycle, (-1, {}))[0]:
-                found[cycle] = incarnation, report
+            if report is not None and attempt >= found.get(cycle, (-1, {}))[0]:
+                found[cycle] = attempt, report
         return [found[cycle][1] for cycle in sorted(found)]
 
     def publish_stop(self, digest: str, why: Mapping[str, Any]) -> None:

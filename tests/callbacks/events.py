@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.core.config import Run
 from raychains.planning import Comparison, budget
 from raychains.planning.presets import default_arms
@@ -21,14 +21,14 @@ def digests() -> list[str]:
     return list(plan().chains())
 
 
-def planned() -> told.Planned:
+def planned() -> callbacks.Planned:
     """The first event."""
-    return told.Planned(comparison=plan(), budget=budget(plan()), notes=["a note"])
+    return callbacks.Planned(comparison=plan(), budget=budget(plan()), notes=["a note"])
 
 
-def status(digest: str, step: int, **change: Any) -> told.ChainStatus:
+def status(digest: str, step: int, **change: Any) -> callbacks.ChainStatus:
     """Where a chain is after ``step`` steps of 50 gradient evaluations each."""
-    return told.ChainStatus(
+    return callbacks.ChainStatus(
         **{
             "digest": digest, "slot": 0, "step": step, "steps": 80, "cycle": step // 40, "stage": "sampling",
             "loss": 1 / (1 + step), "seconds": step / 100, "lr": 0.1, "temperature": 1.0, "kinetic_temperature": None,
@@ -37,8 +37,8 @@ def status(digest: str, step: int, **change: Any) -> told.ChainStatus:
     )  # fmt: skip
 
 
-def tick(*running: told.ChainStatus, **change: Any) -> told.Tick:
-    return told.Tick(
+def tick(*running: callbacks.ChainStatus, **change: Any) -> callbacks.Tick:
+    return callbacks.Tick(
         **{
             "running": running, "finished": 0, "chains": 2, "evaluated": 0, "to_evaluate": 4, "remaining_seconds": None,
             "slots": len(running), "gradients": sum(s.gradients for s in running), "to_spend": 8000, **change,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks import CallbackList
 from raychains.callbacks.event_data import record
 from raychains.callbacks.jsonl import PER_CHAIN, TICK_EVERY, JsonLines, JsonLinesFile, JsonLinesParts
@@ -49,7 +49,7 @@ def test_every_kind_of_event_becomes_one_object_with_its_fields(kind: Any) -> No
 
 def test_what_is_no_number_is_null_and_numpy_is_plain() -> None:
     metrics = [{"nll": float("nan"), "error": np.float32(0.5), "n": np.int64(3)}]  # type: ignore[dict-item]
-    found = record(told.ViewDone(arm="a", group=0, metrics=metrics, chain_seconds=float("inf")))
+    found = record(callbacks.ViewDone(arm="a", group=0, metrics=metrics, chain_seconds=float("inf")))
     assert found["metrics"] == [{"nll": None, "error": 0.5, "n": 3}] and found["chain_seconds"] is None
 
 
@@ -59,7 +59,7 @@ def test_ticks_are_thinned_out_and_the_last_one_is_kept() -> None:
     for second in range(31):
         clock.now = float(second)
         callback.on(tick(status(digests()[0], second)))
-    callback.on(told.RunEnded(outcome="stopped", reason="why"))
+    callback.on(callbacks.RunEnded(outcome="stopped", reason="why"))
     found = [strict(line) for line in lines]
     steps = [f["running"][0]["step"] for f in found if f["event"] == "tick"]
     assert steps == [0, 10, 20, 30] and TICK_EVERY == 10
@@ -67,7 +67,7 @@ def test_ticks_are_thinned_out_and_the_last_one_is_kept() -> None:
     clock.now = 41.0
     callback.on(tick(*[status(d * 64, 5) for d in "0123456789abcdef" * 10], finished=1))
     assert len(lines) == 5 and PER_CHAIN * 160 > 11  # a tick that holds 160 chains waits for longer
-    callback.on(told.RunEnded(outcome="finished"))
+    callback.on(callbacks.RunEnded(outcome="finished"))
     assert strict(lines[-2])["finished"] == 1
 
 
@@ -94,11 +94,11 @@ def test_parts_in_the_store_are_all_lines_in_order_whatever_the_storage_refuses(
 
     callback = JsonLinesParts(RunStore(Shaky(tmp_path), "small"), "0" * 32, every=0.02)
     for step in range(20):
-        callback.on(told.Message(text=str(step)))
+        callback.on(callbacks.Message(text=str(step)))
     while not root.names("runs/small/events"):
         pass
     with CallbackList(callback):
-        callback.on(told.Message(text="20"))
+        callback.on(callbacks.Message(text="20"))
     names = root.names("runs/small/events")
     assert len(names) >= 2 and names[0] == f"{'0' * 32}-000000.jsonl"
     lines = "".join(root.read(f"runs/small/events/{name}").decode() for name in names).splitlines(keepends=True)

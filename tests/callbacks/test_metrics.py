@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks import CallbackList
 from raychains.orchestration.prometheus import EVERY, RayMetrics
 from tests.callbacks.events import Clock, digests, planned, status, tick
@@ -42,7 +42,7 @@ def test_gauges_follow_the_run_and_end_with_it() -> None:
         several.on(planned())
         several.on(tick())
         assert not recorded.keys  # Ray is not up yet
-        several.on(told.Ready(slots=2, slot="1 CPU"))
+        several.on(callbacks.Ready(slots=2, slot="1 CPU"))
         several.on(tick(status(one, 10, stage="exploration"), status(two, 0, stage=""), samples=3))
         assert at["raychains_step", "run", a] == 10 and ("raychains_step", "run", b) not in at
         assert at["raychains_steps_per_second", "run", a] == 100 and at["raychains_budget_spent", "run"] == 500
@@ -55,12 +55,12 @@ def test_gauges_follow_the_run_and_end_with_it() -> None:
         assert at["raychains_stage", "run", a, "exploration"] == 0 and at["raychains_stage", "run", a, "sampling"] == 1
         assert at["raychains_steps_per_second", "run", b] == 0  # it runs no more
         assert at["raychains_cycle", "run", a] == 1 and at["raychains_samples", "run", a] == 1
-        several.on(told.ChainFinished(digest=one, seconds=1))
+        several.on(callbacks.ChainFinished(digest=one, seconds=1))
         assert at["raychains_step", "run", a] == 80 and at["raychains_stage", "run", a, "finished"] == 1
         assert at["raychains_stage", "run", a, "sampling"] == 0 and at["raychains_steps_per_second", "run", a] == 0
-        several.on(told.ChainFailed(digest=two, reason="why"))
+        several.on(callbacks.ChainFailed(digest=two, reason="why"))
         assert at["raychains_stage", "run", b, "failed"] == 1
-        several.on(told.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}, {"nll": 1.0}], chain_seconds=1))
+        several.on(callbacks.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}, {"nll": 1.0}], chain_seconds=1))
         assert at["raychains_metric", "run", "arm", "nll"] == 0.75
         several.on(tick(finished=1, failed=1, gradients=4000))
     assert at["raychains_chains_finished", "run"] == at["raychains_chains_failed", "run"] == 1
@@ -81,9 +81,9 @@ def test_rays_own_gauges_take_every_metric(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Gauge, "set", seen)
     with CallbackList(RayMetrics("run")) as several:
         several.on(planned())
-        several.on(told.Ready(slots=2, slot="1 CPU"))
+        several.on(callbacks.Ready(slots=2, slot="1 CPU"))
         several.on(tick(status(digests()[0], 10)))
-        several.on(told.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}], chain_seconds=1))
+        several.on(callbacks.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}], chain_seconds=1))
     names = "step cycle stage steps_per_second samples budget_spent chains_finished chains_failed slots"
     assert {f"raychains_{name}" for name in names.split(" ")} <= set(taken)
     assert taken["raychains_step"] == 10 and taken["raychains_metric"] == 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.status import RunState, status_of
 from tests.callbacks.test_several import Bad, Notes
 from tests.callbacks.test_tensorboard import written
@@ -26,9 +26,9 @@ class Watching(Notes):
         self._path = path
         self.states: list[RunState] = []
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: callbacks.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, told.Tick) and any(c.samples for c in event.running) and len(self.states) < 3:
+        if isinstance(event, callbacks.Tick) and any(c.samples for c in event.running) and len(self.states) < 3:
             found = status_of(str(self._path))
             assert isinstance(found, RunState)
             self.states.append(found)
@@ -53,18 +53,24 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
 
     # In order
     kinds = [type(h) for h in heard]
-    assert kinds[:2] == [told.Planned, told.Ready] and kinds[-1] is told.RunEnded and kinds.count(told.Planned) == 1
+    assert (
+        kinds[:2] == [callbacks.Planned, callbacks.Ready]
+        and kinds[-1] is callbacks.RunEnded
+        and kinds.count(callbacks.Planned) == 1
+    )
     chains = list(result.comparison.chains())
     for digest in chains:
         about = [h for h in heard if getattr(h, "digest", None) == digest]
-        assert [type(h) for h in about] == [told.ChainBegan, told.ChainFinished]
+        assert [type(h) for h in about] == [callbacks.ChainBegan, callbacks.ChainFinished]
         first, last = heard.index(about[0]), heard.index(about[1])
         running = [
-            i for i, h in enumerate(heard) if isinstance(h, told.Tick) and any(c.digest == digest for c in h.running)
+            i
+            for i, h in enumerate(heard)
+            if isinstance(h, callbacks.Tick) and any(c.digest == digest for c in h.running)
         ]
         assert all(first < i < last for i in running)
-    assert kinds.index(told.ViewDone) > max(i for i, k in enumerate(kinds) if k is told.ChainBegan)
-    ticks = [h for h in heard if isinstance(h, told.Tick)]
+    assert kinds.index(callbacks.ViewDone) > max(i for i, k in enumerate(kinds) if k is callbacks.ChainBegan)
+    ticks = [h for h in heard if isinstance(h, callbacks.Tick)]
     assert [t.gradients for t in ticks] == sorted(t.gradients for t in ticks)
     assert ticks[-1].finished == ticks[-1].chains == 2 and ticks[-1].gradients == ticks[-1].to_spend == 2 * 300 * 500
     assert ticks[-1].samples == ticks[-1].evaluated == 2 * 12
@@ -81,7 +87,7 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
     ]
     assert without_times[0] == without_times[1]
     assert [line["event"] for line in without_times[0]] == [
-        _name(h) for h in heard if not isinstance(h, told.Tick)
+        _name(h) for h in heard if not isinstance(h, callbacks.Tick)
     ] and all(line["run"] == "told" for line in told_lines)
     assert [line for line in told_lines if line["event"] == "tick"][-1]["finished"] == 2
     assert all(
@@ -96,7 +102,7 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
     for name, points in by_chain.items():
         drawn = curves.get(f"step/{name}", [])
         assert set(drawn) <= points and (bool(drawn) or not any(step for _, step in points))
-    [view] = [h for h in heard if isinstance(h, told.ViewDone)]
+    [view] = [h for h in heard if isinstance(h, callbacks.ViewDone)]
     assert curves[f"nll/{view.arm}"] == [(1, pytest.approx(view.metrics[0]["nll"], rel=1e-6))]
 
     # From aside
@@ -109,5 +115,5 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
     assert [(a.evaluated, a.repeats) for a in found.arms] == [(1, 1)] and found.report is not None
 
 
-def _name(event: told.RunEvent) -> str:
+def _name(event: callbacks.RunEvent) -> str:
     return event.event

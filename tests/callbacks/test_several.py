@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks import CallbackList
 from raychains.cli import parse
 from raychains.core.errors import Interrupted, UserError
@@ -22,7 +22,7 @@ class Notes:
         self.heard: list[Any] = []
         self.closed = 0
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: callbacks.RunEvent) -> None:
         self.heard.append(event)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class Notes:
 class Bad(Notes):
     """Breaks whatever it is asked."""
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: callbacks.RunEvent) -> None:
         super().on(event)
         raise ZeroDivisionError("its own mistake")
 
@@ -46,7 +46,7 @@ class OnlyOn:
 
     heard = 0
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: callbacks.RunEvent) -> None:
         self.heard += 1
 
 
@@ -55,7 +55,7 @@ def test_one_that_raises_is_logged_once_and_the_others_hear_everything(caplog: p
     with caplog.at_level(logging.WARNING), CallbackList([bad, notes, least]) as several:
         for _ in range(3):
             several.on(tick())
-    over = told.RunEnded(outcome="finished")
+    over = callbacks.RunEnded(outcome="finished")
     assert notes.heard == bad.heard == [tick()] * 3 + [over] and least.heard == 4
     assert [n.closed for n in (bad, notes)] == [1, 1]
     said = [r.getMessage() for r in caplog.records]
@@ -78,19 +78,19 @@ def test_an_error_goes_on_after_everybody_heard_of_the_end_and_was_closed(
     notes = Notes()
     with pytest.raises(type(error)), CallbackList([Bad(), notes]):
         raise error
-    assert notes.heard == [told.RunEnded(outcome=outcome, reason=reason)] and notes.closed == 1
+    assert notes.heard == [callbacks.RunEnded(outcome=outcome, reason=reason)] and notes.closed == 1
 
 
 def test_ctrl_c_in_a_listener_is_the_persons_and_not_swallowed() -> None:
     class Interrupting(Notes):
-        def on(self, event: told.RunEvent) -> None:
-            if isinstance(event, told.Tick):
+        def on(self, event: callbacks.RunEvent) -> None:
+            if isinstance(event, callbacks.Tick):
                 raise KeyboardInterrupt
 
     notes = Notes()
     with pytest.raises(KeyboardInterrupt), CallbackList([notes, Interrupting()]) as several:
         several.on(tick())
-    assert notes.heard[-1] == told.RunEnded(outcome="stopped", reason="KeyboardInterrupt") and notes.closed == 1
+    assert notes.heard[-1] == callbacks.RunEnded(outcome="stopped", reason="KeyboardInterrupt") and notes.closed == 1
 
 
 def test_closing_twice_closes_once() -> None:
@@ -131,4 +131,4 @@ def test_the_old_option_works_and_standard_error_says_so(capsys: pytest.CaptureF
 def test_the_protocol_is_public() -> None:
     from raychains.planning.events import Callback
 
-    assert rc.Callback is Callback is told.Callback
+    assert rc.Callback is Callback is callbacks.Callback

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto import event_pb2
 
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks import CallbackList, event_data, tensorboard
 from raychains.callbacks.event_data import EVERY, Points
 from raychains.callbacks.tensorboard import TensorBoard
@@ -45,14 +45,14 @@ def test_chains_have_curves_over_gradient_evaluations_and_arms_metrics_over_repe
         several.on(tick(status(one, 0, stage="")))
         several.on(tick(status(one, 10, stage="exploration", kinetic_temperature=0.5), status(two, 5, loss=None)))
         several.on(tick(status(one, 20), status(two, 10)))  # too soon: the last of a chain comes with its end
-        several.on(told.ChainFinished(digest=one, seconds=2.0))
+        several.on(callbacks.ChainFinished(digest=one, seconds=2.0))
         several.on(
-            told.ViewDone(
+            callbacks.ViewDone(
                 arm="arm", group=0, metrics=[{"nll": 0.5}, {"nll": float("nan"), "error": 0.25}], chain_seconds=1
             )
         )
-        several.on(told.ViewDone(arm="arm", group=1, metrics=[{"nll": 0.75}], chain_seconds=1))
-        several.on(told.ChainFailed(digest=two, reason="too steep"))
+        several.on(callbacks.ViewDone(arm="arm", group=1, metrics=[{"nll": 0.75}], chain_seconds=1))
+        several.on(callbacks.ChainFailed(digest=two, reason="too steep"))
     found = written(tmp_path)
     a, b = one[:12], two[:12]
     assert found[f"step/{a}"] == [(500, 10.0), (1000, 20.0)] and found[f"step/{b}"] == [(250, 5.0), (500, 10.0)]
@@ -88,7 +88,7 @@ def test_points_come_now_and_then_and_the_last_always() -> None:
         clock.now = float(second)
         drawn += [p.values["step"] for p in points.of(tick(status(one, 1 + second // 3)))]
     assert drawn == [1, 2, 3, 4] and EVERY == 2
-    assert not list(points.of(told.ChainFinished(digest=one, seconds=1)))  # its last point is drawn
+    assert not list(points.of(callbacks.ChainFinished(digest=one, seconds=1)))  # its last point is drawn
     list(points.of(tick(status(two, 1))))
     list(points.of(tick(status(two, 2))))
-    assert [p.values["step"] for p in points.of(told.RunEnded(outcome="stopped"))] == [2]
+    assert [p.values["step"] for p in points.of(callbacks.RunEnded(outcome="stopped"))] == [2]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks import CallbackList
 from raychains.callbacks.trackers import MLflow, WandB, wandb_id
 from raychains.cli import main
@@ -20,14 +20,14 @@ from tests.callbacks.events import digests, planned, status, tick
 CONFIG = {"epochs": 8, "lr": float("nan"), "sampler": ("sgld", "sghmc")}
 
 
-def tell(callback: told.Callback) -> None:
+def tell(callback: callbacks.Callback) -> None:
     one, two = digests()
     with CallbackList(callback) as several:
         several.on(planned())
         several.on(tick(status(one, 10), status(two, 4, loss=None)))
-        several.on(told.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}, {"nll": 0.25}], chain_seconds=1))
-        several.on(told.ChainDropped(digest=two, reason="loss is nan"))
-        several.on(told.ChainFinished(digest=one, seconds=1))
+        several.on(callbacks.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}, {"nll": 0.25}], chain_seconds=1))
+        several.on(callbacks.ChainDropped(digest=two, reason="loss is nan"))
+        several.on(callbacks.ChainFinished(digest=one, seconds=1))
 
 
 class FakeWandB(ModuleType):

@@ -115,7 +115,7 @@ def run(chain: Chain, until: int | None = None) -> list[Event]:
     return told
 
 
-def told(events: Iterable[Event]) -> list[Any]:
+def json_of(events: Iterable[Event]) -> list[Any]:
     """Events as JSON, samples with the hash of their tensors."""
     return [[e.meta.to_json(), tensors_sha256(e.tensors)] if isinstance(e, Sample) else e.to_json() for e in events]
 
@@ -174,7 +174,7 @@ def state_hash(chain: Chain) -> str:
 
 
 def outcome(chain: Chain, events: Iterable[Event]) -> dict[str, Any]:
-    return {"events": told(events), "state": state_hash(chain)}
+    return {"events": json_of(events), "state": state_hash(chain)}
 
 
 Halves = dict[str, tuple[list[Any], dict[str, Any]]]
@@ -185,7 +185,7 @@ def resumed_elsewhere(cases: Mapping[str, ChainSpec], path: Path, device: str = 
     states, before = {}, {}
     for case, case_spec in cases.items():
         chain = Chain(case_spec, device=device)
-        before[case] = told(run(chain, until=HALF))
+        before[case] = json_of(run(chain, until=HALF))
         assert chain.step == HALF
         states[case] = {"spec": case_spec.to_json(), "state": chain.state_dict()}
     torch.save(states, path)

@@ -47,7 +47,7 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def json_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the ranks of every plan told; four processes run all of them, since torch takes seconds to load."""
     folder = tmp_path_factory.mktemp("ranks")
     scenarios = []

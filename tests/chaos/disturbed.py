@@ -7,8 +7,7 @@ from pathlib import Path
 from raychains.inference import results
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.planning import Comparison
-from raychains.planning import events as told
+from raychains.planning import Comparison, events
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 from tests.chaos import plans, tally, worlds
@@ -38,4 +37,4 @@ def run_and_check(folder: Path, comparison: Comparison, deaths: plans.Plan, clea
 
 
 def lost_slots(diary: Diary) -> int:
-    return len(diary.of(told.WorkerLost))
+    return len(diary.of(events.WorkerLost))

@@ -67,7 +67,7 @@ def main(folder: str) -> None:
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.orchestration.run import run_chains
     from raychains.orchestration.session import connect
-    from raychains.planning import events as told
+    from raychains.planning import events
     from raychains.store import Storage
 
     used, total = get_used_memory(), get_system_memory()
@@ -86,7 +86,7 @@ def main(folder: str) -> None:
             {
                 "failed": outcome.failed,
                 "samples": outcome.samples,
-                "reasons": [h.reason for h in diary.of(told.WorkerLost)],
+                "reasons": [h.reason for h in diary.of(events.WorkerLost)],
             }
         )
     )

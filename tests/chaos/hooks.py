@@ -37,7 +37,7 @@ _patched = False
 
 
 class Life:
-    """One incarnation of one chain in this process; or the driver's own, or an evaluator's."""
+    """One attempt of one chain in this process; or the driver's own, or an evaluator's."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder, self.key = folder, key

@@ -22,10 +22,10 @@ WHOLE = ("before", "half", "written", "renamed", "returned")
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL at the ``nth`` step or publish of a kind that an incarnation comes to."""
+    """SIGKILL at the ``nth`` step or publish of a kind that an attempt comes to."""
 
     where: str
-    """step, sample, checkpoint, progress, begin (the incarnation's record), finish (the two indexes), predict; or the name
+    """step, sample, checkpoint, progress, begin (the attempt's record), finish (the two indexes), predict; or the name
     of a file that the driver publishes."""
     nth: int
     moment: str
@@ -34,7 +34,7 @@ class Kill:
 
 
 Plan = Mapping[str, Sequence[Kill]]
-"""Deaths by key in the order in which they come; an incarnation has at most one."""
+"""Deaths by key in the order in which they come; an attempt has at most one."""
 
 
 def key(spec: ChainSpec) -> str:

@@ -13,7 +13,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.mixture import Mixture25
 from tests.chaos import greedy, heavy, tally
-from tests.processes import SECONDS, told
+from tests.processes import SECONDS, json_of
 
 SAMPLE_BYTES = 4 * heavy.PARAMETERS
 LIMIT = 1_500_000_000
@@ -33,7 +33,7 @@ def run(samples: int) -> None:
     with tempfile.TemporaryDirectory(prefix="raychains-heavy-") as folder:
         if shutil.disk_usage(folder).free < 2 * samples * SAMPLE_BYTES:
             pytest.skip(f"{folder} has no room for {samples} samples of {SAMPLE_BYTES / 1e6:.0f} MB")
-        found = told("-m", "tests.chaos.heavy", folder, str(samples), timeout=SECONDS if samples < 50 else 1800)
+        found = json_of("-m", "tests.chaos.heavy", folder, str(samples), timeout=SECONDS if samples < 50 else 1800)
         assert not found["failed"] and found["samples"] == samples
         assert found["peak"] < LIMIT
         tally.LINES.append(
@@ -56,7 +56,7 @@ def run(samples: int) -> None:
 
 
 def test_a_worker_killed_for_want_of_memory_leaves_the_samples_of_an_undisturbed_chain(tmp_path: Path) -> None:
-    found = told("-m", "tests.chaos.greedy", str(tmp_path))
+    found = json_of("-m", "tests.chaos.greedy", str(tmp_path))
     assert (tmp_path / "taken").exists() and not (tmp_path / "survived").exists()
     assert any("memory" in reason.lower() for reason in found["reasons"]), found
     assert not found["failed"]

@@ -13,7 +13,7 @@ from raychains.orchestration import session
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.planning import events as told
+from raychains.planning import events
 from raychains.tasks.mixture import Mixture25
 from tests.cluster import machines
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
@@ -32,9 +32,9 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
         nodes = asked.nodes()
     return {
         "room": room,
-        "ready": [h.slots for h in diary.of(told.Ready)],
-        "reasons": [h.reason for h in diary.of(told.Waiting)],
-        "goes on": len(diary.of(told.Resumed)),
+        "ready": [h.slots for h in diary.of(events.Ready)],
+        "reasons": [h.reason for h in diary.of(events.Waiting)],
+        "goes on": len(diary.of(events.Resumed)),
         "gpus": sum(node.gpus for node in nodes),
         "finished": len(outcome.seconds),
         "same": stored_hashes(root(folder), plan) == undisturbed_hashes(plan, Mixture25()),

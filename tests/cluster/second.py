@@ -1,4 +1,4 @@
-"""A run of another process on a cluster that is in use: writes a file when it waits, prints as JSON what it was told."""
+"""A run of another process on a cluster that is in use: writes a file when it waits, prints as JSON what it was events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raychains.orchestration import resource_wait, session
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.planning import events as told
+from raychains.planning import events
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 
@@ -22,9 +22,9 @@ class Waits(Diary):
         super().__init__()
         self._file = file
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, told.Waiting):
+        if isinstance(event, events.Waiting):
             self._file.touch()
 
 
@@ -39,9 +39,9 @@ def main(address: str, folder: Path, run: str) -> None:
     same = stored_hashes(root(folder), plan) == undisturbed_hashes(plan, Mixture25())
     kinds = [type(h).__name__ for h in diary.happenings]
     found = {
-        "same": same, "samples": outcome.samples, "reasons": [h.reason for h in diary.of(told.Waiting)],
+        "same": same, "samples": outcome.samples, "reasons": [h.reason for h in diary.of(events.Waiting)],
         "waiting": kinds.count("Waiting"), "goes on": kinds.count("Resumed"),
-        "lost": [h.reason for h in diary.of(told.WorkerLost)],
+        "lost": [h.reason for h in diary.of(events.WorkerLost)],
     }  # fmt: skip
     print(json.dumps(found))
 

@@ -24,7 +24,7 @@ from raychains.orchestration.lease import Lease
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.planning import events as told
+from raychains.planning import events
 from raychains.store import Storage
 from tests.cluster import machines
 from tests.cluster.tasks import Gated, places
@@ -78,7 +78,7 @@ def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor)
         (folder / "first" / "go").touch()
         outcome = running.result(timeout=SECONDS)
     return {
-        "lost": [h.reason for h in diary.of(told.WorkerLost)],
+        "lost": [h.reason for h in diary.of(events.WorkerLost)],
         "failed": outcome.failed,
         "same": stored_hashes(first, plan) == undisturbed_hashes(plan, task),
         "samples": outcome.samples,

@@ -34,7 +34,7 @@ def described(store: Path, digest: str) -> dict[str, dict[str, Any]]:
 
 
 def machine(store: Path, digests: Sequence[str]) -> dict[str, Any]:
-    """What decides the bytes of samples: the one environment that the newest incarnations recorded, and the kind of CPU."""
+    """What decides the bytes of samples: the one environment that the newest attempts recorded, and the kind of CPU."""
     found = []
     for digest in digests:
         records = (store / "chains" / digest / "incarnations").glob("*.json")

@@ -73,14 +73,14 @@ def events(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def attempts(folder: Path) -> dict[str, list[str]]:
+def attempts_of(folder: Path) -> dict[str, list[str]]:
     chains = sorted((folder / "store" / "chains").iterdir())
     return {chain.name: sorted(p.name for p in (chain / "incarnations").iterdir()) for chain in chains}
 
 
 def added(folder: Path, before: dict[str, list[str]]) -> set[str]:
     """The chains that were added; none of those before was run again."""
-    now = attempts(folder)
+    now = attempts_of(folder)
     assert {digest: now[digest] for digest in before} == before
     return now.keys() - before.keys()
 
@@ -155,7 +155,7 @@ def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_give
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_finished_run_is_extended_by_a_repeat_and_what_is_written_keeps_its_names(folder: Path) -> None:
-    before, store = attempts(folder), folder / "store"
+    before, store = attempts_of(folder), folder / "store"
     raychains(f"{commands.FINISHED} --store store --repeats 3 --name wider --log log.jsonl")
     new = added(folder, before)
     told = events(folder / "log.jsonl")
@@ -202,7 +202,7 @@ def files(chain: Path) -> set[str]:
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
-    before, sweeps = attempts(folder), folder / "store" / "sweeps"
+    before, sweeps = attempts_of(folder), folder / "store" / "sweeps"
     figures, tables = parquets(sweeps / "sweep" / "figures"), parquets(sweeps / "sweep")
     raychains(f"{commands.SWEEP} --store store --name sweep --resume")
     assert page(sweeps / "sweep") == EXPECTED["pages"]["sweep"]
@@ -218,7 +218,7 @@ def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
 
 @pytest.mark.usefixtures("ray_session")
 def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(folder: Path) -> None:
-    before, run = attempts(folder), folder / "store" / "runs" / "finished"
+    before, run = attempts_of(folder), folder / "store" / "runs" / "finished"
     tables = parquets(run)
     assert {"calibration.parquet", "diagnostics.parquet", "disagreement.parquet"} <= tables.keys()
     raychains(f"evaluate {run} --views chains cycles --measures {' '.join(commands.MEASURES)} interpolation")
@@ -233,7 +233,7 @@ def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(fol
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_task_that_the_first_version_wrote_keeps_its_digest_and_runs(folder: Path) -> None:
-    before = attempts(folder)
+    before = attempts_of(folder)
     raychains(f"{commands.OWN} --store store --name own --resume")  # refused if the plan were another
     assert list(rc.load("store/runs/own").comparison.chains()) == [OWN_CHAIN] and OWN_CHAIN in before
     raychains(f"{commands.OWN.replace('--epochs 4', '--epochs 1')} --store store --name epoch")

@@ -63,8 +63,8 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
     assert len(chains["r"]) == 2 and len(chains["s"]) == 3 and chains["r"].keys() < chains["s"].keys()
     assert stored_hashes(store, plans["s"]) == undisturbed_hashes(plans["s"])
     for chain in (ChainStore(Storage(store), d) for d in chains["s"]):
-        assert chain.last_incarnation() == (2 if chain.digest in begun else 1)  # nobody ran what another one did
-        assert all(len(chain.incarnation(n)["driver_id"]) == 32 for n in range(1, chain.last_incarnation() + 1))
+        assert chain.last_attempt() == (2 if chain.digest in begun else 1)  # nobody ran what another one did
+        assert all(len(chain.attempt(n)["driver_id"]) == 32 for n in range(1, chain.last_attempt() + 1))
     assert list((store / "drivers").iterdir()) == []
     for name in "rs":
         assert len(rc.load(str(store / "runs" / name)).results()) > 0
@@ -78,7 +78,7 @@ def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
     def halted() -> bool:
         """Workers halt in the midst of their chains, each for itself; the driver lives on."""
         for digest in {sample.parents[1].name for sample in store.glob("chains/*/samples/*")} - begun:
-            os.kill(ChainStore(Storage(str(store)), digest).incarnation(1)["pid"], signal.SIGSTOP)
+            os.kill(ChainStore(Storage(str(store)), digest).attempt(1)["pid"], signal.SIGSTOP)
             begun.add(digest)
         return len(begun) == 2
 
@@ -94,7 +94,7 @@ def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
     wider.until(lambda: "are left to it" in wider.said)
     assert first.process.poll() is None
     for digest in begun:
-        assert ChainStore(Storage(str(store)), digest).last_incarnation() == 1
+        assert ChainStore(Storage(str(store)), digest).last_attempt() == 1
     first.process.kill()
     kill_session(first.process.pid)
     first.process.wait()

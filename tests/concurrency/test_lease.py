@@ -47,6 +47,23 @@ def test_an_entry_lies_there_while_the_driver_lives_and_no_longer(tmp_path: Path
     assert files(tmp_path) == [] and mine.lost is None
 
 
+def test_it_can_be_left_in_its_own_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python happens to collect a trial that nobody holds any more."""
+    monkeypatch.setattr(module, "FIRST_RENEWALS", (0.01,))
+    found: list[object] = []
+    with Lease(Storage(tmp_path), "r") as mine:
+
+        def collected(_: object) -> None:
+            try:
+                found.append(mine.__exit__())
+            except RuntimeError as error:
+                found.append(error)
+
+        monkeypatch.setattr(type(mine._claim), "renew", collected)
+        until(lambda: found, "the renewal")
+        assert found == [None] and files(tmp_path) == []
+
+
 def test_the_second_is_refused_with_who_where_since_when_and_what_to_do(tmp_path: Path) -> None:
     with Lease(Storage(tmp_path), "r") as first:
         here = process_identity.here()
@@ -150,7 +167,7 @@ def test_a_chain_of_a_living_driver_is_left_to_it_and_taken_when_it_ends(
     with Lease(root, "b") as mine:
         with Lease(root, "a") as other:
             assert other.claim("d", record) == 1
-            assert ChainStore(root, "d").incarnation(1) == {"started": 0, "driver_id": other.driver_id}
+            assert ChainStore(root, "d").attempt(1) == {"started": 0, "driver_id": other.driver_id}
             assert mine.claim("d", record) is None and mine.runs_elsewhere("d")
             assert other.claim("d", record) == 2  # its own, after a loss
             assert mine.claim("e", record) == 1
@@ -170,7 +187,7 @@ def test_a_chain_that_its_driver_gave_up_is_free(tmp_path: Path, monkeypatch: py
         assert other.superseded("d", 1)
 
 
-def test_an_incarnation_without_a_known_driver_is_nobodys(tmp_path: Path) -> None:
+def test_an_attempt_without_a_known_driver_is_nobodys(tmp_path: Path) -> None:
     root = Storage(tmp_path)
     for n, data in enumerate((b"{", b"{}", b'{"driver_id": "../../x"}'), start=1):
         root.publish(f"chains/d/incarnations/{2 * n - 1}.json", data)

@@ -19,7 +19,7 @@ from tests.orchestration.worlds import comparison, root, stored_hashes, undistur
 from tests.processes import SECONDS
 
 
-def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_numbers(tmp_path: Path) -> None:
+def test_two_workers_of_one_chain_leave_its_samples_whatever_their_attempt_numbers(tmp_path: Path) -> None:
     """As after a listing that came late: with one number for both, and with the second's above the first's."""
     plan = comparison(Mixture25(), chains=3, steps=4_000, block=100)
     specs = list(plan.chains().values())
@@ -48,7 +48,7 @@ def test_two_workers_of_one_chain_leave_its_samples_whatever_their_incarnation_n
             outcome, handed_out, reason = outcomes[c]
             assert outcome in ("finished", "stopped"), reason
             assert set(handed_out) <= set(hashes)  # which of the two started from a checkpoint is open
-            if own[c] == store.last_incarnation():
+            if own[c] == store.last_attempt():
                 assert outcome == "finished"
         assert store.finished(expected_samples(spec))
         assert all(codec.decode(store.read_sample(r.file)) for r in store.records())

@@ -32,7 +32,7 @@ def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc
     assert len(chains) == 2 * (4 + 4 + 4)
     stored = {p.name for p in (folder / "store" / "chains").iterdir()}
     assert chains.keys() <= stored
-    assert all(ChainStore(Storage(str(folder / "store")), d).last_incarnation() == 1 for d in chains)
+    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in chains)
 
 
 def test_results_are_sensible_posteriors_and_ensembles_beat_their_members(digits: rc.Result) -> None:
@@ -69,7 +69,7 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
         task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
     )
     assert set(again.comparison.chains()) < set(digits.comparison.chains())
-    assert all(ChainStore(Storage(str(folder / "store")), d).last_incarnation() == 1 for d in again.comparison.chains())
+    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in again.comparison.chains())
     assert list(again.table()["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
 
 

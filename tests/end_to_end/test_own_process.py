@@ -63,7 +63,7 @@ def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undis
         kill_and_resume(partial(start, sys.executable, "own_script.py", "store"), tmp_path)
     store = str(tmp_path / "store")
     plan = rc.load(f"{store}/runs/r").comparison
-    assert max(ChainStore(Storage(store), d).last_incarnation() for d in plan.chains()) > 1
+    assert max(ChainStore(Storage(store), d).last_attempt() for d in plan.chains()) > 1
     task = runpy.run_path(str(tmp_path / "own_script.py"))["make"](1.0, 0.0)  # a pause changes nothing that is hashed
     undisturbed = undisturbed_hashes(plan, task)
     assert len(undisturbed) == 12 and stored_hashes(store, plan) == undisturbed

@@ -41,5 +41,5 @@ def test_stopped_and_resumed_gives_the_samples_of_an_undisturbed_run(tmp_path: P
 
     plan = rc.load(str(store / "runs" / "r")).comparison
     assert len(plan.chains()) == 2
-    assert max(ChainStore(Storage(store), d).last_incarnation() for d in plan.chains()) == 2
+    assert max(ChainStore(Storage(store), d).last_attempt() for d in plan.chains()) == 2
     assert stored_hashes(store, plan) == undisturbed_hashes(plan)

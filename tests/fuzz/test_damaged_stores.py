@@ -129,7 +129,7 @@ def test_reading_and_predicting(stored: Stored, damage: Damage) -> None:
             chain = ChainStore(Storage(stored.root), spec.digest)
             for read in (chain.records, chain.newest_checkpoint, chain.progress, chain.spec, chain.seconds):
                 comes_to_one_line(read)
-            comes_to_one_line(lambda c=chain: c.incarnation(c.last_incarnation()))
+            comes_to_one_line(lambda c=chain: c.attempt(c.last_attempt()))
             comes_to_one_line(lambda c=chain, s=spec: c.finished(2) or s)
         assert tree(stored.root) == before
     finally:

@@ -139,7 +139,7 @@ def test_an_index_cannot_name_a_file_outside_its_chain(store: Path) -> None:
     row = {**chain.records()[0].meta.to_json(), "sha256": chain.records()[0].sha256}
     target = str(store.parent / "secret.safetensors")
     for file in ("../../../secret.safetensors", target, "samples/../../../../secret.safetensors", "samples/\x00"):
-        table.write_bytes(encode_index([{**row, "file": file}] * 2, chain.last_incarnation()))
+        table.write_bytes(encode_index([{**row, "file": file}] * 2, chain.last_attempt()))
         with pytest.raises(UserError, match="a name in the store must be relative"):
             chain.read_sample(file)
         with pytest.raises(UserError):

@@ -55,4 +55,4 @@ def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     assert listener.killed and not outcome.failed and outcome.samples == 2
     assert stored_hashes(store, plan) == undisturbed_hashes(plan)
     (digest,) = plan.chains()
-    assert ChainStore(Storage(store), digest).last_incarnation() == 2, "a chain whose decoder died begins again"
+    assert ChainStore(Storage(store), digest).last_attempt() == 2, "a chain whose decoder died begins again"

@@ -89,7 +89,7 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     alone = undisturbed_hashes(result.comparison, Mistaken(**{**settings, "pause": 0.0}))
     assert stored_hashes(store, result.comparison) == alone and len(alone) == 2 * 6
     chains = (ChainStore(Storage(store), digest) for digest in result.comparison.chains())
-    failed, other = ([c.incarnation(n) for n in range(1, c.last_incarnation() + 1)] for c in chains)
+    failed, other = ([c.attempt(n) for n in range(1, c.last_attempt() + 1)] for c in chains)
     assert failed[0]["pid"] == other[0]["pid"], "the group does not go on with the next chain"
     assert [t["workers"] for t in failed] == [2, 2, 1] and [t["workers"] for t in other] == [2, 1]
     steps = [t["from_step"] for t in failed]

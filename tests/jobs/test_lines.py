@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from raychains.core.errors import UserError
-from raychains.planning import events as told
+from raychains.planning import events
 from raychains.report.console import SELDOM, SOONEST, LogInterval
 from raychains.report.terminal import Terminal, progress
 from raychains.store import Storage
 from raychains.store.filesystem import RAY_JOB
 
 
-def tick(*steps: int, loss: float | None = 0.25) -> told.Tick:
+def tick(*steps: int, loss: float | None = 0.25) -> events.Tick:
     running = [
-        told.ChainStatus(
+        events.ChainStatus(
             digest=f"{i}" * 64, slot=i, step=step, steps=200, cycle=0, stage="sampling", loss=loss, seconds=1.0
         )
         for i, step in enumerate(steps)
     ]
-    return told.Tick(running=running, finished=1, chains=4, evaluated=3, to_evaluate=12, remaining_seconds=100.0)
+    return events.Tick(running=running, finished=1, chains=4, evaluated=3, to_evaluate=12, remaining_seconds=100.0)
 
 
 def test_a_line_says_where_the_running_chains_are() -> None:
@@ -55,10 +55,10 @@ def test_output_that_is_no_terminal_has_neither_cursor_nor_colour_whatever_the_e
     monkeypatch.setattr(sys, "stdout", log)
     with Terminal() as terminal:
         terminal._interval = LogInterval(clock=iter(range(0, 10_000, 100)).__next__)
-        terminal.on(told.Ready(slots=2, slot="1 CPU"))
+        terminal.on(events.Ready(slots=2, slot="1 CPU"))
         terminal._estimated = True
         terminal.on(tick(50))
-        terminal.on(told.Stopping())
+        terminal.on(events.Stopping())
     lines = log.getvalue().splitlines()
     assert lines[0] == "Ray is up: 2 slots of 1 CPU" and lines[2] == "stopping: chains write checkpoints"
     assert re.fullmatch(r"\d\d:\d\d:\d\d 1/4 chains, 1 running at 25 %, .*, about 2 min left", lines[1])

@@ -87,7 +87,7 @@ class Made:
             spec = self.specs[chain]
             about = meta(spec.digest, index, variable=variable, cycle=cycle, step=index)
             store = ChainStore(self.root, spec.digest)
-            if not store.last_incarnation():
+            if not store.last_attempt():
                 store.begin(spec, 1, {})
             self.records[spec.digest].append(store.publish_sample(Sample(meta=about, tensors=tensors), 1, {})[0])
         self.measured: list[tuple[str, Point]] = []

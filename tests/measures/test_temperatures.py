@@ -232,7 +232,7 @@ def test_records_of_all_chains_count_from_their_ends(tmp_path: Path) -> None:
     for c, spec in enumerate(context.comparison.arms[0].chains[0]):
         early = [record(5, 99.0), record(10, None)]  # before the window of 10 steps; without momenta
         told = [record(12 + 3 * i, float(v)) for i, v in enumerate(values[c])]
-        ChainStore(context.store.root, spec.digest).publish_progress([*early, *told], step=300, incarnation=1)
+        ChainStore(context.store.root, spec.digest).publish_progress([*early, *told], step=300, attempt=1)
     (row,) = [r for r in temperatures.rows(context) if r["kind"] == "kinetic"]
     assert row["estimate"] == pytest.approx(values.mean(), rel=1e-6) and row["draws"] == 120 and row["set"] == 1.0
     assert row["error"] == pytest.approx(0.1 / math.sqrt(120), rel=0.3)
@@ -258,9 +258,7 @@ def test_a_real_chains_records_hold_it(tmp_path: Path) -> None:
     spec = context.comparison.arms[0].chains[0][0]
     records = [e for e in Chain(spec) if isinstance(e, Progress)]
     assert all(isinstance(r.kinetic_temperature, float) for r in records)
-    ChainStore(context.store.root, spec.digest).publish_progress(
-        [r.to_json() for r in records], step=400, incarnation=1
-    )
+    ChainStore(context.store.root, spec.digest).publish_progress([r.to_json() for r in records], step=400, attempt=1)
     estimate, _ = temperatures.of_chains(context.store.root, [spec])
     curvatures = 1 / np.linalg.eigvalsh(FLAT.covariance) / FLAT.num_data
     expected = float(np.mean(1 / (1 - 0.05 * curvatures / (2 * 1.9))))

@@ -24,7 +24,7 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.orchestration.workers import ActorOptions
-from raychains.planning import events as told
+from raychains.planning import events
 from tests.chaos.nodes import HEALTH
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
@@ -52,13 +52,13 @@ class Watch(Diary):
         self.far_enough, self.waits = threading.Event(), threading.Event()
         self._predictions, self._node = predictions, node
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, told.Tick) and len(event.running) == 2 and self._predictions.exists():
+        if isinstance(event, events.Tick) and len(event.running) == 2 and self._predictions.exists():
             done = event.evaluated == len(self._predictions.read_text().splitlines()) == 6
             if done and self._node in self._predictions.read_text():
                 self.far_enough.set()
-        if isinstance(event, told.Waiting):
+        if isinstance(event, events.Waiting):
             self.waits.set()
 
 

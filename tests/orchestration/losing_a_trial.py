@@ -27,7 +27,7 @@ from tests.chaos.nodes import HEALTH
 from tests.orchestration.losing_a_node import NODE
 from tests.orchestration.trials import OPTIONS, check_undisturbed
 from tests.sweeps.tasks import Guarded
-from tests.sweeps.worlds import incarnations
+from tests.sweeps.worlds import attempts_of
 
 
 class Apart(Guarded):
@@ -65,7 +65,7 @@ def running_on(node: str, store: Path) -> tuple[Path, str] | None:
     for entry in store.glob("drivers/*.json"):
         about = json.loads(entry.read_text())
         for chain in {file.parents[1].name for file in store.glob("chains/*/checkpoints/*.safetensors")}:
-            if about["place"] == node and incarnations(str(store), chain)[0]["driver_id"] == about["driver_id"]:
+            if about["place"] == node and attempts_of(str(store), chain)[0]["driver_id"] == about["driver_id"]:
                 return entry, chain
     return None
 
@@ -101,7 +101,7 @@ def main(folder: Path, temporary: str) -> None:
         ),
     ).fit()
     check_undisturbed(found, store, folder / "clean", 6, 6, **task)
-    attempts = incarnations(str(store), lost[0])
+    attempts = attempts_of(str(store), lost[0])
     ray.shutdown()
     cluster.shutdown()
     print(json.dumps([attempt["from_step"] for attempt in attempts]))

@@ -49,7 +49,7 @@ def test_any_cadence_gives_the_same_bytes_although_processes_die(
     codes = [live_elsewhere(root(tmp_path).uri, spec.to_json(), n, config) for n in range(1, 5)]
     assert codes == [-signal.SIGKILL] * 3 + [0]
     store = ChainStore(root(tmp_path), digest)
-    froms = [store.incarnation(n)["from_step"] for n in range(1, 5)]
+    froms = [store.attempt(n)["from_step"] for n in range(1, 5)]
     assert froms[0] == 0 and froms == sorted(froms)
     assert not frequent or froms[1] > 0, "later lives go on from checkpoints of earlier ones"
     assert not every_cycle or all(step % 100 == 0 for step in froms)
@@ -133,7 +133,7 @@ def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_c
     assert end.outcome == "stopped" and "reachable" in end.reason
     disk.number = None
     assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
-    assert store.incarnation(2)["from_step"] == 600 and hashes(store) == drawn(Chain(spec))
+    assert store.attempt(2)["from_step"] == 600 and hashes(store) == drawn(Chain(spec))
 
 
 def test_storage_without_room_ends_the_attempt_with_one_line_and_nothing_is_lost(tmp_path: Path, disk: Disk) -> None:

@@ -23,8 +23,7 @@ from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import driver_of, run_chains
-from raychains.planning import Comparison
-from raychains.planning import events as told
+from raychains.planning import Comparison, events
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Broken, Cliff, Slowing, Starved, Troubled, Waiting
@@ -88,7 +87,7 @@ def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(
         view = outcome.views[(arm, 0)]
         assert view.samples == len(blocks) == n * 4  # 400 kept draws of each chain, 100 to a block
         assert (view.rows["counts"] == sum(blocks)).all() and view.rows["counts"].sum() > 0
-    told_of = {h.arm: h.chain_seconds for h in diary.of(told.ViewDone)}
+    told_of = {h.arm: h.chain_seconds for h in diary.of(events.ViewDone)}
     assert told_of == {a.name: a.seconds(0, outcome.seconds) for a in plan.arms}
     assert 0 < told_of["first-1"] < told_of["first-3"]
 
@@ -97,7 +96,7 @@ def test_a_second_run_reuses_finished_chains(tmp_path: Path, threads: ThreadWork
     drive(comparison(Mixture25(), chains=2, steps=300), tmp_path, None, threads, evaluate=False)
     outcome = drive(comparison(Mixture25(), chains=3, steps=300), tmp_path, None, threads, evaluate=False)
     plan = comparison(Mixture25(), chains=3, steps=300)
-    begun = [ChainStore(root(tmp_path), d).last_incarnation() for d in plan.chains()]
+    begun = [ChainStore(root(tmp_path), d).last_attempt() for d in plan.chains()]
     assert begun == [1, 1, 1] and outcome.samples == 3 * 2  # ceil(150 kept draws / 100)
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
 
@@ -113,7 +112,7 @@ def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(
     outcome = drive(plan, tmp_path, diary, threads)
     assert set(outcome.failed) == bad
     assert all("ZeroDivisionError: the user's own mistake" in r and "backward" in r for r in outcome.failed.values())
-    assert {h.digest for h in diary.of(told.ChainFailed)} == bad
+    assert {h.digest for h in diary.of(events.ChainFailed)} == bad
     good = [d for d in plan.chains() if d not in bad]
     assert all(ChainStore(root(tmp_path), d).finished(1) for d in good)
     assert not outcome.views  # the one arm lacks chains
@@ -141,7 +140,7 @@ def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path
     again = drive(plan, tmp_path, None, threads)
     assert not again.stopped and len(again.views) == 1
     for digest, step in stopped.items():
-        assert stores[digest].incarnation(2)["from_step"] == step
+        assert stores[digest].attempt(2)["from_step"] == step
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     assert again.samples == 3 * 15  # 750 kept draws of each chain, 50 to a block
 
@@ -153,9 +152,9 @@ class LettingGo(Diary):
         super().__init__()
         self._go, self._evaluated = go, evaluated
 
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, told.Tick) and event.evaluated >= self._evaluated:
+        if isinstance(event, events.Tick) and event.evaluated >= self._evaluated:
             self._go.touch()
 
 
@@ -193,7 +192,7 @@ def test_a_diverged_chain_costs_its_arm_and_no_other(tmp_path: Path, threads: Th
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads, checkpoint_every=0.1)
     assert list(outcome.failed) == [bad] and list(outcome.views) == [(0, 0)]
-    [failed] = diary.of(told.ChainFailed)
+    [failed] = diary.of(events.ChainFailed)
     [diagnosis] = ChainStore(root(tmp_path), bad).diagnoses()
     assert outcome.failed[bad] == failed.reason and "\n" not in failed.reason
     assert f"at step {diagnosis['step']} of 1200" in failed.reason and "gradient of theta" in failed.reason
@@ -211,7 +210,7 @@ def test_a_dropped_chains_arm_is_evaluated_from_the_others(tmp_path: Path, threa
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="drop-chain")
     assert list(outcome.failed) == [bad] and set(outcome.views) == {(0, 0), (1, 0)}
-    assert [h.digest for h in diary.of(told.ChainDropped)] == [bad] and not diary.of(told.ChainFailed)
+    assert [h.digest for h in diary.of(events.ChainDropped)] == [bad] and not diary.of(events.ChainFailed)
     assert (outcome.views[(0, 0)].chains, outcome.views[(1, 0)].chains) == (2, 3)
     assert outcome.views[(1, 0)].samples == 3 * 12
     assert (outcome.views[(1, 0)].rows["counts"] == counts(blocks(plan, without=bad))).all()
@@ -235,7 +234,7 @@ def test_fresh_noise_cures_a_divergence_and_the_result_is_of_the_new_path(
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle")
     assert not outcome.failed and set(outcome.views) == {(0, 0), (1, 0)}
-    assert [(h.digest, h.attempt) for h in diary.of(told.ChainRestarted)] == [(bad, 1)]
+    assert [(h.digest, h.attempt) for h in diary.of(events.ChainRestarted)] == [(bad, 1)]
     expected = undisturbed_hashes(comparison_without(plan, bad), Cliff(LIMIT))
     chain = Chain(plan.chains()[bad])
     new = []
@@ -256,7 +255,7 @@ def test_a_divergence_that_no_noise_cures_ends_after_as_many_restarts_as_allowed
     plan, bad = cliffs(0.5, chains=1, arms=(1,))
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle", max_failures=2)
-    assert [h.attempt for h in diary.of(told.ChainRestarted)] == [1, 2] and not outcome.views
+    assert [h.attempt for h in diary.of(events.ChainRestarted)] == [1, 2] and not outcome.views
     assert outcome.failed[bad].endswith("(restarted 2 times with fresh noise)")
     diagnoses = ChainStore(root(tmp_path), bad).diagnoses()
     assert len(diagnoses) == 3 and len({d["parameter_scale"] for d in diagnoses}) == 3, "each under other noise"
@@ -274,9 +273,9 @@ def test_a_device_without_memory_ends_the_worker_and_the_chain_is_tried_in_anoth
     for reason in outcome.failed.values():
         assert "torch.OutOfMemoryError: CUDA out of memory" in reason and "Traceback" in reason
         assert reason.endswith("(2 losses in a row without progress)")
-    assert len(diary.of(told.WorkerLost)) == 2 * len(hopeless) + 4 - len(hopeless)
+    assert len(diary.of(events.WorkerLost)) == 2 * len(hopeless) + 4 - len(hopeless)
     lost = [(d, n) for d in plan.chains() for n in (1, 2) if n == 1 or d in hopeless]
-    pids = [ChainStore(root(tmp_path), d).incarnation(n)["pid"] for d, n in lost]
+    pids = [ChainStore(root(tmp_path), d).attempt(n)["pid"] for d, n in lost]
     assert len(set(pids)) == len(pids), "a broken process ran a chain again"
     cured = {k: v for k, v in undisturbed_hashes(plan, Mixture25()).items() if k[0] not in hopeless}
     assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] not in hopeless} == cured
@@ -309,7 +308,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
         drive(plan, tmp_path, diary, checkpoint_every=0.2)
     filling.join()
     assert "\n" not in str(full.value) and "--resume" in str(full.value)
-    [stopping] = diary.of(told.Stopping)
+    [stopping] = diary.of(events.Stopping)
     assert "no room" in stopping.reason
     expected = undisturbed_hashes(plan, Mixture25())
     kept = stored_hashes(root(tmp_path), plan)
@@ -317,7 +316,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     trouble.unlink()
     outcome = drive(plan, tmp_path)
     assert stored_hashes(root(tmp_path), plan) == expected and outcome.views[(0, 0)].samples == len(expected)
-    assert max(ChainStore(root(tmp_path), d).incarnation(2)["from_step"] for d in list(plan.chains())[:2]) > 0
+    assert max(ChainStore(root(tmp_path), d).attempt(2)["from_step"] for d in list(plan.chains())[:2]) > 0
 
 
 def write(trouble: Path, number: int) -> None:
@@ -340,13 +339,13 @@ def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(
     torn = torn_checkpoint(tmp_path, *first)
     samples = tmp_path / "store" / "chains"
     when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 8, lambda: write(trouble, errno.EIO))
-    back = when(lambda: diary.of(told.Waiting), trouble.unlink)
+    back = when(lambda: diary.of(events.Waiting), trouble.unlink)
     outcome = drive(plan, tmp_path, diary, checkpoint_every=0.2)
     back.join()
-    [waiting], [_] = diary.of(told.Waiting), diary.of(told.Resumed)
+    [waiting], [_] = diary.of(events.Waiting), diary.of(events.Resumed)
     assert "Input/output error" in waiting.reason and "\n" not in waiting.reason
-    assert [(h.digest, h.file) for h in diary.of(told.TornCheckpoint)] == [(first[0], str(torn))]
-    assert not outcome.failed and not diary.of(told.WorkerLost)
+    assert [(h.digest, h.file) for h in diary.of(events.TornCheckpoint)] == [(first[0], str(torn))]
+    assert not outcome.failed and not diary.of(events.WorkerLost)
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
 
 

@@ -15,7 +15,7 @@ from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.planning.capacity import Node
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
-from tests.processes import told
+from tests.processes import json_of
 
 
 def slots_of(cluster: Recorded, gpus_per_chain: float | None, evaluator: float) -> Slots:
@@ -81,4 +81,4 @@ print(json.dumps(found))
 
 
 def test_an_evaluator_without_a_share_sees_no_gpu_and_one_with_a_share_its_own(tmp_path: Path) -> None:
-    assert told("-c", SEES, str(tmp_path)) == {"0.5": "3", "0.0": ""}
+    assert json_of("-c", SEES, str(tmp_path)) == {"0.5": "3", "0.0": ""}

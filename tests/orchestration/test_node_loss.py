@@ -7,13 +7,13 @@ from pathlib import Path
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root
-from tests.processes import told
+from tests.processes import json_of
 
 
 def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    found = told("-m", "tests.orchestration.losing_a_node", str(folder), RAY_BACKEND_LOG_LEVEL="fatal")
+    found = json_of("-m", "tests.orchestration.losing_a_node", str(folder), RAY_BACKEND_LOG_LEVEL="fatal")
     assert found["removed"] and not found["failed"] and found["same"]
     assert found["told"].count("WorkerLost") >= 2, "both chains of the node were lost"
     assert found["told"].count("Waiting") == found["told"].count("Resumed") == 1, "no node had room, then one had"
@@ -27,7 +27,7 @@ def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> Non
 
 def test_a_trial_of_tune_whose_node_is_lost_resumes_on_another_one_at_once(tmp_path: Path) -> None:
     """Reports and samples are undisturbed, and it does not wait until its predecessor counts as dead."""
-    steps = told("-m", "tests.orchestration.losing_a_trial", str(tmp_path), RAY_BACKEND_LOG_LEVEL="fatal")
+    steps = json_of("-m", "tests.orchestration.losing_a_trial", str(tmp_path), RAY_BACKEND_LOG_LEVEL="fatal")
     assert steps[0] == 0 < steps[-1]
 
 

@@ -35,7 +35,7 @@ from tests.orchestration.trials import (
     trial,
 )
 from tests.processes import SECONDS, until
-from tests.sweeps.worlds import hashes, incarnations
+from tests.sweeps.worlds import attempts_of, hashes
 
 KEEPER = ROOT / "tests" / "jobs" / "keeper.py"
 
@@ -76,7 +76,7 @@ def test_a_stored_chain_is_only_evaluated(undisturbed: Any) -> None:
     store, found = undisturbed
     again = trial(store, CONFIG)
     assert reports(again) == found
-    assert len(incarnations(str(store), found[0]["digest"])) == 1
+    assert len(attempts_of(str(store), found[0]["digest"])) == 1
 
 
 def test_a_trial_resumes_behind_its_checkpoint(undisturbed: Any, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_trial_resumes_behind_its_checkpoint(undisturbed: Any, tmp_path: Path)
     assert reports(second) == found[1:]
     digest = found[0]["digest"]
     assert hashes(str(tmp_path / "store"), digest) == hashes(str(undisturbed[0]), digest)
-    assert [i["from_step"] > 0 for i in incarnations(str(tmp_path / "store"), digest)] == [False, True]
+    assert [i["from_step"] > 0 for i in attempts_of(str(tmp_path / "store"), digest)] == [False, True]
 
 
 def test_a_process_takes_one_trial_after_another(undisturbed: Any, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path
     run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
     found = fit(tmp_path / "store", space(), run, task)
     [died] = tmp_path.glob("died-*")
-    attempts = [incarnations(str(tmp_path / "store"), r.metrics["digest"]) for r in found]
+    attempts = [attempts_of(str(tmp_path / "store"), r.metrics["digest"]) for r in found]
     [killed] = [each for each in attempts if len(each) > 1]
     assert str(killed[0]["pid"]) == died.name.partition("-")[2]
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, **task)
@@ -225,7 +225,7 @@ def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_
     task = {"task": "tests.sweeps.tasks:DyingRank", "task_settings": (f"folder={tmp_path}",), "micro_batch": 23}
     run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
     found = fit(store, space(), run, {**task, "workers_per_chain": 2})
-    attempts = [incarnations(str(store), r.metrics["digest"]) for r in found]
+    attempts = [attempts_of(str(store), r.metrics["digest"]) for r in found]
     assert sorted(map(len, attempts)) == [1, 2] and {a["workers"] for of in attempts for a in of} == {2}
     [died] = tmp_path.glob("died-*")
     assert died.name.partition("-")[2] not in {str(a["pid"]) for of in attempts for a in of}, (
@@ -257,7 +257,7 @@ def test_trials_that_hyperband_pauses_in_reused_processes_resume_as_they_were(tm
         tmp_path / "store", space(repeats=2), run, {"cpus_per_chain": 2}, scheduler=scheduler, reuse_actors=True
     )
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, 6, 4, cpus_per_chain=2)
-    assert [len(incarnations(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [1, 1, 2, 1]
+    assert [len(attempts_of(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [1, 1, 2, 1]
 
 
 SCRIPT = """

@@ -21,7 +21,7 @@ import raychains as rc
 from raychains.core.errors import UserError
 from tests.callbacks.test_tensorboard import written
 from tests.orchestration.trials import CONFIG, OPTIONS, OPTUNA, PAGE, PAUSED, check_undisturbed, fit, trial
-from tests.sweeps.worlds import incarnations
+from tests.sweeps.worlds import attempts_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -80,7 +80,7 @@ def test_random_search_with_median_stopping_is_seen_by_callbacks_and_loggers(tmp
         scheduler=MedianStoppingRule(time_attr="epoch", grace_period=4, min_samples_required=1),
         reuse_actors=True,
     )
-    assert [len(incarnations(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [2, 1, 1, 1]
+    assert [len(attempts_of(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [2, 1, 1, 1]
     assert found.get_best_result().metrics["epoch"] == 6 and len({r.config["lr"] for r in found}) == 4
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 4, 4, 4, cpus_per_chain=2)
     documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.M)))
@@ -119,7 +119,7 @@ def test_paused_trials_resume_and_results_are_read_where_the_storage_is_on_s3(tm
             reuse_actors=True,
         )
         check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, 6, 4, cpus_per_chain=2)
-        resumed = [len(incarnations(str(tmp_path / "store"), r.metrics["digest"])) for r in found]
+        resumed = [len(attempts_of(str(tmp_path / "store"), r.metrics["digest"])) for r in found]
         assert resumed == [1, 1, 2, 1]
         trainable = rc.tune.trainable(**OPTIONS, store=str(tmp_path / "store"))
         again = tune.Tuner.restore("bucket/tune/tuned", trainable=trainable, storage_filesystem=client).get_results()

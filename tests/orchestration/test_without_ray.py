@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.processes import told
+from tests.processes import json_of
 
 SIMULATED = """
 import json, sys
@@ -40,7 +40,7 @@ print(json.dumps({"same": same, "views": len(outcome.views), "finished": len(out
 
 
 def test_a_driver_of_simulated_workers_that_die_finishes_what_can_be_finished() -> None:
-    found = told("-c", SIMULATED)
+    found = json_of("-c", SIMULATED)
     assert found["chains"] == 60 and 0 < found["most"] <= 8 and found["lost"] > 5
     assert found["finished"] + found["failed"] == 60 and found["finished"] > 40
     assert found["samples"] >= 4 * 2 * found["finished"] // 2 and found["views"] > 10
@@ -48,4 +48,4 @@ def test_a_driver_of_simulated_workers_that_die_finishes_what_can_be_finished() 
 
 
 def test_real_chains_in_threads_have_the_samples_of_undisturbed_ones(tmp_path: Path) -> None:
-    assert told("-c", THREADS, str(tmp_path)) == {"same": True, "views": 1, "finished": 3}
+    assert json_of("-c", THREADS, str(tmp_path)) == {"same": True, "views": 1, "finished": 3}

@@ -29,9 +29,8 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.run import run_chains
 from raychains.orchestration.worker_pool import WorkerPool
-from raychains.planning import Comparison
+from raychains.planning import Comparison, events
 from raychains.planning import coordinator as c
-from raychains.planning import events as told
 from raychains.planning.points import Point
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks import Task
@@ -56,7 +55,7 @@ class World:
     def pids(self, plan: Comparison) -> set[int]:
         """The processes that last ran a comparison's chains."""
         stores = [ChainStore(self.root, digest) for digest in plan.chains()]
-        return {store.incarnation(store.last_incarnation())["pid"] for store in stores}
+        return {store.attempt(store.last_attempt())["pid"] for store in stores}
 
     def asked(self, question: Any) -> Any:
         [evaluator] = [a for a in self.pool._idle if self.pool._actors[a][0] is EvaluationWorker]
@@ -170,14 +169,14 @@ def test_actors_that_died_while_they_rested_are_replaced(world: World) -> None:
     outcome = world.drive(plan, diary, max_failures=0)  # it is no failure of this run's
     assert not outcome.failed and len(outcome.views) == 1
     assert stored_hashes(world.root, plan) == undisturbed_hashes(plan, Mixture25())
-    assert not diary.of(told.WorkerLost) and worker not in world.pids(plan) and len(world.pids(plan)) == 1
+    assert not diary.of(events.WorkerLost) and worker not in world.pids(plan) and len(world.pids(plan)) == 1
     assert world.asked(lambda _: os.getpid()) != evaluator
 
 
 class Impatient(Diary):
-    def on(self, event: told.RunEvent) -> None:
+    def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, told.ChainBegan):
+        if isinstance(event, events.ChainBegan):
             os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -186,10 +185,10 @@ def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World, tmp_path:
     plan = comparison(slow, chains=2, steps=1500, block=50)
     outcome = world.drive(plan, Impatient())
     assert outcome.stopped and not outcome.views
-    begun = [d for d in plan.chains() if ChainStore(world.root, d).last_incarnation()]
+    begun = [d for d in plan.chains() if ChainStore(world.root, d).last_attempt()]
     assert len(begun) == 1
     store = ChainStore(world.root, begun[0])
-    worker = store.incarnation(1)["pid"]
+    worker = store.attempt(1)["pid"]
     checkpoint = store.newest_checkpoint()
     assert checkpoint is not None and checkpoint["chain"]["step"] < 1500
     other = comparison(Mixture25(), chains=2, steps=260)

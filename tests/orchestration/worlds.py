@@ -9,8 +9,7 @@ from typing import Any
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample, SampleMeta, tensors_sha256
 from raychains.core.spec import ChainSpec, Part
-from raychains.planning import Arm, Comparison
-from raychains.planning import events as told
+from raychains.planning import Arm, Comparison, events
 from raychains.samplers import KINDS
 from raychains.schedules import Cyclical, Schedule
 from raychains.store import ChainStore, Storage
@@ -91,12 +90,12 @@ class Diary:
     """A listener that remembers everything but ticks, and the most chains that ran at once."""
 
     def __init__(self) -> None:
-        self.happenings: list[told.RunEvent] = []
+        self.happenings: list[events.RunEvent] = []
         self.most_running = 0
         self.slots_seen: set[int] = set()
 
-    def on(self, event: told.RunEvent) -> None:
-        if isinstance(event, told.Tick):
+    def on(self, event: events.RunEvent) -> None:
+        if isinstance(event, events.Tick):
             self.most_running = max(self.most_running, len(event.running))
             self.slots_seen |= {c.slot for c in event.running}
         else:

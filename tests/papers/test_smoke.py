@@ -12,7 +12,7 @@ import pytest
 from raychains.core.config import Reproduce
 from raychains.papers.experiment import every
 from raychains.papers.reproduce import Reproduced, plan, reproduce
-from tests.processes import told
+from tests.processes import json_of
 
 SEED = 3
 NAMES = tuple(every())
@@ -31,7 +31,7 @@ def done(store: Path, ray_session: object) -> list[Reproduced]:
 @pytest.fixture(scope="module")
 def again(store: Path, done: list[Reproduced]) -> Mapping[str, Any]:
     """By name: the stored value, the one made of predictions or draws, and the one made of altered ones."""
-    return told("-m", "tests.papers.recompute", str(store / "reproduce/smoke"), str(store), str(SEED), *NAMES)
+    return json_of("-m", "tests.papers.recompute", str(store / "reproduce/smoke"), str(store), str(SEED), *NAMES)
 
 
 def test_every_experiment_runs_whole(done: list[Reproduced]) -> None:

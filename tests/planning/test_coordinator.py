@@ -86,7 +86,7 @@ def test_a_thousand_chains_on_dying_slots_all_end_and_events_cost_a_constant() -
     finished = world.coordinator.with_status("finished")
     assert all(world.pool[d] == list(range(SAMPLES)) for d in finished) and len(finished) > 0.9 * CHAINS
     assert world.losses > CHAINS // 10, "hardly anything was lost"
-    # One start, one beginning and one end of each incarnation, its samples, and a slot's coming and going.
+    # One start, one beginning and one end of each attempt, its samples, and a slot's coming and going.
     assert sum(len(attempts) - 1 for attempts in world.attempts.values()) <= CHAINS + world.losses
     assert world.most <= MOST_ACTIONS and world.actions <= 2 * world.events
     assert world.events <= (SAMPLES + 2) * CHAINS + (SAMPLES + 3) * world.losses + SLOTS

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from raychains.chain.chain import Diverged
 from raychains.chain.divergence import diagnose
-from raychains.planning import Comparison
-from raychains.planning import events as told
+from raychains.planning import Comparison, events
 from raychains.report import page
 from raychains.report.terminal import Terminal
 from raychains.store import ChainStore, RunStore, Storage
@@ -83,20 +82,26 @@ def test_a_view_of_fewer_chains_says_so(single: tuple[RunStore, Comparison]) -> 
 
 
 HAPPENINGS = [
-    (told.ChainDropped(digest="d" * 64, reason="lr too large"), ["dddddddddddd", "left out", "lr too large"]),
-    (told.ChainRestarted(digest="d" * 64, attempt=2, reason="lr too large"), ["start of its cycle", "(restart 2)"]),
-    (told.TornCheckpoint(digest="d" * 64, file="/store/c.safetensors", reason="cut"), ["/store/c.safetensors", "cut"]),
-    (told.Waiting(reason="disk is away"), ["waiting: disk is away"]),
-    (told.Resumed(), ["the run resumes"]),
-    (told.WorkerLost(slot=3, reason="Traceback\nOutOfMemoryError: full"), ["slot 3 is gone (OutOfMemoryError: full)"]),
-    (told.Stopping(reason="the store has no room left"), ["stopping because the store has no room left"]),
-    (told.Stopping(), ["stopping: chains write checkpoints"]),
-    (told.ChainFailed(digest="d" * 64, reason="Traceback\nValueError: no"), ["failed: ValueError: no"]),
+    (events.ChainDropped(digest="d" * 64, reason="lr too large"), ["dddddddddddd", "left out", "lr too large"]),
+    (events.ChainRestarted(digest="d" * 64, attempt=2, reason="lr too large"), ["start of its cycle", "(restart 2)"]),
+    (
+        events.TornCheckpoint(digest="d" * 64, file="/store/c.safetensors", reason="cut"),
+        ["/store/c.safetensors", "cut"],
+    ),
+    (events.Waiting(reason="disk is away"), ["waiting: disk is away"]),
+    (events.Resumed(), ["the run resumes"]),
+    (
+        events.WorkerLost(slot=3, reason="Traceback\nOutOfMemoryError: full"),
+        ["slot 3 is gone (OutOfMemoryError: full)"],
+    ),
+    (events.Stopping(reason="the store has no room left"), ["stopping because the store has no room left"]),
+    (events.Stopping(), ["stopping: chains write checkpoints"]),
+    (events.ChainFailed(digest="d" * 64, reason="Traceback\nValueError: no"), ["failed: ValueError: no"]),
 ]
 
 
 @pytest.mark.parametrize(("event", "words"), HAPPENINGS, ids=[type(h).__name__ for h, _ in HAPPENINGS])
-def test_the_terminal_says_each_trouble_in_one_line(event: told.RunEvent, words: list[str]) -> None:
+def test_the_terminal_says_each_trouble_in_one_line(event: events.RunEvent, words: list[str]) -> None:
     said = io.StringIO()
     with Terminal(Console(file=said, width=200)) as terminal:
         terminal.on(event)

@@ -77,7 +77,7 @@ def test_a_run_in_the_middle_tells_each_chains_place(middle: Path) -> None:
     done, lost, never, old, given_up, _ = found.chains
     assert [c.state for c in found.chains] == ["finished", "running", "waiting", "stopped", "failed", "waiting"]
     assert (done.step, done.samples, done.expected, done.gradients) == (60, 4, 4, done.to_spend)
-    assert (lost.step, lost.incarnations, lost.restarts, lost.hosts) == (40, 2, 1, ("node-1", "node-2"))
+    assert (lost.step, lost.attempts, lost.restarts, lost.hosts) == (40, 2, 1, ("node-1", "node-2"))
     assert lost.host == "node-2" and lost.checkpoint_step == 40 and lost.seconds == 2.0 and lost.loss is not None
     assert (lost.cycle, lost.cycles, lost.stage, lost.steps_per_second) == (1, 2, "exploration", pytest.approx(20))
     assert (never.step, never.host, never.age, never.checkpoint_step) == (0, None, None, None)
@@ -236,7 +236,7 @@ def test_torn_files_cost_what_they_said_and_nothing_else(middle: Path, name: str
     lost = list(comparison(6).chains())[1]
     (middle.parents[1] / "chains" / lost / name).write_bytes(content)
     chain = run_state(middle).chains[1]
-    assert chain.state in ("running", "stopped") and 30 <= chain.step <= 45 and chain.incarnations == 2
+    assert chain.state in ("running", "stopped") and 30 <= chain.step <= 45 and chain.attempts == 2
 
 
 @pytest.mark.parametrize(

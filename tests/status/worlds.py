@@ -56,7 +56,7 @@ def begin(
 
 
 def advance(root: Storage, spec: ChainSpec, number: int, *, to: int) -> None:
-    """The chain's samples and progress up to a step, and a checkpoint there, under an incarnation."""
+    """The chain's samples and progress up to a step, and a checkpoint there, under an attempt."""
     chain, store = Chain(spec), ChainStore(root, spec.digest)
     told: list[dict[str, Any]] = []
     while not chain.done and chain.step < to:

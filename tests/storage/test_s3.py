@@ -72,7 +72,7 @@ def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
     assert not store.finished(expected_samples(whole))
 
     again = ChainStore(Storage(server.uri(bucket)), whole.digest)
-    assert again.spec() == whole and again.last_incarnation() == 1
+    assert again.spec() == whole and again.last_attempt() == 1
     resumed = Chain(again.spec())
     resumed.load_state_dict(again.newest_checkpoint()["chain"])
     assert resumed.step == HALF
@@ -84,7 +84,7 @@ def test_a_chain_lives_in_a_bucket_and_resumes_there_bit_for_bit(
             again.publish_progress([{**event.to_json(), "seconds": 2.0}], event.step, 2)
     assert again.finished(expected_samples(whole))
     before = again.records()
-    again.finish(incarnation=2)
+    again.finish(attempt=2)
     assert again.finished(expected_samples(whole)) and again.records() == before and again.seconds() == 2.0
 
     stored = [codec.decode(again.read_sample(r.file))[0] for r in again.records()]

@@ -1,4 +1,4 @@
-"""A chain's folder: which file counts among incarnations and torn ones, what is kept, what the index says."""
+"""A chain's folder: which file counts among attempts and torn ones, what is kept, what the index says."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def sample(index: int, value: float = 0.0, variable: str = "theta") -> Sample:
     return Sample(meta=meta, tensors={"w": torch.full((4,), value), "n": torch.tensor(index)})
 
 
-def publish(store: ChainStore, index: int, incarnation: int = 1, value: float = 0.0, variable: str = "theta") -> str:
-    return store.publish_sample(sample(index, value, variable), incarnation, ENVIRONMENT)[0].file
+def publish(store: ChainStore, index: int, attempt: int = 1, value: float = 0.0, variable: str = "theta") -> str:
+    return store.publish_sample(sample(index, value, variable), attempt, ENVIRONMENT)[0].file
 
 
 def tear(store: ChainStore, file: str, keep: float) -> None:
@@ -63,15 +63,15 @@ def test_the_spec_is_written_once_and_read_back(store: ChainStore) -> None:
     before = store.root.read(f"chains/{SPEC.digest}/spec.json")
     store.begin(SPEC, 2, {"pid": 2})
     assert store.spec() == SPEC and store.root.read(f"chains/{SPEC.digest}/spec.json") == before
-    assert [store.incarnation(n)["pid"] for n in (1, 2)] == [1, 2]
+    assert [store.attempt(n)["pid"] for n in (1, 2)] == [1, 2]
 
 
-def test_incarnations_are_numbers_not_texts_and_other_files_are_none(store: ChainStore) -> None:
-    assert store.last_incarnation() == 0
+def test_attempts_are_numbers_not_texts_and_other_files_are_none(store: ChainStore) -> None:
+    assert store.last_attempt() == 0
     for n in (1, 2, 9, 10):
         store.begin(SPEC, n, {})
     store.root.publish(f"chains/{SPEC.digest}/incarnations/notes.txt", b"somebody's")
-    assert store.last_incarnation() == 10
+    assert store.last_attempt() == 10
 
 
 # Samples
@@ -86,9 +86,9 @@ def test_a_published_sample_is_durable_and_travels_as_the_same_bytes(store: Chai
     assert description["incarnation"] == 4 and description["environment"] == ENVIRONMENT
 
 
-def test_of_two_files_for_one_sample_the_highest_incarnation_counts(store: ChainStore) -> None:
-    for incarnation in (2, 10, 9, 1):
-        publish(store, 0, incarnation, value=incarnation)
+def test_of_two_files_for_one_sample_the_highest_attempt_counts(store: ChainStore) -> None:
+    for attempt in (2, 10, 9, 1):
+        publish(store, 0, attempt, value=attempt)
     publish(store, 1, 1, value=1)
     assert values(store) == [10, 1]
 
@@ -102,7 +102,7 @@ def test_samples_come_in_order_and_variables_apart(store: ChainStore) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.3, 0.9, 0.999])
-def test_a_torn_file_gives_way_to_the_incarnation_before(store: ChainStore, keep: float) -> None:
+def test_a_torn_file_gives_way_to_the_attempt_before(store: ChainStore, keep: float) -> None:
     publish(store, 0, 1, value=1)
     tear(store, publish(store, 0, 2, value=2), keep)
     assert values(store) == [1]
@@ -142,7 +142,7 @@ def test_the_last_two_checkpoints_are_kept(store: ChainStore) -> None:
     assert found["step"] == 1000 and torch.equal(found["w"], state(1000)["w"])
 
 
-def test_a_later_incarnations_checkpoint_is_newer_whatever_its_step(store: ChainStore) -> None:
+def test_a_later_attempts_checkpoint_is_newer_whatever_its_step(store: ChainStore) -> None:
     store.publish_checkpoint(state(500), 500, 9)
     store.publish_checkpoint(state(50), 50, 10)
     assert store.newest_checkpoint()["step"] == 50
@@ -182,7 +182,7 @@ def test_an_altered_checkpoint_is_passed_over(store: ChainStore) -> None:
 # Progress
 
 
-def test_progress_of_two_incarnations_merges_and_the_later_one_counts(store: ChainStore) -> None:
+def test_progress_of_two_attempts_merges_and_the_later_one_counts(store: ChainStore) -> None:
     assert store.progress() == [] and store.seconds() == 0.0
     store.publish_progress([record(1, by=9), record(2, by=9), record(3, by=9)], 3, 9)
     store.publish_progress([record(4, by=9)], 4, 9)
@@ -240,7 +240,7 @@ def test_a_chain_is_finished_when_all_its_samples_are_there_or_its_index(store: 
     assert not store.finished(2)
     publish(store, 0)
     publish(store, 0, 2)
-    assert not store.finished(2), "two incarnations of one sample are one"
+    assert not store.finished(2), "two attempts at one sample are one"
     publish(store, 1)
     assert store.finished(2)
     store.finish()

@@ -1,4 +1,4 @@
-"""A chain is one path: what was written behind the step from which a later incarnation went on counts for nothing."""
+"""A chain is one path: what was written behind the step from which a later attempt went on counts for nothing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def store(tmp_path: Path) -> ChainStore:
     return ChainStore(Storage(tmp_path), SPEC.digest)
 
 
-def begin(store: ChainStore, incarnation: int, from_step: int) -> None:
-    store.begin(SPEC, incarnation, {"from_step": from_step})
+def begin(store: ChainStore, attempt: int, from_step: int) -> None:
+    store.begin(SPEC, attempt, {"from_step": from_step})
 
 
 def test_samples_up_to_the_checkpoint_stay_and_those_behind_it_go(store: ChainStore) -> None:
@@ -61,7 +61,7 @@ def test_a_zombies_late_file_is_taken_before_the_checkpoint_only(store: ChainSto
     assert values(store) == [1]
 
 
-def test_an_incarnation_that_dies_before_its_first_sample_supersedes_all_the_same(store: ChainStore) -> None:
+def test_an_attempt_that_dies_before_its_first_sample_supersedes_all_the_same(store: ChainStore) -> None:
     begin(store, 1, 0)
     for index in range(4):
         publish(store, index, 1, value=1)
@@ -85,7 +85,7 @@ def test_a_record_without_a_step_or_a_torn_one_supersedes_nothing(store: ChainSt
     store.begin(SPEC, 2, {"driver_id": "reserved"})
     store.root.publish(f"chains/{SPEC.digest}/incarnations/3.json", b'{"from_st')
     store.root.publish(f"chains/{SPEC.digest}/incarnations/4.json", b"[1]")
-    assert values(store) == [1] and store.last_incarnation() == 4
+    assert values(store) == [1] and store.last_attempt() == 4
     begin(store, 2, 10)
     assert values(store) == [], "once it is known it counts"
 
@@ -98,7 +98,7 @@ def test_a_zombie_that_comes_to_its_end_writes_no_index(store: ChainStore) -> No
     for index in range(3):
         publish(store, index, 1, value=1)
     begin(store, 2, 10)
-    store.finish(incarnation=1)
+    store.finish(attempt=1)
     assert store.root.names(f"chains/{SPEC.digest}") == ["incarnations", "samples", "spec.json"]
     assert not store.finished(3)
 
@@ -112,16 +112,16 @@ def test_an_index_that_lacks_samples_does_not_make_a_chain_finished(store: Chain
     assert store.finished(1) and not store.finished(2)
     publish(store, 1, 2, value=2)
     assert store.finished(2)
-    store.finish(incarnation=2)
+    store.finish(attempt=2)
     assert values(store) == [1, 2] and store.finished(2)
 
 
-def test_an_index_from_before_the_newest_incarnation_is_not_used(store: ChainStore) -> None:
+def test_an_index_from_before_the_newest_attempt_is_not_used(store: ChainStore) -> None:
     begin(store, 1, 0)
     for index in range(3):
         publish(store, index, 1, value=1)
     store.publish_progress([record(10), record(20)], 20, 1)
-    store.finish(incarnation=1)
+    store.finish(attempt=1)
     assert store.finished(3) and store.seconds() == 20.0
     begin(store, 2, 10)
     assert not store.finished(3) and values(store) == [1, 1] and store.seconds() == 10.0
@@ -165,7 +165,7 @@ def test_an_index_of_a_newer_format_is_refused(store: ChainStore, monkeypatch: p
 
 
 def test_a_superseded_checkpoint_is_not_gone_on_from(store: ChainStore) -> None:
-    """Or the next incarnation would begin behind samples that nobody draws again."""
+    """Or the next attempt would begin behind samples that nobody draws again."""
     begin(store, 1, 0)
     store.publish_checkpoint(state(10), 10, 1)
     begin(store, 2, 10)
@@ -255,8 +255,8 @@ def test_a_torn_spec_is_written_again_and_never_read(store: ChainStore) -> None:
 
 def test_diagnoses_come_back_in_order_and_torn_ones_do_not(store: ChainStore) -> None:
     assert store.diagnoses() == []
-    for step, incarnation in ((500, 1), (90, 2), (40, 10)):
-        store.publish_diagnosis({"step": step, "kind": "loss"}, step, incarnation)
+    for step, attempt in ((500, 1), (90, 2), (40, 10)):
+        store.publish_diagnosis({"step": step, "kind": "loss"}, step, attempt)
     store.root.publish(f"chains/{SPEC.digest}/diagnoses/0000000001-11.json", b'{"st')
     assert [d["step"] for d in store.diagnoses()] == [500, 90, 40]
     assert store.root.exists(f"chains/{SPEC.digest}/diagnoses/0000000090-2.json")
@@ -268,7 +268,7 @@ def test_diagnoses_come_back_in_order_and_torn_ones_do_not(store: ChainStore) ->
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.integers(1, 8), st.integers(0, 30), max_size=6))
 def test_what_counts_is_exactly_one_path(from_steps: dict[int, int]) -> None:
-    """At every step those incarnations count that no later one restarted before, and the newest always does."""
+    """At every step those attempts count that no later one restarted before, and the newest always does."""
     history = History(from_steps)
     for n, step in itertools.product(range(1, 9), range(31)):
         expected = any(later > n and begun < step for later, begun in from_steps.items())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raychains import callbacks as told
+from raychains import callbacks
 from raychains.callbacks.event_data import record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
@@ -17,14 +17,16 @@ from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
 
 
-def planned(folder: Path) -> told.SweepPlanned:
+def planned(folder: Path) -> callbacks.SweepPlanned:
     """Two points of two repeats."""
     plan = sweep_points.plan(Sweep(epochs=40, repeats=2, exploration=0.5, grid=("cycles=2,4",), asha=True)).plan
-    return told.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1, done=0)
+    return callbacks.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1, done=0)
 
 
-def view(number: int, repeat: int, nll: float) -> told.ViewDone:
-    return told.ViewDone(arm=f"point-{number}", group=repeat, metrics=[{"nll": nll, "error": 0.5}], chain_seconds=1.0)
+def view(number: int, repeat: int, nll: float) -> callbacks.ViewDone:
+    return callbacks.ViewDone(
+        arm=f"point-{number}", group=repeat, metrics=[{"nll": nll, "error": 0.5}], chain_seconds=1.0
+    )
 
 
 def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
@@ -32,7 +34,11 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
     listener = JsonLines(lines.append, "sweep", lambda: 0.0)
     event = planned(tmp_path)
     [point, other] = event.plan.points
-    for one in (event, told.PointChosen(point=point), told.ChainReported(digest="d", metrics={"nll": float("nan")})):
+    for one in (
+        event,
+        callbacks.PointChosen(point=point),
+        callbacks.ChainReported(digest="d", metrics={"nll": float("nan")}),
+    ):
         listener.on(one)
     first, chosen, reported = map(json.loads, lines)
     assert (first["event"], first["folder"], first["plan"]["metric"]["name"]) == (
@@ -42,7 +48,7 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
     )
     assert [p["specs"] for p in first["plan"]["points"]] == [[s.digest for s in p.specs] for p in (point, other)]
     assert chosen["point"]["values"] == {"cycles": 2} and reported["metrics"] == {"nll": None}
-    assert record(told.ChainStopped(digest="d", reason="why")) == {
+    assert record(callbacks.ChainStopped(digest="d", reason="why")) == {
         "event": "chain-stopped",
         "digest": "d",
         "reason": "why",
@@ -56,10 +62,10 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
     with Terminal(Console(file=out, width=200)) as terminal:
         for one in (
             event,
-            told.ChainReported(digest=other.specs[1].digest, metrics={"nll": 0.75}),
-            told.ChainStopped(digest=other.specs[1].digest, reason="stopped by ASHA after 10 of 40 epochs"),
-            told.ChainFailed(digest=other.specs[0].digest, reason="Traceback\nValueError: no"),
-            told.WorkerLost(slot=0, reason="its process died", digest=point.specs[0].digest),
+            callbacks.ChainReported(digest=other.specs[1].digest, metrics={"nll": 0.75}),
+            callbacks.ChainStopped(digest=other.specs[1].digest, reason="stopped by ASHA after 10 of 40 epochs"),
+            callbacks.ChainFailed(digest=other.specs[0].digest, reason="Traceback\nValueError: no"),
+            callbacks.WorkerLost(slot=0, reason="its process died", digest=point.specs[0].digest),
             view(0, 0, 0.25),
             view(0, 1, 0.35),
         ):

@@ -16,10 +16,10 @@ from tests.sweeps.worlds import (
     TASK,
     Diary,
     Driver,
+    attempts_of,
     command,
     events,
     hashes,
-    incarnations,
     rc,
     reports,
     settled,
@@ -122,8 +122,8 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
 ) -> None:
     store, died, diary = disturbed
     [digest] = [event.digest for event in diary.of(events.WorkerLost)]
-    assert died in [attempt["pid"] for attempt in incarnations(store, digest)[:-1]]
-    later = [r["from_step"] for d in table(store)["digest"] for r in incarnations(store, d)[1:]]
+    assert died in [attempt["pid"] for attempt in attempts_of(store, digest)[:-1]]
+    later = [r["from_step"] for d in table(store)["digest"] for r in attempts_of(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"
     assert hashes(store, digest) == hashes(undisturbed, digest)
 

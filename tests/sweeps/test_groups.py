@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
-from tests.sweeps.worlds import TASK, Diary, events, hashes, incarnations, reports
+from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, reports
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -20,7 +20,7 @@ def test_a_sweep_of_groups_is_that_of_single_processes(tmp_path: Path) -> None:
         [ready] = diary.of(events.Ready)
         slots[workers] = ready.slots
         digests = sorted(table["digest"])
-        assert {r["workers"] for d in digests for r in incarnations(store, d)} == {workers}
+        assert {r["workers"] for d in digests for r in attempts_of(store, d)} == {workers}
     assert slots == {1: 2, 2: 1} and len(digests) == 2
     one, two = (str(tmp_path / str(workers)) for workers in (1, 2))
     assert [hashes(one, d) for d in digests] == [hashes(two, d) for d in digests]

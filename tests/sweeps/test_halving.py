@@ -12,7 +12,7 @@ from raychains.cli import main
 from raychains.core.spec import ChainSpec
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
-from tests.sweeps.worlds import Diary, incarnations
+from tests.sweeps.worlds import Diary, attempts_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -101,11 +101,11 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
     best = finished.loc[finished["nll"].idxmin()]
     assert result.best["exploration"] == best["exploration"] and result.best["cycles"] == best["cycles"]
     store = str(result.store.root.uri)
-    before = incarnations(store, best["digest"])
+    before = attempts_of(store, best["digest"])
     more = ["--chains", "1", "--repeats", "1", "--store", store, "--name", "best"]
     assert main(["run", "--options", result.store.location("best.json"), *more]) == 0
     assert "to run: 0 chains" in capsys.readouterr().out
-    assert incarnations(store, best["digest"]) == before
+    assert attempts_of(store, best["digest"]) == before
     [arm] = rc.load(f"{store}/runs/best").comparison.arms
     assert [[spec.digest for spec in group] for group in arm.chains] == [[best["digest"]]]
 
@@ -113,12 +113,12 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
 def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
     diary = Diary()
-    before = {d: incarnations(str(Storage(result.store.root.uri).uri), d) for d in result.table()["digest"]}
+    before = {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in result.table()["digest"]}
     again = rc.sweep(
         task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
         resume=True, callback=diary,
     )  # fmt: skip
     assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 9
     assert len(diary.of(events.ViewDone)) == len(again.table().query("status == 'finished'"))
-    assert {d: incarnations(str(Storage(result.store.root.uri).uri), d) for d in before} == before
+    assert {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in before} == before
     assert again.table().equals(result.table())

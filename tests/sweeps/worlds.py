@@ -48,10 +48,10 @@ def hashes(store: str, digest: str) -> dict[tuple[str, int], str]:
     return {(r.meta.variable, r.meta.index): r.sha256 for r in ChainStore(Storage(store), digest).records()}
 
 
-def incarnations(store: str, digest: str) -> list[dict[str, Any]]:
-    """Records of all incarnations of a chain, in order."""
+def attempts_of(store: str, digest: str) -> list[dict[str, Any]]:
+    """Records of all attempts of a chain, in order."""
     chain = ChainStore(Storage(store), digest)
-    return [chain.incarnation(n) for n in range(1, chain.last_incarnation() + 1)]
+    return [chain.attempt(n) for n in range(1, chain.last_attempt() + 1)]
 
 
 def settled(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,10 +119,10 @@ __all__ = [
     "TASK",
     "Diary",
     "Driver",
+    "attempts_of",
     "command",
     "events",
     "hashes",
-    "incarnations",
     "rc",
     "reports",
     "settled",
