@@ -15,7 +15,7 @@ from typing import Any
 
 from raychains.core.spec import ChainSpec
 from raychains.planning.comparison import Comparison
-from raychains.planning.events import ChainFinished, ChainStatus, RunEnded, RunEvent, Tick, ViewDone
+from raychains.planning.events import ChainFinished, ChainReported, ChainStatus, RunEnded, RunEvent, Tick, ViewDone
 from raychains.store import RunStore
 
 EVERY = 2.0
@@ -77,7 +77,10 @@ def short(digest: str) -> str:
 
 
 class Points:
-    """Chooses the points to draw: each chain's now and then while it runs, and once more when it ends."""
+    """Chooses the points to draw: each chain's now and then while it runs, and once more when it ends.
+
+    A chain of a sweep has a point of its metrics after each cycle, too.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -97,6 +100,8 @@ class Points:
                 if status.step != step and now - at >= apart:
                     self._drawn[status.digest] = (status.step, now)
                     yield _point(status)
+        elif isinstance(event, ChainReported):
+            yield Point(short(event.digest), event.gradients, _finite(event.metrics))
         elif isinstance(event, ChainFinished | RunEnded):
             for digest in [event.digest] if isinstance(event, ChainFinished) else [*self._last]:
                 last = self._last.pop(digest, None)

@@ -330,7 +330,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         else:
             report = report_of(self._plan, result)
             self._running[digest] = report
-            self._callback.on(events.ChainReported(digest=digest, metrics=report["metrics"]))
+            gradients, metrics = report["gradients"], report["metrics"]
+            self._callback.on(events.ChainReported(digest=digest, gradients=gradients, metrics=metrics))
             if all(known["cycle"] != report["cycle"] for known in self._known(digest)):
                 self._folder.publish_report(digest, report)
                 self._known(digest).append(report)

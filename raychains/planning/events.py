@@ -162,6 +162,8 @@ class ChainReported:
     event: ClassVar[str] = "chain-reported"
 
     digest: str
+    gradients: int
+    """Gradient evaluations so far."""
     metrics: Mapping[str, float]
 
 

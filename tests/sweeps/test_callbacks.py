@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from raychains import callbacks
-from raychains.callbacks.event_data import record
+from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.planning import sweep_points
@@ -37,7 +37,7 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
     for one in (
         event,
         callbacks.PointChosen(point=point),
-        callbacks.ChainReported(digest="d", metrics={"nll": float("nan")}),
+        callbacks.ChainReported(digest="d", gradients=9, metrics={"nll": float("nan")}),
     ):
         listener.on(one)
     first, chosen, reported = map(json.loads, lines)
@@ -55,6 +55,15 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
     }
 
 
+def test_trackers_draw_each_report_over_its_chains_gradients() -> None:
+    points = Points()
+    for gradients, nll in ((40, 0.5), (80, float("nan"))):
+        event = callbacks.ChainReported(digest="d" * 64, gradients=gradients, metrics={"nll": nll, "error": 0.25})
+        [point] = points.of(event)
+        drawn = {"error": 0.25} | ({"nll": nll} if gradients == 40 else {})
+        assert (point.chain, point.gradients, point.values) == ("d" * 12, gradients, drawn)
+
+
 def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
     out = io.StringIO()
     event = planned(tmp_path)
@@ -62,7 +71,7 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
     with Terminal(Console(file=out, width=200)) as terminal:
         for one in (
             event,
-            callbacks.ChainReported(digest=other.specs[1].digest, metrics={"nll": 0.75}),
+            callbacks.ChainReported(digest=other.specs[1].digest, gradients=9, metrics={"nll": 0.75}),
             callbacks.ChainStopped(digest=other.specs[1].digest, reason="stopped by ASHA after 10 of 40 epochs"),
             callbacks.ChainFailed(digest=other.specs[0].digest, reason="Traceback\nValueError: no"),
             callbacks.WorkerLost(slot=0, reason="its process died", digest=point.specs[0].digest),
