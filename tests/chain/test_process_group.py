@@ -47,7 +47,7 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def json_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the ranks of every plan told; four processes run all of them, since torch takes seconds to load."""
     folder = tmp_path_factory.mktemp("ranks")
     scenarios = []
@@ -163,12 +163,12 @@ def test_batchnorm_follows_the_first_micro_batch() -> None:
 
 # Several
 
-Told = dict[str, list[dict[str, Any]]]
+Outcomes = dict[str, list[dict[str, Any]]]
 
 
 @pytest.mark.parametrize("name", ["batchnorm", "batchnorm float64", "groupnorm", "float64", "two gradients"])
-def test_two_ranks_with_a_micro_batch_each_are_one_with_two(told: Told, name: str) -> None:
-    ranks, spec = told[name], PLANS[name][1]["spec"]
+def test_two_ranks_with_a_micro_batch_each_are_one_with_two(outcomes: Outcomes, name: str) -> None:
+    ranks, spec = outcomes[name], PLANS[name][1]["spec"]
     assert [t["error"] for t in ranks] == ["", ""]
     expected = alone(chain_spec(**spec), spec.get("norm", "batch"))
     assert len(expected) == 4 and ranks[0]["samples"] == expected
@@ -176,33 +176,33 @@ def test_two_ranks_with_a_micro_batch_each_are_one_with_two(told: Told, name: st
         assert ranks[1]["samples"] == expected
 
 
-def test_four_ranks_that_are_interrupted_give_the_bytes_of_one_that_is_not(told: Told) -> None:
-    assert [t["error"] for t in told["first"] + told["second"]] == [""] * 8
-    assert all(t["pauses"] == [4, 10] for t in told["first"])  # behind the step during which rank 0 was asked
-    assert told["first"][0]["samples"] + told["second"][0]["samples"] == alone(chain_spec(6))
-    assert told["fewer"][0]["samples"] == told["second"][0]["samples"]  # another number of ranks goes on alike
+def test_four_ranks_that_are_interrupted_give_the_bytes_of_one_that_is_not(outcomes: Outcomes) -> None:
+    assert [t["error"] for t in outcomes["first"] + outcomes["second"]] == [""] * 8
+    assert all(t["pauses"] == [4, 10] for t in outcomes["first"])  # after the step during which rank 0 was asked
+    assert outcomes["first"][0]["samples"] + outcomes["second"][0]["samples"] == alone(chain_spec(6))
+    assert outcomes["fewer"][0]["samples"] == outcomes["second"][0]["samples"]  # another number of ranks goes on alike
 
 
-def test_a_rank_whose_noise_is_another_is_named_at_the_next_pause(told: Told) -> None:
-    assert [t["pauses"] for t in told["unnoticed"]] == [[3, 14]] * 3
-    for t in told["spoilt"]:
+def test_a_rank_whose_noise_is_another_is_named_at_the_next_pause(outcomes: Outcomes) -> None:
+    assert [t["pauses"] for t in outcomes["unnoticed"]] == [[3, 14]] * 3
+    for t in outcomes["spoilt"]:
         assert t["pauses"] == [3, 14] and t["error"].startswith("RankDiffers")
         assert "rank 1 in its parameters; rank 1 in its sampler's states; rank 1 in its noise" in t["error"]
 
 
-def test_a_rank_that_does_not_come_is_named(told: Told) -> None:
-    assert [t["error"].partition(": ")[0] for t in told["absent"]] == ["RankMissing"] * 2
-    assert told["absent"][0]["error"].startswith("RankMissing: rank 0 of 3 waited in vain for rank 1: ")
+def test_a_rank_that_does_not_come_is_named(outcomes: Outcomes) -> None:
+    assert [t["error"].partition(": ")[0] for t in outcomes["absent"]] == ["RankMissing"] * 2
+    assert outcomes["absent"][0]["error"].startswith("RankMissing: rank 0 of 3 waited in vain for rank 1: ")
     for rank in (0, 1, 3):  # whoever gives up first takes the connections along, which the others notice first
-        assert told["hung"][rank]["pauses"] == [4]
-        assert told["hung"][rank]["error"].startswith(f"RankMissing: rank {rank} of 4 waited in vain for rank 2: ")
+        assert outcomes["hung"][rank]["pauses"] == [4]
+        assert outcomes["hung"][rank]["error"].startswith(f"RankMissing: rank {rank} of 4 waited in vain for rank 2: ")
 
 
-def test_what_a_rank_tells_before_it_leaves_is_heard_by_all(told: Told) -> None:
+def test_what_a_rank_tells_before_it_leaves_is_heard_by_all(outcomes: Outcomes) -> None:
     """Its own error ends the chain; that of its machine is a loss, after which another one is tried."""
-    assert [t["error"] for t in told["failing"][:2]] == ["RankFailed: rank 2: its own trouble"] * 2
-    assert [told["losing"][r]["error"] for r in (0, 2)] == ["RankMissing: rank 1: its own trouble"] * 2
-    assert told["failing"][2]["error"] == told["losing"][1]["error"] == "ValueError: its own trouble"
+    assert [t["error"] for t in outcomes["failing"][:2]] == ["RankFailed: rank 2: its own trouble"] * 2
+    assert [outcomes["losing"][r]["error"] for r in (0, 2)] == ["RankMissing: rank 1: its own trouble"] * 2
+    assert outcomes["failing"][2]["error"] == outcomes["losing"][1]["error"] == "ValueError: its own trouble"
 
 
 def test_the_interface_of_an_address_is_found() -> None:
@@ -210,6 +210,6 @@ def test_the_interface_of_an_address_is_found() -> None:
     assert interface("127.0.0.1") == ("lo" if sys.platform.startswith("linux") else None)
 
 
-def test_more_ranks_than_micro_batches_are_refused(told: Told) -> None:
-    for t in told["too many"]:
+def test_more_ranks_than_micro_batches_are_refused(outcomes: Outcomes) -> None:
+    for t in outcomes["too many"]:
         assert "workers_per_chain must be at most the micro-batches of a batch (1), got 2" in t["error"]

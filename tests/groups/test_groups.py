@@ -175,8 +175,3 @@ class Free:
 def test_wrong_numbers_are_refused(store: str, given: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
         rc.run(**{**SETTINGS, **given}, store=store)
-
-
-def test_a_sweep_of_groups_is_refused(store: str) -> None:
-    with refused("workers_per_chain", "2", "sweep"):
-        rc.sweep(task="digits", epochs=8, grid={"exploration": [0, 0.5]}, workers_per_chain=2, store=store)

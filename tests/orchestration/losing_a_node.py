@@ -18,6 +18,8 @@ from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
+from ray.exceptions import TaskUnschedulableError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raychains.orchestration import resource_wait
 from raychains.orchestration.ray_workers import RayWorkers
@@ -28,7 +30,7 @@ from raychains.planning import events
 from tests.chaos.nodes import HEALTH
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
-from tests.processes import SECONDS
+from tests.processes import SECONDS, until
 
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
 
@@ -39,9 +41,20 @@ class Placed(RayWorkers):
     def __init__(self, nodes: Sequence[str]) -> None:
         super().__init__()
         self._turns = itertools.cycle(nodes)
+        for node in nodes:
+            until(lambda node=node: known(node), "the node")
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         return super().start(kind, run, options if options.cpus else replace(options, node=next(self._turns)), *args)
+
+
+def known(node: str) -> bool:
+    """Whether this process's raylet has heard of the node, which it passes over otherwise."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    try:
+        return bool(ray.get(ray.remote(lambda: True).options(num_cpus=0, scheduling_strategy=there).remote()))
+    except TaskUnschedulableError:
+        return False
 
 
 class Watch(Diary):

@@ -170,7 +170,7 @@ class Bulky(Waiting):
 
 
 class _BulkyCoverage(Evaluation):
-    """Mode coverage whose blocks have 160 kB of zeros behind the counts; a line for every prediction: on which node."""
+    """Mode coverage whose blocks have 160 kB of zeros after the counts; a line for every prediction: on which node."""
 
     metrics = ModeCoverage.metrics
     shards = 1
@@ -184,7 +184,7 @@ class _BulkyCoverage(Evaluation):
 
         with self._log.open("a") as f:
             f.write(f"{ray.get_runtime_context().get_node_id()}\n")
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + 60
         # Until evaluators of two nodes are at it; Ray may have put all of them on one.
         while len(set(self._log.read_text().split())) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
