@@ -116,7 +116,7 @@ class _Found:
     repeat: int
     rows: Sequence[Mapping[str, Any]]
     weights: Mapping[Key, float] | None = None
-    """Of networks' samples."""
+    """The weight of each sample in an average of predictions; None for densities, which predict nothing."""
     warning: str | None = None
 
 

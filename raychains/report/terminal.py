@@ -54,11 +54,11 @@ class Terminal:
         self._arms: dict[str, tuple[str, int]] = {}
         """By name an arm's or a point's text and its repeats."""
         self._names: dict[str, str] = {}
-        """Of a sweep's chains, by digest."""
+        """Names of a sweep's chains, by digest."""
         self._reported: dict[str, float] = {}
-        """Of a sweep's chains the deciding metric, by digest."""
+        """The deciding metric of a sweep's chains as last reported, by digest."""
         self._best: tuple[float, str] | None = None
-        """Of a sweep's points: the mean of the deciding metric, less is better, and what the terminal says of it."""
+        """The best point of a sweep so far: the mean of its deciding metric (negated where higher is better) and its line of text."""
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
         self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -146,7 +146,9 @@ class Terminal:
         )
         how = {"grid": "all combinations", "random": "drawn independently", "optuna": "chosen by Optuna"}[plan.search]
         each = f", {plan.repeats} chains each" if plan.repeats > 1 else ""
-        self._say(f"{plan.count} points, {how}{each}; {plan.metric.label} on the split {plan.split} decides")
+        self._say(
+            f"{plan.count} point{'s' * (plan.count != 1)}, {how}{each}; {plan.metric.label} on the split {plan.split} decides"
+        )
         self._say(
             f"{plan.length} {plan.unit} and {plan.gradients:,} gradient evaluations per chain, "
             f"{plan.count * plan.repeats * plan.gradients:,} in all"

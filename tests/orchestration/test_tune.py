@@ -236,10 +236,11 @@ def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
-    """Ray refuses a class above 95 MiB, which a user's data soon are."""
+    """Ray refuses a class above 95 MiB, which a user's data soon are. All processes of a trial get the object."""
     data = torch.randn(2000, 1000), torch.randint(0, 3, (2000,))
     task = rc.Task.from_module(lambda: torch.nn.Linear(1000, 3), data, (data[0][:9], data[1][:9]), name="wide")
     options = {"epochs": 2, "batch_size": 500, "sampler": "csgld", "cycles": 1, "samples_per_cycle": 1}
+    options |= {"workers_per_chain": 2, "micro_batch": 250}
     trainable = rc.tune.trainable(task=task, store=str(tmp_path / "store"), **options)  # type: ignore[arg-type]
     pickled = ray.cloudpickle.dumps(trainable)
     assert len(pickled) < 20_000 < data[0].nbytes and ray.cloudpickle.dumps(trainable) == pickled

@@ -30,7 +30,7 @@ LENGTHS: Mapping[str, dict[str, Any]] = {
     "gpu": {"epochs": 30, "repeats": 1, "precision": "bf16"},
     "paper": {"epochs": 120, "repeats": 1},
 }
-"""What the scales change of the presets on ImageNet."""
+"""Changes that the scales make to the presets on ImageNet."""
 
 
 def preset(scale: str) -> Preset:
