@@ -20,7 +20,7 @@ from raychains.core.spec import ChainSpec, stream_seed
 from raychains.tasks import Task
 
 EXTRA = 2
-"""Numbers behind the gradients: the loss, and whether rank 0 requests a pause."""
+"""Numbers after the gradients: the loss, and whether rank 0 requests a pause."""
 
 
 class MicroBatches:

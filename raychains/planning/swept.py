@@ -117,7 +117,7 @@ class Points:
         return {name: typed(name, value, self._fixed) for name, value in given.items()}
 
     def changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `Run` that values are; further settings come behind those that all points share."""
+        """Return the options of `Run` that values are; further settings come after those that all points share."""
         found: dict[str, Any] = {name: getattr(self._base, name) for name in SETTINGS}
         for name, value in values.items():
             field, setting = place(name, self._fixed)
