@@ -6,21 +6,17 @@ from the dataclasses of `raychains.core.config`. Text outside the markers is wri
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import inspect
 import re
 import textwrap
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tyro.conf import Positional
-
 from raychains import samplers
 from raychains.cli import COMMANDS
 from raychains.core import config
+from raychains.core.options import Options, options_of
 from raychains.samplers import METHODS, Sampler
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -97,26 +93,14 @@ def names_table() -> str:
 
 def own_options(kind: type[Any]) -> list[tuple[str, str, str]]:
     """Name, default and help of the options that a dataclass adds to its bases'."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(body, ast.ClassDef)
-    docs = {}
-    for field, doc in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
-            docs[ast.unparse(field.target)] = str(doc.value.value)
-    positional = typing.get_args(Positional[str])[1]
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    own = vars(kind).get("__annotations__", {})
     rows = []
-    for attribute, hint in typing.get_type_hints(kind, include_extras=True).items():
-        if attribute not in vars(kind).get("__annotations__", {}):
-            continue
-        extras = getattr(hint, "__metadata__", ())
-        names, texts = ([value for e in extras if (value := getattr(e, of, None))] for of in ("name", "help"))
-        name, text = [*names, attribute][0].replace("_", "-"), [*texts, docs.get(attribute, "")][0]
-        if not text:
-            raise ValueError(f"{kind.__name__}.{attribute} needs a help text")
-        default = defaults[attribute]
-        shown = "off" if default is False else "" if default in (None, (), dataclasses.MISSING) else f"{default}"
-        rows.append((name.upper() if positional in extras else f"--{name}", shown, " ".join(text.split())))
+    for option in options_of(kind).values():
+        if option.name in own:
+            if not option.help:
+                raise ValueError(f"{kind.__name__}.{option.name} needs a help text")
+            names = "`, `".join([option.flag, *option.form.aliases])
+            rows.append((names, "off" if option.default is False else option.shown_default, option.help))
     return rows
 
 
@@ -124,7 +108,7 @@ def options_tables() -> str:
     """The options that several commands share, then each command's own."""
     kinds = {command: getattr(config, name) for command, (name, _) in COMMANDS.items()}
     shared: dict[str, list[type[Any]]] = {}
-    for base in dict.fromkeys(base for kind in kinds.values() for base in reversed(kind.__mro__[1:-1])):
+    for base in dict.fromkeys(b for kind in kinds.values() for b in reversed(kind.__mro__[1:-1]) if b is not Options):
         if base not in kinds.values():
             takers = [f"`{command}`" for command, kind in kinds.items() if issubclass(kind, base)]
             shared.setdefault(f"## Options of {', '.join(takers)}", []).append(base)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
-import difflib
 import gc
-import io
+import inspect
 import json
 import logging
 import os
 import re
 import select
+import shutil
 import signal
 import sys
+import textwrap
 import threading
-import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
 from raychains.core.errors import ChainsFailed, RaychainsError, UserError, unknown_name
+from raychains.core.options import Option, make, on_command_line, options_of, suggestion
 
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
@@ -38,6 +40,8 @@ COMMANDS = {
     "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
 }
 
+LONG = 120
+"""Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
 """Commands with --options FILE."""
 
@@ -72,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes its buffers at its end
         return 128 + signal.SIGPIPE
     except RaychainsError as error:
-        print(f"raychains: {one_line(error)}", file=sys.stderr)
+        print(f"raychains: {one_line(error, arguments)}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("raychains: interrupted", file=sys.stderr)
@@ -126,9 +130,15 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def one_line(error: BaseException) -> str:
-    """Return an error's message as one line that a terminal shows unchanged: control characters are written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(error))
+def one_line(error: BaseException, arguments: Sequence[str] = ()) -> str:
+    """Return an error's message as one line that a terminal shows unchanged, with options as they are typed.
+
+    Control characters are written out. ``arguments`` begin with the command, whose options are meant.
+    """
+    text = str(error)
+    if arguments and arguments[0] in COMMANDS:
+        text = on_command_line(text, _kind(arguments[0]))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def entry_point() -> None:
@@ -142,28 +152,132 @@ def entry_point() -> None:
     sys.exit(status)
 
 
+def _kind(command: str) -> Any:
+    """Return a command's dataclass of options."""
+    from raychains.core import config
+
+    return getattr(config, COMMANDS[command][0])
+
+
 def parse(command: str, arguments: Sequence[str]) -> Any:
     """Return the command's options; None when its help was printed.
 
     Raises:
-        UserError: an option that does not exist, or a value of the wrong kind.
+        UserError: an option that does not exist, or a value of the wrong kind or out of range.
     """
-    import tyro
-
-    from raychains.core import config as commands
-
-    kind: Any = getattr(commands, COMMANDS[command][0])
-    if any(a in ("-h", "--help") for a in arguments):
-        with contextlib.suppress(SystemExit):
-            tyro.cli(kind, args=["--help"], prog=f"raychains {command}")
+    kind = _kind(command)
+    if asked := {"-h", "--help", "--help-all"} & {*arguments}:
+        print(_help(command, kind, "--help-all" in asked))
         return None
     words = _renamed(_with_options_file(kind, arguments) if command in TAKE_FILES else arguments)
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
-            return tyro.cli(kind, args=words, prog=f"raychains {command}")
-    except SystemExit:
-        raise _one_line(command, kind, output.getvalue()) from None
+    return make(kind, _values(command, options_of(kind), words))
+
+
+def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values that the words give, by the names of options; of one given twice, the last."""
+    parser = _Parser(prog=f"raychains {command}", add_help=False, allow_abbrev=False)
+    single = set()
+    for option in options.values():
+        if option.form.positional:
+            parser.add_argument(option.name, nargs="*")
+            continue
+        flags = dict.fromkeys([option.flag, option.flag.replace("-", "_").replace("__", "--", 1), *option.form.aliases])
+        if option.types == (bool,):
+            parser.add_argument(*flags, dest=option.name, action=argparse.BooleanOptionalAction)
+        else:
+            parser.add_argument(*flags, dest=option.name, nargs="+" if option.several else None)
+            single |= set() if option.several else {*flags}
+    found, rest = parser.parse_known_intermixed_args(_negative_numbers_joined(words, single))
+    if rest:
+        name = rest[0].partition("=")[0]
+        if name.startswith("-"):
+            close = suggestion(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
+            hint = close.replace("mean ", "mean --") or ";"
+            raise UserError(f"unknown option {name}{hint} see raychains {command} --help-all")
+        raise UserError(f"{command} takes no argument {rest[0]!r}; see raychains {command} --help")
+    values = {}
+    for name, value in vars(found).items():
+        option = options[name]
+        if value is None or (option.form.positional and not value):
+            continue
+        if option.form.positional and not option.several and len(value) > 1:
+            raise UserError(f"{command} takes no argument {value[1]!r}; see raychains {command} --help")
+        several = value if isinstance(value, list) else [value]
+        values[name] = value if option.types == (bool,) else option.parsed(several)
+    for option in options.values():
+        if option.form.positional and option.default is dataclasses.MISSING and option.name not in values:
+            raise UserError(f"{command} needs its argument {option.flag}; see raychains {command} --help")
+    return values
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are a `UserError`."""
+
+    def error(self, message: str) -> NoReturn:
+        flag, _, what = message.removeprefix("argument ").partition(": ")
+        flag = flag.partition("/")[0].partition(",")[0]
+        if "ignored explicit" in what:
+            raise UserError(f"{flag} takes no value; see {self.prog} --help-all")
+        raise UserError(f"{flag} needs a value; see {self.prog} --help-all")
+
+
+def _negative_numbers_joined(words: Sequence[str], single: Collection[str]) -> list[str]:
+    """Return the words with ``--lr -1e-3`` as ``--lr=-1e-3``: argparse takes such numbers for options."""
+    joined: list[str] = []
+    for word in words:
+        if word.startswith("-") and joined and joined[-1] in single and _is_number(word):
+            joined[-1] = f"{joined[-1]}={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _is_number(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(word)
+        return True
+    return False
+
+
+def _help(command: str, kind: Any, everything: bool) -> str:
+    """Return a command's help: its usual options, each with the first sentence of its text; or everything."""
+    from raychains.core.config import GROUPS, USUAL
+
+    width = min(100, shutil.get_terminal_size().columns)
+    options = options_of(kind)
+    grouped = [name for names in GROUPS.values() for name in names.split()]
+    short = not everything and any(name in grouped and name not in USUAL for name in options)
+    own = [option for name, option in options.items() if name not in grouped]
+    about, *more = [" ".join(part.split()) for part in (inspect.getdoc(kind) or "").split("\n\n")]
+    arguments = [option.flag for option in own if option.form.positional]
+    lines = [f"usage: raychains {' '.join([command, *arguments])} [OPTIONS]", "", *textwrap.wrap(about, width), ""]
+    for paragraph in more:
+        lines += [*textwrap.wrap(paragraph, width), ""]
+    sections = {"Options of this command": own}
+    sections |= {title: [options[n] for n in names.split() if n in options] for title, names in GROUPS.items()}
+    left_out = 0
+    for title, members in sections.items():
+        shown = [option for option in members if not short or option in own or option.name in USUAL]
+        left_out += len(members) - len(shown)
+        if shown:
+            lines += [title, *(line for option in shown for line in _help_of(option, short, width)), ""]
+    if left_out:
+        lines.append(f"{left_out} more options and the whole texts: raychains {command} --help-all")
+    return "\n".join(lines).rstrip()
+
+
+def _help_of(option: Option, short: bool, width: int) -> list[str]:
+    """Return the lines of one option."""
+    head = " ".join(filter(None, [", ".join([option.flag, *option.form.aliases]), option.metavar]))
+    head = option.flag if option.form.positional else head
+    text = re.split(r"[.;] ", option.help, maxsplit=1)[0].rstrip(".") if short else option.help
+    text = text.partition(":")[0] if short and len(text) > LONG else text
+    text += f" (default: {option.shown_default})" if option.shown_default else ""
+    indent = " " * 30
+    body = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+    if len(head) > 26:
+        return [f"  {head}", *body]
+    return [f"  {head:<28}{body[0].lstrip()}", *body[1:]]
 
 
 def _renamed(words: Sequence[str]) -> list[str]:
@@ -224,33 +338,6 @@ def _read(file: str) -> bytes:
     return Storage(f"{folder}{question}{query}").read(name)
 
 
-def _one_line(command: str, kind: Any, text: str) -> UserError:
-    """tyro's box as one line that names the option, the value and what is allowed."""
-    words = " ".join(line.strip("│╭╮╰╯─ ") for line in text.splitlines() if line.strip("│╭╮╰╯─ "))
-    fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(kind)}
-    if found := re.search(r"Unrecognized options: (\S+?)(?:,|\s|$)", words):
-        name = found[1].lstrip("-").partition("=")[0]
-        if found[1].startswith("-") and name not in fields:
-            close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
-            hint = f"; did you mean --{close[0]}?" if close else ";"
-            return UserError(f"unknown option --{name}{hint} see raychains {command} --help")
-        return UserError(f"{command} takes no argument {found[1]!r}; see raychains {command} --help")
-    if found := re.search(r"Error parsing (?:--)?([\w-]+)\b.*?(?:\[|base 10: |to float: )(.*?)(?:\]| -{9})", words):
-        name = found[1].lower()
-        allowed = _kind_of(kind, fields[name].name) if name in fields else "another value"
-        return UserError(f"{name.replace('-', '_')} must be {allowed}, got {found[2]}")
-    if "equired" in words or "Missing" in words:
-        return UserError(f"{command} needs its argument; see raychains {command} --help")
-    return UserError(f"{words.partition('For full helptext')[0].strip()}; see raychains {command} --help")
-
-
-def _kind_of(kind: Any, name: str) -> str:
-    hint = typing.get_type_hints(kind)[name]
-    names = {int: "an integer", float: "a number", str: "a text", bool: "a flag without value"}
-    inner = [a for a in (hint, *typing.get_args(hint)) if a in names]
-    return names[inner[0]] if inner else str(hint)
-
-
 def _do(command: str, options: Any) -> None:
     own = {"prepare": _prepare, "reproduce": _reproduce, "export": _export, "plan": _plan}
     if command in own:
@@ -267,6 +354,8 @@ def _do(command: str, options: Any) -> None:
 
         show(options, standard_output())
         return
+    if command != "report":
+        print(f"raychains {command}: planning", flush=True)  # torch takes seconds to load
     import raychains as rc
 
     if command == "report":
@@ -282,9 +371,11 @@ def _do(command: str, options: Any) -> None:
         try:
             if command == "evaluate":
                 chosen = {name: getattr(options, name) for name in ("views", "weights", "measures")}
-                result = rc.evaluate(options.run, options.split, **chosen, options=options, callback=terminal)
+                result = rc.evaluate(
+                    options.run, options.split, **chosen, options=options, callback=terminal, progress=False
+                )
             else:
-                result = getattr(rc, command)(options, callback=terminal)
+                result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:
             terminal.table()
     print(f"report: {result.report}")

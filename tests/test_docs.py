@@ -69,7 +69,7 @@ def test_every_option_is_on_the_page() -> None:
     options = {
         f"--{name.replace('_', '-')}" for name in inspect.signature(build().config.Compare).parameters if name != "run"
     }
-    assert options <= set(re.findall(r"^\| `(--[\w-]+)` \|", page, re.M))
+    assert options <= set(re.findall(r"^\| `(--[\w-]+)`", page, re.M))
 
 
 @pytest.mark.parametrize("kind", samplers.KINDS.values(), ids=list(samplers.KINDS))

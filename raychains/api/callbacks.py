@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.callbacks import NAMES, Callback, CallbackList
 from raychains.core.config import Common
@@ -14,6 +15,9 @@ from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_path, load
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import LONGEST_PART
+
+if TYPE_CHECKING:
+    from raychains.report.terminal import Terminal
 
 Options = TypeVar("Options", bound=Common)
 Requested = Callback | str | Sequence[Callback | str] | None
@@ -28,6 +32,26 @@ def named(options: Options, callbacks: Requested) -> tuple[Options, list[Callbac
     if names:
         options = dataclasses.replace(options, callback=(*options.callback, *names))
     return options, [one for one in listed if not isinstance(one, str)]
+
+
+@contextlib.contextmanager
+def called(own: Sequence[Callback], *, progress: bool) -> Iterator[CallbackList]:
+    """Yield a call's own callbacks as one, and with ``progress`` a display of it before them; they are closed at the end.
+
+    Raises:
+        UserError: ``progress`` is neither true nor false, or something is no callback.
+    """
+    require(isinstance(progress, bool), "progress", progress, "be true or false")
+    with CallbackList([*([progress_display()] if progress else []), *own]) as called:
+        yield called
+
+
+def progress_display() -> Terminal:
+    """Return a callback that shows progress to who calls from Python: in a terminal, a notebook, or a log."""
+    from raychains.report.console import standard_error
+    from raychains.report.terminal import Terminal
+
+    return Terminal(standard_error())
 
 
 def names(options: Common) -> list[str]:
@@ -123,7 +147,7 @@ def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
         return Path(options.tensorboard)
     if not root.exclusive:
         raise UserError(
-            f"tensorboard must be a local folder, given by --tensorboard, where the store is none, got {root.location()!r}"
+            f"tensorboard must be a local folder, given by `tensorboard`, where the store is none, got {root.location()!r}"
         )
     return Path(root.location(f"{folder}/tensorboard").removeprefix("file://"))
 

@@ -103,7 +103,7 @@ def draw_report(path: str, compare: Sequence[str] = ()) -> Result | SweepResult:
         return draw(path)
     result = load(path)
     if result.store.table("results") is None:
-        raise UserError(f"run must have results, got {path!r}: continue it with --resume, or evaluate it")
+        raise UserError(f"run must have results, got {path!r}: continue it with `resume=True`, or evaluate it")
     others = [load(other) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn

@@ -18,7 +18,7 @@ from raychains.core.config import Common, Run
 from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
-from raychains.planning.events import Callback, Measuring, RunEvent, Tick
+from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 
@@ -95,10 +95,12 @@ def located(options: Run) -> Run:
 
 
 @contextlib.contextmanager
-def connected(options: Common) -> Iterator[None]:
-    """Connect to Ray for the body; a connection that is made here ends with it."""
-    from raychains.orchestration.session import connect
+def connected(options: Common, callback: Callback | None = None) -> Iterator[None]:
+    """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
+    from raychains.orchestration.session import connect, connection
 
+    if callback is not None and (what := connection(options.address)):
+        callback.on(Message(text=what))
     session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
     try:
         yield
@@ -136,8 +138,8 @@ def leased(
         if folder.exists():
             if not options.resume:
                 raise UserError(
-                    f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with --resume or "
-                    "choose another --name"
+                    f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with `resume=True` or "
+                    "choose another `name`"
                 )
             check_plan()
         callbacks.attach(callback, options, folder, lease.driver_id)
@@ -153,8 +155,8 @@ def check_kept(lease: Lease) -> None:
 def interrupted(done: str, folder: RunStore) -> Interrupted:
     """Return the error of a run or a sweep that the user stopped with so much done."""
     return Interrupted(
-        f"stopped with {done}; the others go on from their last checkpoints. To go on: the same command with --resume "
-        f"--name {folder.name}"
+        f"stopped with {done}; the others go on from their last checkpoints. To go on: the same call with `resume=True`, "
+        f"`name={folder.name}`"
     )
 
 
@@ -201,7 +203,7 @@ def drive(
     """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors."""
     from raychains.orchestration.run import run_chains
 
-    with connected(options):
+    with connected(options, callback):
         lease.confirm()  # an entry that came at the same time is listed by now
         return run_chains(comparison, root, placement(options), callback, lease=lease, workers=worker_pool)
 

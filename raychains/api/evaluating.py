@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,12 @@ import numpy as np
 from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.drivers import connected, placement, store_results
+from raychains.api.keywords import present_names
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
-from raychains.callbacks.callback_list import Callbacks
 from raychains.core.config import Common
 from raychains.core.errors import Interrupted, UserError
+from raychains.core.options import suggestion
 from raychains.data.root import rooted
 from raychains.inference import results
 from raychains.inference.predictive import Selection, select
@@ -48,7 +50,8 @@ def evaluate(
     callback: callbacks.Requested = None,
     worker_pool: WorkerPool | None = None,
     page: bool = True,
-    listener: Callbacks = None,
+    progress: bool = True,
+    **deprecated: Any,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
@@ -64,7 +67,7 @@ def evaluate(
         worker_pool: the evaluators to work with, which stay alive: `raychains.api.drivers.worker_pool`; default those of
             this call.
         page: whether the run's page is drawn; `draw_report` draws it later.
-        listener: the deprecated name of ``callback``.
+        progress: whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard error.
 
     Raises:
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
@@ -73,11 +76,15 @@ def evaluate(
     from raychains.measures import named
     from raychains.measures.weights import check as check_weights
 
+    renamed = present_names(deprecated)
+    callback = renamed.pop("callback", callback)
+    for name in renamed:
+        raise UserError(f"unknown argument {name!r}{suggestion(name, inspect.signature(evaluate).parameters)}")
     options, own = callbacks.named(options if options is not None else Common(), callback)
     check_views(views)
     check_weights(weights)
     chosen = [named(name) for name in dict.fromkeys(measures)]
-    with rooted(options.data_root), CallbackList(own, listener=listener) as called:
+    with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
         return _Evaluating(loaded, split, options, called, worker_pool, page).all(views, weights, chosen)
@@ -118,7 +125,7 @@ class _Evaluating:
             )
         if chosen:
             self.placement = dataclasses.replace(self.placement, keep_predictions="all")
-        with Lease(self.root, self.folder.name) as lease, connected(self.options):
+        with Lease(self.root, self.folder.name) as lease, connected(self.options, self.callback):
             lease.confirm()
             self.lease = lease
             callbacks.attach(self.callback, self.options, self.folder, lease.driver_id)
@@ -139,7 +146,7 @@ class _Evaluating:
         ]
         if not groups:
             raise UserError(
-                f"run must have an arm whose chains are all finished, got {self.loaded.path!r}: continue it with --resume"
+                f"run must have an arm whose chains are all finished, got {self.loaded.path!r}: continue it with `resume=True`"
             )
         for name in weights:
             check_task(self.task, self.comparison.task, name)

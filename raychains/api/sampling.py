@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from raychains import tasks
-from raychains.api import callbacks
 from raychains.api.drivers import check_kept, drive, interrupted, leased, publish
+from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.callbacks.callback_list import Callbacks
-from raychains.core.config import Compare, Run, Sampling
+from raychains.core.config import Compare, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
@@ -30,71 +27,39 @@ if TYPE_CHECKING:
     from raychains.orchestration.worker_pool import WorkerPool
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
-Options = TypeVar("Options", bound=Sampling)
 
-
-def compare(
-    options: Compare | None = None,
-    *,
-    callback: callbacks.Requested = None,
-    worker_pool: WorkerPool | None = None,
-    listener: Callbacks = None,
-    **settings: Any,
-) -> Result:
-    """Compare parallel with single chains; see `raychains.core.config.Compare` for the settings.
-
-    ``task`` may be a task's name, its import path, or a `raychains.Task` itself; ``callback`` one `raychains.Callback`,
-    the name of a built-in one, or several: they are called with events and closed at the end (``listener`` is its
-    deprecated name); ``worker_pool`` holds the actors to work with, which stay alive
-    (`raychains.api.drivers.worker_pool`); default those of this call alone.
+@accepts(Compare, CompareKeywords)
+def compare(call: Call) -> Result:
+    """Compare parallel with single chains at equal cost.
 
     Example: ``rc.compare(task="digits", epochs=40).table()``
 
     Raises:
         UserError: a setting out of range, or a name that another living driver runs.
         Interrupted: the user stopped the run; what was computed is kept.
+        ChainsFailed: some chains were given up; everything else is written.
     """
-    options, task = options_and_task(Compare, options, settings)
-    options, own = callbacks.named(options, callback)
-    with rooted(options.data_root):
-        planned = _planned("compare", options, task)
-        with CallbackList(own, listener=listener) as called:
-            return execute("compare", options, planned, called, task, worker_pool)
+    return _run("compare", call)
 
 
-def run(
-    options: Run | None = None,
-    *,
-    callback: callbacks.Requested = None,
-    worker_pool: WorkerPool | None = None,
-    listener: Callbacks = None,
-    **settings: Any,
-) -> Result:
-    """Sample one posterior; see `raychains.core.config.Run` for the settings. Other arguments and errors as for `compare`."""
-    options, task = options_and_task(Run, options, settings)
-    options, own = callbacks.named(options, callback)
-    with rooted(options.data_root):
-        planned = _planned("run", options, task)
-        with CallbackList(own, listener=listener) as called:
-            return execute("run", options, planned, called, task, worker_pool)
+@accepts(Run, RunKeywords)
+def run(call: Call) -> Result:
+    """Sample one posterior: one task, one sampler, one schedule, several chains.
+
+    Example: ``rc.run(task="digits", sampler="csghmc", chains=2, epochs=40).table()``
+
+    Raises:
+        UserError: a setting out of range, or a name that another living driver runs.
+        Interrupted: the user stopped the run; what was computed is kept.
+        ChainsFailed: some chains were given up; everything else is written.
+    """
+    return _run("run", call)
 
 
-def options_and_task(kind: Callable[..., Any], options: Any, settings: Mapping[str, Any]) -> tuple[Any, Task | None]:
-    """Return the options, with a task's name in them; and the task where the user passed the object itself."""
-    if "listen" in settings:
-        warnings.warn("the keyword listen is now callback", DeprecationWarning, stacklevel=3)
-        settings = {k: v for k, v in settings.items() if k != "listen"} | {"callback": settings["listen"]}
-    try:
-        made = options if options is not None else kind(**settings)
-    except TypeError as error:
-        raise UserError(f"settings: {error}") from None
-    if isinstance(made.task, str):
-        return made, None
-    if not isinstance(made.task, tasks.Task):
-        got = type(made.task).__name__
-        raise UserError(f"task must be a name, an import path 'module:name' or a raychains.Task, got a {got}")
-    task = tasks.give(made.task)
-    return dataclasses.replace(made, task=tasks.name_of(task)), task
+def _run(command: str, call: Call) -> Result:
+    with rooted(call.options.data_root), call.callbacks() as called:
+        planned = _planned(command, call.options, call.task)
+        return execute(command, call.options, planned, called, call.task, call.worker_pool)
 
 
 def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
@@ -107,7 +72,7 @@ def _planned(command: str, options: Compare | Run, task: Task | None) -> Planned
     digest = _start_of(root, options.name)
     if digest is None:
         raise UserError(
-            f"init_from must be a file, got {file!r}: to go on without it, give the --name of a run that began at it"
+            f"init_from must be a file, got {file!r}: to go on without it, give the `name` of a run that began at it"
         )
     stored = initial_states.file_of(digest)
     with tempfile.TemporaryDirectory() as folder:
@@ -174,5 +139,5 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
         if found := own_differences(comparison.task_spec, planned.task_spec):
             raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")
         raise UserError(
-            f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another --name"
+            f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another `name`"
         )

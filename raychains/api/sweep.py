@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api import callbacks
 from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, placement
+from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import InStore
-from raychains.api.sampling import options_and_task
 from raychains.callbacks import CallbackList
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.inference import sweep_data
-from raychains.planning import search_space, sweep_points
+from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
@@ -50,47 +48,23 @@ class SweepResult(InStore):
         return sweep_data.Sweep.of(self.store).reports
 
 
-def sweep(
-    options: Sweep | None = None,
-    *,
-    grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
-    space: Mapping[str, Any] | Sequence[str] = (),
-    callback: Any = None,
-    listener: Any = None,
-    **settings: Any,
-) -> SweepResult:
-    """Find good settings by a sweep over the split val; see `raychains.core.config.Sweep` for the settings.
+@accepts(Sweep, SweepKeywords)
+def sweep(call: Call) -> SweepResult:
+    """Find good settings by a sweep, judged on the split val; the test split is never read.
 
-    Args:
-        options: all settings in one, instead of by name.
-        grid: values of options, as in ``{"exploration": [0, .25, .5], "cycles": [2, 4, 8]}``.
-        space: ranges of options, as in ``{"lr": "log:1e-3:1", "sampler": ["csgld", "csghmc"]}``.
-        callback: one or several, called with the events of `raychains.planning.events`; names of built-in ones, too.
-        listener: the deprecated name of ``callback``.
-        settings: of `raychains.core.config.Sweep`, by name.
+    ``grid`` and ``space`` are mappings, too: ``grid={"exploration": [0, .25, .5], "cycles": [2, 4, 8]}``,
+    ``space={"lr": "log:1e-3:1", "sampler": ["csgld", "csghmc"]}``.
 
     Example: ``rc.sweep(task="digits", epochs=80, grid={"exploration": [0, .5], "cycles": [2, 4]}).best``
 
     Raises:
         UserError: a setting out of range, or a name that another living driver works on.
-        Interrupted: the person stopped the sweep; what was computed is kept.
+        Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
-    given = {"grid": _entries(grid), "space": _entries(space)}
-    entered = {name: entries for name, entries in given.items() if entries}
-    options = dataclasses.replace(options, **entered) if options is not None else None  # type: ignore[arg-type]
-    options, task = options_and_task(Sweep, options, {**settings, **entered})
-    options, own = callbacks.named(options, callback)
-    with rooted(options.data_root):
-        planned = sweep_points.plan(options, task)
-        with CallbackList(own, listener=listener) as called:
-            return _execute(options, planned, called, task)
-
-
-def _entries(given: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, Mapping):
-        return tuple(search_space.as_text(name, values) for name, values in given.items())
-    return (given,) if isinstance(given, str) else tuple(given)
+    with rooted(call.options.data_root), call.callbacks() as called:
+        planned = sweep_points.plan(call.options, call.task)
+        return _execute(call.options, planned, called, call.task)
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
@@ -109,7 +83,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             sweep_results.write_plan(folder, plan)
         if planned.points.start is not None:
             initial_states.publish(root, planned.points.start)
-        with connected(options):
+        with connected(options, callback):
             lease.confirm()
             outcome = SweepExperiment(
                 planned,
@@ -153,7 +127,7 @@ def draw(path: str) -> SweepResult:
 
     folder = load_sweep(path)
     if not folder.exists() or folder.table("results") is None:
-        raise UserError(f"run must be a run or a sweep with results, got {path!r}: continue it with --resume")
+        raise UserError(f"run must be a run or a sweep with results, got {path!r}: continue it with `resume=True`")
     page.write(folder)
     return SweepResult(folder, {})
 
@@ -162,7 +136,7 @@ def _check_plan(folder: SweepStore, plan: SweepPlan) -> None:
     """Refuse to continue a sweep that was planned otherwise."""
     if folder.plan().get("digest") != plan.digest:
         raise UserError(
-            f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another --name"
+            f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another `name`"
         )
 
 

@@ -7,9 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import located, placement
-from raychains.api.sampling import options_and_task
+from raychains.api.keywords import task_of
 from raychains.core.config import Run
 from raychains.core.errors import UserError, require, trial_error
+from raychains.core.options import make
 from raychains.core.validation import positive_int
 from raychains.data.root import rooted
 from raychains.planning import swept
@@ -78,7 +79,7 @@ def trainable(
         if name in options:
             raise UserError(f"{name} must be left out of a trainable, got {options[name]!r}: use {instead}")
     positive_int("reports", reports)
-    made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, "store": store, **options})
+    given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options}))
     placement(made)
     if given is not None:
         task_payload.check(given)
@@ -100,7 +101,7 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
     Raises:
         UserError: no M fits.
     """
-    made, given = options_and_task(Run, None, {"task": task, "epochs": epochs, **options})
+    given, made = task_of(make(Run, {"task": task, "epochs": epochs, **options}))
     grid, fitting, why = swept.DEFAULT_GRID, [], ""
     with rooted(made.data_root):
         built, shared, _ = swept.with_validation(made, given)

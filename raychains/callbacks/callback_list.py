@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -22,16 +21,12 @@ class CallbackList:
 
     Args:
         callbacks: one, several, or None.
-        listener: the deprecated name of the same keyword of `rc.run`, `rc.compare`, `rc.evaluate` and `rc.sweep`.
 
     Raises:
         UserError: something without a method ``on``.
     """
 
-    def __init__(self, callbacks: Callbacks = None, *, listener: Callbacks = None) -> None:
-        if listener is not None:
-            warnings.warn("the keyword listener is now callback", DeprecationWarning, stacklevel=3)
-            callbacks = listener if callbacks is None else [*_listed(callbacks), *_listed(listener)]
+    def __init__(self, callbacks: Callbacks = None) -> None:
         self._callbacks = _listed(callbacks)
         for one in self._callbacks:
             if not callable(getattr(one, "on", None)) or isinstance(one, type):

@@ -6,28 +6,48 @@ by their kind alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
-from tyro.conf import Positional, arg
-
-from raychains.core.registry import modules_defining
+from raychains.core.options import Form, Options
+from raychains.core.registry import known_names, modules_defining
+from raychains.core.validation import at_least_0, fraction, integer, positive, positive_int
 
 MEASURES = (
     f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own in the "
     "run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
 )
-Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
-Integer = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
-Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
-Duration = Annotated[float | str, arg(metavar="TIME")]
-Settings = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="")]
-Names = Annotated[tuple[str, ...], arg(metavar="NAME …", help_behavior_hint="")]
-Patterns = Annotated[tuple[str, ...], arg(metavar="PATTERN …", help_behavior_hint="")]
+TASK = (
+    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, searched from the "
+    "current folder on (see raychains init-task)."
+)
+SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
+SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
+PRESET = (
+    "A named comparison instead, of arms that differ in one setting; it says task, sampler and schedule itself: "
+    f"docs/reference/presets.md. One of {', '.join(known_names('preset'))}."
+)
+Text = str | None
+Integer = int | None
+Number = float | None
+Count = Annotated[int, Form(check=positive_int)]
+MaybeCount = Annotated[int | None, Form(check=positive_int)]
+Natural = Annotated[int, Form(check=integer)]
+Positive = Annotated[float | None, Form(check=positive)]
+NotNegative = Annotated[float | None, Form(check=at_least_0)]
+Share = Annotated[float | None, Form(check=fraction)]
+Duration = Annotated[float | str, Form(metavar="TIME")]
+MaybeDuration = Annotated[float | str | None, Form(metavar="TIME")]
+Names = Annotated[Sequence[str], Form()]
+Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
+Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
+Stored = Annotated[str, Form(positional=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class Common(Options):
     """Options of the store and of the resources."""
 
     store: str = "runs"
@@ -42,37 +62,37 @@ class Common:
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
     """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
-    cpus_per_chain: int = 1
+    cpus_per_chain: Count = 1
     """CPU cores per chain, which are also its torch threads."""
-    gpus_per_chain: Number = None
+    gpus_per_chain: NotNegative = None
     """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one each."""
-    workers_per_chain: Integer = None
+    workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among them.
     Samples do not depend on their number, given micro_batch."""
     accelerator_type: Text = None
     """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100, T4."""
-    concurrent: Integer = None
+    concurrent: MaybeCount = None
     """Largest number of chains that run at once; default as many as the cluster holds. On a cluster that was joined, that
     many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
-    slot_timeout: Annotated[float | str | None, arg(metavar="TIME", help_behavior_hint="")] = None
+    slot_timeout: MaybeDuration = None
     """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
     default 15min if no node has room, and no limit if others occupy it."""
-    evaluators: Integer = None
+    evaluators: MaybeCount = None
     """Evaluation workers; default one for every two slots."""
-    gpus_per_evaluator: Number = None
+    gpus_per_evaluator: NotNegative = None
     """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as well."""
-    max_failures: int = 3
+    max_failures: Natural = 3
     """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts it."""
-    on_divergence: Annotated[str, arg(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
+    on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite: stop gives it up, and its arms have no result;
     restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it."""
-    bins: int = 15
+    bins: Count = 15
     """Bins of calibration errors and reliability diagrams; 8 is ATMC's number."""
-    keep_predictions: Annotated[str, arg(metavar="{auto,all,none}")] = "auto"
+    keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
     """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB."""
-    object_store_memory: Integer = None
+    object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
     """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events),
@@ -89,46 +109,51 @@ class Common:
 class Sampling(Common):
     """Settings of the chains that run and compare share."""
 
-    epochs: Integer = None
+    epochs: MaybeCount = None
     """Passes over the data of each chain (tasks with data)."""
-    steps: Integer = None
+    steps: MaybeCount = None
     """Gradient steps of each chain (densities)."""
-    chains: int = 4
+    chains: Count = 4
     """Parallel chains."""
-    cycles: Integer = None
+    cycles: Annotated[int | None, Form(aliases=("-M",), check=positive_int)] = None
     """M: how often a cyclical step size restarts."""
-    exploration: Number = None
+    exploration: Annotated[
+        float | None,
+        Form(
+            aliases=("--beta",), check=partial(fraction, why=": it is the share of each cycle spent without noise (β)")
+        ),
+    ] = None
     """β in [0, 1): share of each cycle spent without noise."""
-    samples_per_cycle: Integer = None
+    samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
-    thinning: Integer = None
+    thinning: MaybeCount = None
     """Steps between kept samples; default an epoch (1 for densities)."""
-    lr: Number = None
+    lr: Positive = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD."""
-    final_lr: Number = None
+    final_lr: Positive = None
     """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
-    burn_in: Integer = None
+    burn_in: Annotated[int | None, Form(check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
     temperature_ramp: Number = None
     """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
-    momentum: Number = None
+    momentum: Share = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
-    temperature: Number = None
+    temperature: Annotated[float | None, Form(aliases=("-T",), check=at_least_0)] = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
-    weight_decay: Number = None
+    weight_decay: NotNegative = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
-    batch_size: Integer = None
+    batch_size: MaybeCount = None
     """Examples per gradient step."""
-    micro_batch: Integer = None
+    micro_batch: MaybeCount = None
     """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default the
     whole batch, or a worker's share of it."""
-    batchnorm: Text = None
+    batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared (the
     chain's for draws of other variables, too: an ablation), or refuse."""
-    precision: Annotated[str, arg(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
+    precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
     parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
-    compile: Annotated[str, arg(metavar="{none,default,cuda-graphs}")] = "none"
+    compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
     """torch.compile of the network's forward pass, with CUDA graphs on a GPU; the chain is then not exact on resume."""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
@@ -142,15 +167,15 @@ class Sampling(Common):
     """Further settings of the schedules, e.g. sample_below=.01 or milestones=[.5,.75]."""
     task_settings: Settings = ()
     """Settings of the task, e.g. correlation=.5 for gaussian."""
-    train_subset: Integer = None
+    train_subset: MaybeCount = None
     """Training examples that are used, each class's share kept (image tasks); default all."""
-    val_split: Number = None
+    val_split: NotNegative = None
     """Share (below 1) or number of the training examples that is held out as the split val; default none."""
-    seed: int = 0
+    seed: Natural = 0
     """Seed of all random streams."""
-    repeats: Integer = None
+    repeats: MaybeCount = None
     """Independent repetitions, for standard errors."""
-    lanes: Integer = None
+    lanes: MaybeCount = None
     """Repeats that one process stacks (densities); default all of them."""
 
 
@@ -158,12 +183,7 @@ class Sampling(Common):
 class _OfTask(Sampling):
     """Settings of chains, and the task that they sample."""
 
-    task: str = "digits"
-    """The task to sample: digits, mnist-mlp, mnist-cnn, mnist-1v7, fashion-mnist-mlp, cifar10-resnet18, cifar100-resnet18,
-    cifar10-resnet18-frn, cifar10-resnetpp56, cifar10-resnet20, cifar10-lenet, cifar100-lenet, the densities mixture25,
-    gaussian, two-modes, linear-regression, blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50,
-    imagenet-resnetpp50, imagefolder-lenet, imagefolder-resnet18, imagefolder-resnet50, imagefolder-resnetpp; or
-    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
+    task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +196,13 @@ class Run(_OfTask):
     Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
 
-    sampler: Text = None
-    """Method; default the task's, csghmc for most. One of sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc
-    psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld sam bsam. The name gives update rule, schedule and the
-    paper's settings."""
-    schedule: Text = None
-    """Step size: cyclical, decreasing, constant, linear, exponential or step; default the method's own."""
+    sampler: Annotated[
+        str | None,
+        Form(help=f"The method: update rule, schedule and the paper's settings; default the task's. {SAMPLER}."),
+    ] = None
+    schedule: Annotated[str | None, Form(help=f"The step size's schedule; default the method's own. {SCHEDULE}.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,15 +216,18 @@ class Compare(_OfTask):
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
 
-    sampler: Names = ()
-    """Methods to compare, as for raychains run; default the task's. One that names its schedule, like csgld, has only
-    that schedule's arms."""
-    schedule: Names = ("cyclical", "decreasing")
-    """Schedules whose arms are compared; default both, cyclical and decreasing."""
-    preset: Text = None
-    """A named comparison instead, of arms that differ in one setting: emcmc-eta, emcmc-temperature, emcmc-variables,
-    emcmc-batchnorm, emcmc-burn-in, emcmc-augmentation, atmc-cycles (on digits), mnist-1v7, mnist-uncertainty,
-    imagenet-table3, imagenet-emcmc, imagenet-atmc. It says task, sampler and schedule itself: docs/reference/presets.md."""
+    sampler: Annotated[
+        Sequence[str],
+        Form(
+            help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that schedule's "
+            f"arms. {SAMPLER}."
+        ),
+    ] = ()
+    schedule: Annotated[
+        Sequence[str],
+        Form(help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}."),
+    ] = ("cyclical", "decreasing")
+    preset: Annotated[str | None, Form(help=PRESET)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,14 +240,14 @@ class Plan(Compare):
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
 
-    images_per_second: Number = None
+    images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
     measured_on: Text = None
     """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one slot; instead of
     images_per_second."""
-    price: Number = None
+    price: Positive = None
     """Price of one device for an hour, in any currency."""
-    devices: Integer = None
+    devices: MaybeCount = None
     """Devices that there are, for days; default one for every chain."""
 
 
@@ -238,17 +262,17 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
-    chains: int = 1
+    chains: Count = 1
     """Always 1: a point of a sweep is one chain."""
-    grid: Annotated[tuple[str, ...], arg(metavar="NAME=A,B,C …", help_behavior_hint="")] = ()
+    grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
     """Values of options, all combinations of which are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of
     chains may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration
     (β) 0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
-    space: Annotated[tuple[str, ...], arg(metavar="NAME=RANGE …", help_behavior_hint="")] = ()
+    space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
-    random: Integer = None
+    random: MaybeCount = None
     """Draw this many points of the space, independently."""
-    optuna: Integer = None
+    optuna: MaybeCount = None
     """Let Optuna choose this many points of the space, each by the results so far; needs the extra raychains[optuna]."""
     metric: str = "nll"
     """The metric of the split val that decides: nll, error, brier, ece, …"""
@@ -258,7 +282,7 @@ class Sweep(Run):
     """Share of the epochs before which no point is stopped."""
     asha_reduction: float = 3.0
     """The best 1/asha_reduction of the points that reach a rung continue; the next rung is as many times later."""
-    repeats: Integer = None
+    repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
 
@@ -269,7 +293,7 @@ class Evaluate(Common):
     Example: raychains evaluate runs/runs/digits-1a2b3c4d --views cycles without-chain --measures diversity diagnostics
     """
 
-    run: Positional[str]
+    run: Stored
     """The run: STORE/runs/NAME."""
     split: Text = None
     """The task's split, e.g. test or train; default the run's own."""
@@ -279,11 +303,11 @@ class Evaluate(Common):
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix F),
     stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
-    measures: Annotated[tuple[str, ...], arg(metavar="NAME …", help=MEASURES, help_behavior_hint="")] = ()
+    measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class Export(Options):
     """Write an arm's samples as one file, an ensemble for use without store, data and Ray.
 
     Load it with raychains.PosteriorPredictive.load(FILE): docs/how-to/export.md.
@@ -291,37 +315,37 @@ class Export:
     Example: raychains export runs/runs/digits-1a2b3c4d --to digits.safetensors
     """
 
-    run: Positional[str]
+    run: Stored
     """The run: STORE/runs/NAME."""
     arm: Text = None
     """The arm's name; default the first."""
-    group: int = 0
+    group: Natural = 0
     """Which group of repeats, from 0."""
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
-    first: Integer = None
+    first: MaybeCount = None
     """Take this many samples, the first draws of all chains first; default all."""
-    dtype: Annotated[str | None, arg(metavar="{fp32,bf16,fp16}", help_behavior_hint="")] = None
+    dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
     """dtype that tensors are rounded to; default the samples' own."""
     data_root: Text = None
     """Folder with the data sets, which the task's identity is checked against; default as for run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Options):
     """Draw the report of a run or a sweep again from its stored results.
 
     Example: raychains report runs/runs/digits-1a2b3c4d --compare runs/runs/digits-5e6f7a8b
     """
 
-    run: Positional[str]
+    run: Stored
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
     """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status:
+class Status(Options):
     """Report the progress of a run or a sweep from its store, from any terminal that can read it.
 
     Shows drivers, chains, budget and what is left; how old what is known of running chains is, too.
@@ -329,18 +353,18 @@ class Status:
     Example: raychains status s3://bucket/prefix/runs/digits-1a2b3c4d --watch 10s
     """
 
-    path: Positional[str]
+    path: Stored
     """STORE/runs/NAME, STORE/sweeps/NAME, or STORE for a list of all of them."""
-    watch: Annotated[float | str | None, arg(metavar="TIME", help_behavior_hint="")] = None
+    watch: MaybeDuration = None
     """Look again every so many seconds, or 10s, 1min, until it ends."""
-    chains: int = 30
+    chains: Count = 30
     """Chains that are shown at most; failed and running ones come first."""
     json: bool = False
     """Print one JSON object with everything, for machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepare:
+class Prepare(Options):
     """Prepare an image set for streaming: ILSVRC's tar files as they are distributed, or any folder of classes.
 
     Writes parquet shards of JPEG bytes and, last, a manifest. The same command continues an interrupted one. The tasks
@@ -349,35 +373,35 @@ class Prepare:
     Example: raychains prepare imagenet --from /raw/ILSVRC2012 --to s3://bucket/data/imagenet
     """
 
-    set: Positional[str]
+    set: Stored
     """The set's name, by which tasks find it in the data root: imagenet for the tasks imagenet-*."""
-    source: Annotated[str, arg(name="from", metavar="DIR")]
+    source: Annotated[str, Form(flag="from", metavar="DIR")]
     """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with train/CLASS/*
     and val/CLASS/*; every node must see it."""
     to: Text = None
     """Target of the set: a folder, or a URI that pyarrow knows; default a folder of its name in the data root."""
-    shards: Integer = None
+    shards: MaybeCount = None
     """Files per split; default one for every 2,048 pictures."""
-    row_group: int = 64
+    row_group: Count = 64
     """Pictures that are read at once, and mixed with those of others."""
-    seed: int = 0
+    seed: Natural = 0
     """Seed of the order in which pictures are stored."""
     skip_damaged: bool = False
     """Leave damaged pictures out, instead of refusing the set with their names."""
     address: Text = None
     """Ray cluster to join, as for run."""
-    object_store_memory: Integer = None
+    object_store_memory: MaybeCount = None
     """As for run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitTask:
+class InitTask(Options):
     """Write a commented task that runs as it is: change its model, its data and its likelihood into yours.
 
     Example: raychains init-task mytask.py
     """
 
-    file: Positional[str]
+    file: Stored
     """A new Python file; the folder that it lies in is where to run it."""
 
 
@@ -391,16 +415,52 @@ class Reproduce(Common):
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
 
-    names: Positional[Names] = ()
+    names: Annotated[Sequence[str], Form(positional=True)] = ()
     """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list says what each is."""
-    scale: Annotated[str, arg(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
+    scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
     """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
     networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
     """Say what there is: data, gradient evaluations and hours at every scale. Nothing is run."""
     dry_run: bool = False
     """Say what would be run, and what sharing chains saves. Nothing is run."""
-    max_hours: Number = None
+    max_hours: Positive = None
     """Stop after so many hours; the same command continues the rest."""
     to: Text = None
     """Folder or URI for tables, figures and pages; default STORE/reproduce/SCALE."""
+
+
+GROUPS = {
+    "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
+    "init_from sample_only seed",
+    "How": "lr final_lr momentum temperature temperature_ramp weight_decay cycles exploration burn_in samples_per_cycle thinning "
+    "batch_size micro_batch batchnorm precision compile fast",
+    "How long, and how many": "epochs steps chains repeats lanes",
+    "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
+    "slot_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures on_divergence",
+    "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",
+}
+"""Options that commands share, by the headings of help texts."""
+USUAL = [
+    "task",
+    "preset",
+    "sampler",
+    "schedule",
+    "lr",
+    "temperature",
+    "cycles",
+    "exploration",
+    "epochs",
+    "steps",
+    "chains",
+    "repeats",
+    "seed",
+    "address",
+    "gpus_per_chain",
+    "store",
+    "name",
+    "resume",
+    "data_root",
+    "callback",
+]
+"""Those of them that the short help shows."""

@@ -6,8 +6,10 @@ import contextlib
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -15,6 +17,14 @@ from raychains.core.errors import UserError, format_error, unknown_name
 from raychains.core.spec import Part
 
 T = TypeVar("T")
+
+NAMES_WRITTEN = {
+    "task": ("tasks", r'^    "([\w-]+)": "raychains\.tasks'),
+    "sampler": ("samplers", r'"([\w-]+)": MethodPreset\('),
+    "schedule": ("schedules", r'^    kind: ClassVar\[str\] = "([\w-]+)"'),
+    "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
+}
+"""Folders of named parts, and how their modules write the names: commands know them before anything heavy is imported."""
 
 
 def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
@@ -25,6 +35,30 @@ def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
     modules = [file for file in files("raychains").joinpath(folder).iterdir() if file.name.endswith(".py")]
     found = [m.name.removesuffix(".py") for m in modules if f"\n{constant} = " in m.read_text(encoding="utf-8")]
     return tuple(sorted(found))
+
+
+@cache
+def names_written(folder: str, pattern: str) -> tuple[str, ...]:
+    """Return the names that a folder's modules write as ``pattern`` says, in the order of files; none is imported."""
+    modules = sorted((file for file in files("raychains").joinpath(folder).iterdir()), key=lambda file: file.name)
+    texts = [file.read_text(encoding="utf-8") for file in modules if file.name.endswith(".py")]
+    return tuple(name for text in texts for name in re.findall(pattern, text, flags=re.M))
+
+
+def known_names(option: str) -> tuple[str, ...]:
+    """Return the short names that ``task``, ``sampler``, ``schedule`` or ``preset`` may be; nothing is imported."""
+    return names_written(*NAMES_WRITTEN[option])
+
+
+def check_name(option: str, name: str) -> None:
+    """Raise if a part's name is neither one of `known_names` nor an import path.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    if name not in known_names(option) and not is_path(name):
+        dotted = "; an import path has a colon, as in package.module:name" if "." in name else ""
+        raise UserError(f"{unknown_name(option, name, known_names(option))}{dotted}")
 
 
 class Kinds(dict[str, type[T]]):

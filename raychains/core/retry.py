@@ -120,7 +120,7 @@ class Retrying:
                 if is_full(error):
                     raise StorageFull(
                         f"{self._what} is full: {place} could not be {verb} ({format_error(error)}); everything written before is "
-                        "intact: free space and repeat with --resume"
+                        "intact: free space and repeat with `resume=True`"
                     ) from error
                 if reason := refusal(error):
                     raise UserError(
@@ -143,7 +143,7 @@ class Retrying:
                 if not go_on:
                     raise StorageAway(
                         f"{self._what} must be reachable, but for {now - began:.0f} s {reason}; everything written before is "
-                        "intact: repeat with --resume once it is back"
+                        "intact: repeat with `resume=True` once it is back"
                     ) from error
                 self._sleep(wait)
             else:

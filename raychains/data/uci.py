@@ -89,7 +89,7 @@ def read(table: Table, root: Path) -> Labelled:
     if not path.is_file():
         raise UserError(
             f"data set {table.name}: no file {path}; put there: {table.file} of the UCI repository's Statlog data "
-            "(another folder: --data-root or RAYCHAINS_DATA)"
+            "(another folder: `data_root` or RAYCHAINS_DATA)"
         )
     numbers = _numbers(table, path)
     found = digest(numbers)

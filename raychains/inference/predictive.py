@@ -93,7 +93,9 @@ def select(
         if not store.finished(expected_samples(spec)):
             if spec.digest in dropped:
                 continue
-            raise UserError(f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with --resume")
+            raise UserError(
+                f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
+            )
         records = [record for record in store.records() if arms[name].takes(record.meta.variable)]
         found += [(record.meta.index, position, spec, record) for record in records]
     found.sort(key=lambda f: f[:2])

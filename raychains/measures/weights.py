@@ -80,7 +80,7 @@ def check_task(task: Task, name: str, weighting: str) -> None:
         raise UserError(f"weights must be {allowed} for task {name}, {kind}, got {weighting!r}")
     split = {"harmonic": TRAIN, "stacking": VAL}.get(weighting)
     if split is not None and split not in task.splits():
-        hint = "; sample the run with --val-split" if split == VAL else ""
+        hint = "; sample the run with `val_split=.1`" if split == VAL else ""
         raise UserError(f"weights {weighting} need the split {split!r}, which task {name} does not have{hint}")
 
 

@@ -193,7 +193,7 @@ class Lease:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rival.since / SECOND))
         return (
             f"name must be that of a run that no other driver runs, got {self._run!r}: pid {rival.pid} on {rival.host} has run "
-            f"it since {since} and was last heard of {self._age(rival):.0f} s ago; wait for its end, stop it, or choose another --name"
+            f"it since {since} and was last heard of {self._age(rival):.0f} s ago; wait for its end, stop it, or choose another `name`"
         )
 
     def _age(self, entry: Entry) -> float:

@@ -146,7 +146,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise UserError("optuna must be installed for --optuna: pip install 'raychains[optuna]'") from None
+        raise UserError("optuna must be installed for `optuna`: pip install 'raychains[optuna]'") from None
     return optuna
 
 

@@ -72,8 +72,8 @@ class ResourceWait:
         limit = self.timeout if self.timeout is not None else TIMEOUT if kind == "missing" else math.inf
         if now - self._since >= limit:
             raise UserError(
-                f"nothing could be placed for {_text(limit)}: {reason}. Nothing is lost: the same command with --resume "
-                "goes on when there is room; --slot-timeout says how long to wait"
+                f"nothing could be placed for {_text(limit)}: {reason}. Nothing is lost: the same call with `resume=True` "
+                "continues it when there is room; `slot_timeout` says how long to wait"
             )
         return reason
 

@@ -79,6 +79,14 @@ def connect(
     return Session(ours=True)
 
 
+def connection(address: str | None = None) -> str:
+    """Return what `connect` is about to do, for people; nothing where the process is connected already."""
+    if ray.is_initialized():
+        return ""
+    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    return "starting Ray on this machine" if where == "local" else f"connecting to Ray at {where}"
+
+
 def check_address(
     address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None
 ) -> str:

@@ -282,7 +282,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
     """
     known = every()
     if not names:
-        raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; --list says what each is")
+        raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; `list=True` says what each is")
     for name in names:
         if name not in known and name != "all":
             raise unknown_name("names", name, ["all", *known])

@@ -17,7 +17,6 @@ import raychains
 from raychains.api import callbacks, drivers, evaluating, sampling
 from raychains.api.drivers import Clock, KeepOpen, OutOfTime
 from raychains.callbacks import Callback, CallbackList
-from raychains.callbacks.callback_list import Callbacks
 from raychains.core.config import Compare, Reproduce
 from raychains.core.errors import (
     ChainsFailed,
@@ -30,6 +29,7 @@ from raychains.core.errors import (
     require,
     unknown_name,
 )
+from raychains.core.options import make
 from raychains.core.validation import is_number
 from raychains.data import standins
 from raychains.data.prepared import local
@@ -166,9 +166,9 @@ def reproduce(
     options: Reproduce | None = None,
     *,
     callback: callbacks.Requested = None,
-    listener: Callbacks = None,
+    progress: bool = True,
     tell: Callable[[Reproduced], None] = lambda one: None,
-    watch: Watch = contextlib.nullcontext,
+    watch: Watch | None = None,
     **settings: Any,
 ) -> list[Reproduced]:
     """Run published experiments at a scale; see `raychains.core.config.Reproduce` for the settings.
@@ -179,23 +179,24 @@ def reproduce(
     Args:
         options: what is run and where.
         callback: one or several, called with events; names of built-in ones, too.
-        listener: the deprecated name of ``callback``.
+        progress: whether progress is shown, as by `rc.run`.
         tell: called with each experiment as soon as it is done.
-        watch: makes a further callback for every comparison, evaluation and computation.
+        watch: makes another callback than the progress for every comparison, evaluation and computation.
 
     Raises:
         UserError: an unknown name or scale, or a setting out of range.
         ChainsFailed: some chains were given up; everything else is there.
         Interrupted: the user stopped it; the same command resumes.
     """
-    given, own = callbacks.named(options if options is not None else Reproduce(**settings), callback)
+    given, own = callbacks.named(options if options is not None else make(Reproduce, settings), callback)
+    watch = watch or (callbacks.progress_display if progress else contextlib.nullcontext)
     planned = plan(given)
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
     # Without a comparison to run, Ray is not needed.
     pool = drivers.worker_pool(given) if any(p.comparisons for p in planned.parts) else contextlib.nullcontext()
-    with CallbackList(own, listener=listener) as called, at_scale(given) as common, pool as workers:
+    with CallbackList(own) as called, at_scale(given) as common, pool as workers:
         for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name):
             done.append(_Running(given, common, list(parts), called, clock, watch, workers).all())
             pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,7 +49,7 @@ class Range:
         return self.low + u * (self.high - self.low)
 
 
-def read_grid(given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def read_grid(given: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """``["exploration=0,.25", "cycles=2,4"]`` as values by name.
 
     Raises:
@@ -62,7 +62,7 @@ def read_grid(given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def read_space(given: Sequence[str]) -> dict[str, Range]:
+def read_space(given: Iterable[str]) -> dict[str, Range]:
     """``["lr=log:1e-3:1", "cycles=int:2:16", "sampler=csgld,csghmc"]`` as ranges by name.
 
     Raises:
@@ -105,21 +105,7 @@ def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[st
     return {name: range_.draw(generator) for name, range_ in space.items()}
 
 
-def as_text(name: str, values: Any) -> str:
-    """A grid or space entry given from Python, as the command line writes it.
-
-    Raises:
-        UserError: values that are neither a text nor a list.
-    """
-    if isinstance(values, str):
-        return f"{name}={values}"
-    if not isinstance(values, Sequence) and not hasattr(values, "tolist"):
-        raise UserError(f"grid and space must give {name} a list of values or a text, got {values!r}")
-    plain = values.tolist() if hasattr(values, "tolist") else values
-    return f"{name}={','.join(v if isinstance(v, str) else repr(v) for v in plain)}"
-
-
-def _pairs(field: str, given: Sequence[str]) -> dict[str, str]:
+def _pairs(field: str, given: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in given:
         name, equals, text = entry.partition("=")

@@ -148,7 +148,7 @@ def _search(options: Sweep) -> tuple[Any, int]:
         raise UserError(f"optuna must be left out beside random, got {options.optuna}: one of them finds the points")
     if not given:
         if options.space:
-            raise UserError(f"space must be left out without --random N or --optuna N, got {' '.join(options.space)!r}")
+            raise UserError(f"space must be left out without `random=N` or `optuna=N`, got {' '.join(options.space)!r}")
         return "grid", 0
     if options.grid:
         raise UserError(f"grid must be left out beside {given[0]}, got {' '.join(options.grid)!r}: give it as a space")

@@ -168,6 +168,6 @@ def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]
         notes.append(f"val_split {VAL_SPLIT:g}: that share of the training examples is held out, and decides")
     if SPLIT not in task.splits():
         raise UserError(
-            f"task must have a split val, which a sweep decides on, got {options.task}: give --val-split .1"
+            f"task must have a split val, which a sweep decides on, got {options.task}: give `val_split=.1`"
         )
     return task, options, notes

@@ -123,7 +123,7 @@ def check(runs: Sequence[Run]) -> None:
         table = run.store.table("results")
         if table is None or not table.num_rows:
             raise UserError(
-                f"compare must name runs with results, got {run.store.location()}: continue it with --resume, or "
+                f"compare must name runs with results, got {run.store.location()}: continue it with `resume=True`, or "
                 f"evaluate it"
             )
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 PLAIN_WIDTH = 140
 """Columns of output that goes to a file or a pipe."""
+NOTEBOOK_WIDTH = 110
+NOTEBOOK_HTML = '<pre style="line-height:normal;font-family:Menlo,Consolas,monospace">{code}</pre>'
+REDRAWN_EVERY = 0.3
+"""Seconds between two drawings of a notebook's view."""
 SOONEST = 10.0
 """Seconds between two lines at first."""
 SELDOM = 300.0
@@ -47,6 +53,48 @@ def standard_output() -> Console:
     It has no cursor and no colours either, even where the environment (FORCE_COLOR of a cluster's image) asks for them.
     """
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, force_terminal=False, color_system=None)
+
+
+def standard_error() -> Console:
+    """The console to print progress to when Python calls: a terminal, a notebook's cell, or lines in a log."""
+    console = Console(stderr=True)
+    return (
+        console
+        if console.is_jupyter or sys.stderr.isatty()
+        else Console(stderr=True, width=PLAIN_WIDTH, force_terminal=False, color_system=None)
+    )
+
+
+class NotebookView:
+    """A live view in a notebook: one output of the cell, drawn again at most a few times a second.
+
+    Rich's own needs ipywidgets and leaves nothing in a saved notebook.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def update(self, shown: RenderableType) -> None:
+        """Draw ``shown`` in place of what was drawn before."""
+        if time.monotonic() - self._drawn < REDRAWN_EVERY:
+            return
+        self._drawn = time.monotonic()
+        page = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
+        page.print(shown)
+        self._show(page.export_html(inline_styles=True, code_format=NOTEBOOK_HTML))
+
+    def stop(self) -> None:
+        """Remove the view."""
+        if self._handle is not None:
+            self._show("")
+
+    def _show(self, html: str) -> None:
+        display = importlib.import_module("IPython.display")  # there is a notebook, so there is IPython
+        if self._handle is None:
+            self._handle = display.display(display.HTML(html), display_id=True)
+        else:
+            self._handle.update(display.HTML(html))
 
 
 def bars(*times: ProgressColumn, **options: Any) -> Progress:

@@ -5,6 +5,7 @@ Without a terminal (a log file, a job) progress is occasional lines.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs
 from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
-from raychains.report.console import LogInterval, bars, duration, standard_output
+from raychains.report.console import LogInterval, NotebookView, bars, duration, standard_output
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
@@ -44,7 +45,7 @@ class Terminal:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or standard_output()
-        self._live: Live | None = None
+        self._live: Live | NotebookView | None = None
         self._chains = bars()
         self._whole = bars(TimeElapsedColumn())
         self._bars: dict[str, TaskID] = {}
@@ -54,7 +55,7 @@ class Terminal:
         self._arms: dict[str, tuple[str, int]] = {}
         """By name an arm's or a point's text and its repeats."""
         self._names: dict[str, str] = {}
-        """Names of a sweep's chains, by digest."""
+        """Names of chains, by digest: of a sweep's its point, of a run's the first arm that needs it, its repeat and number."""
         self._reported: dict[str, float] = {}
         """The deciding metric of a sweep's chains as last reported, by digest."""
         self._best: tuple[float, str] | None = None
@@ -73,8 +74,13 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the live view."""
         if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def on(self, event: events.RunEvent) -> None:
         """Show one event."""
@@ -181,6 +187,10 @@ class Terminal:
 
         self._comparison = comparison
         self._arms = {arm.name: (f"{arm.label} ({arm.cost})", arm.repeats) for arm in comparison.arms}
+        for arm in comparison.arms:
+            for group, chains in enumerate(arm.chains):
+                for number, spec in enumerate(chains):
+                    self._names.setdefault(spec.digest, _chain_name(arm, group, number))
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 
@@ -198,7 +208,9 @@ class Terminal:
             return
         self._all = self._whole.add_task("chains", total=None, note="")
         self._evaluation = self._whole.add_task("evaluation", total=None, note="")
-        if self._console.is_terminal:
+        if self._console.is_jupyter:
+            self._live = NotebookView()
+        elif self._console.is_terminal:
             self._live = Live(self._draw(), console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
 
@@ -272,9 +284,7 @@ class Terminal:
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self.close()
         if self._sweep is not None:
             self._points_table(self._sweep.folder)
         if self._comparison is not None and self._found:
@@ -312,9 +322,18 @@ class Terminal:
             case events.Resumed():
                 return "the run resumes: what it waited for is available again", "yellow"
             case events.WorkerLost(slot=slot, reason=reason, digest=digest):
-                chain = self._name(digest) if digest in self._names else "its chain"
+                chain = self._name(digest) if digest is not None else "its chain"
                 return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
         return "", ""
+
+
+def _chain_name(arm: Arm, group: int, number: int) -> str:
+    """Return ``cSGLD, repeat 2, chain 3`` of a chain, with what tells it from the arm's others."""
+    chains = arm.chains[group]
+    lanes = chains[0].lanes
+    repeat = f"repeat {group + 1}" if lanes == 1 else f"repeats {group * lanes + 1} to {(group + 1) * lanes}"
+    parts = [re.sub(r", \d+ chains?\b", "", arm.label), repeat if arm.repeats > 1 else "", f"chain {number + 1}"]
+    return ", ".join(part for part in (parts if len(chains) > 1 else parts[:2]) if part)
 
 
 def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:

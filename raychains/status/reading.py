@@ -92,10 +92,10 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
     expected, cost = expected_samples(spec), gradient_evaluations(spec)
     begun = max((files[f"incarnations/{n}.json"][1] for n in numbers), default=0)
     state, reason = _state(digest, run, newest, bool(numbers), samples >= expected, begun)
-    reached = max(progress.get("step", 0), resumed if isinstance(resumed, int) else 0)
-    step = spec.steps if state == "finished" else min(spec.steps, reached)
     folder = "checkpoints/"
     valid = valid_checkpoints([n.removeprefix(folder) for n in files if n.startswith(folder)], history)
+    known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, *(c.step for c in valid[-1:])]
+    step = spec.steps if state == "finished" else min(spec.steps, max(known))
     last = max((changed for _, changed in files.values()), default=None)
     hosts = list(dict.fromkeys(h for n in numbers if isinstance(h := records.get(n, {}).get("host"), str)))
     return ChainState(

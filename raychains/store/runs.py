@@ -83,7 +83,7 @@ class RunStore:
             )
         plan = self.root.read_object(self._name("plan.json"))
         if plan is None:
-            raise UserError(f"{self.kind} {self.name}: plan.json is damaged; repeat its command under another --name")
+            raise UserError(f"{self.kind} {self.name}: plan.json is damaged; repeat it under another `name`")
         return check_format(plan, f"{self.kind} {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -175,7 +175,7 @@ class SweepStore(RunStore):
         return self._object(BEST)
 
     def damaged(self, name: str) -> UserError:
-        return UserError(f"sweep {self.name}: {name}.parquet is damaged; repeat its command with --resume to write it")
+        return UserError(f"sweep {self.name}: {name}.parquet is damaged; repeat it with `resume=True` to write it")
 
     def _objects(self, folder: str) -> dict[str, dict[str, Any]]:
         """The whole JSON objects of a folder by their files' stems."""

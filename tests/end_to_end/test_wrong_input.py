@@ -13,89 +13,89 @@ import pytest
 from raychains.cli import main
 
 CASES = """
-compare --exploration 1.2 | exploration must lie in [0, 1), got 1.2: it is the share of each cycle
-compare --cycles 0 | cycles must be an integer of at least 1, got 0
-compare --cycles 2001 | cycles must be at most the number of steps (2000), got 2001
-compare --cycles 1999 | cycles must divide the run
-compare --chains 0 | chains must be an integer of at least 1, got 0
+compare --exploration 1.2 | --exploration must lie in [0, 1), got 1.2: it is the share of each cycle
+compare --cycles 0 | --cycles must be an integer of at least 1, got 0
+compare --cycles 2001 | --cycles must be at most the number of steps (2000), got 2001
+compare --cycles 1999 | --cycles must divide the run
+compare --chains 0 | --chains must be an integer of at least 1, got 0
 compare --task digit | mixture25, mnist-1v7, mnist-cnn, mnist-mlp, two-modes, got 'digit'; did you mean 'digits'?
 compare --sampler sghcm | did you mean 'sghmc'?
-compare --sampler sgld sgld | sampler must name each choice once
+compare --sampler sgld sgld | --sampler must name each choice once
 compare --schedule cyclic | did you mean 'cyclical'?
-compare --lr -0.1 | lr must be a finite number above 0, got -0.1
-compare --lr 1e300 | lr must be at most 1e+30, got 1e+300
-compare --lr nan | lr must be a finite number above 0, got nan
-compare --momentum 1 | momentum must lie in [0, 1), got 1.0
-compare --temperature -1 | temperature must be a finite number of at least 0
-compare --epochs 41 | epochs must be even
-compare --epochs ten | epochs must be an integer, got 'ten'
-compare --steps 100 | steps must be left out for task digits, which has data, got 100: give epochs
-compare --task mixture25 --epochs 10 | epochs must be left out for task mixture25
-compare --batch-size 501 | batch_size must lie in [1, 500], the number of training data, got 501
-compare --samples-per-cycle 11 | samples_per_cycle must be at most 10, got 11
-compare --repeats 0 | repeats must be an integer of at least 1
-compare --seed -1 | seed must be an integer of at least 0
-compare --task mixture25 --lanes 3 | lanes must divide the number of repeats (10), got 3
-compare --lanes 2 | lanes must be 1 for task digits
-compare --cpus-per-chain 0 | cpus_per_chain must be an integer of at least 1
-compare --checkpoint-every 0 | checkpoint_every must be a finite number above 0
+compare --lr -0.1 | --lr must be a finite number above 0, got -0.1
+compare --lr 1e300 | --lr must be at most 1e+30, got 1e+300
+compare --lr nan | --lr must be a finite number above 0, got nan
+compare --momentum 1 | --momentum must lie in [0, 1), got 1.0
+compare --temperature -1 | --temperature must be a finite number of at least 0
+compare --epochs 41 | --epochs must be even
+compare --epochs ten | --epochs must be an integer, got 'ten'
+compare --steps 100 | --steps must be left out for task digits, which has data, got 100: give epochs
+compare --task mixture25 --epochs 10 | --epochs must be left out for task mixture25
+compare --batch-size 501 | --batch-size must lie in [1, 500], the number of training data, got 501
+compare --samples-per-cycle 11 | --samples-per-cycle must be at most 10, got 11
+compare --repeats 0 | --repeats must be an integer of at least 1
+compare --seed -1 | --seed must be an integer of at least 0
+compare --task mixture25 --lanes 3 | --lanes must divide the number of repeats (10), got 3
+compare --lanes 2 | --lanes must be 1 for task digits
+compare --cpus-per-chain 0 | --cpus-per-chain must be an integer of at least 1
+compare --checkpoint-every 0 | --checkpoint-every must be a finite number above 0
 compare --checkpoint-every soon | seconds or with a unit as in 60s, 5min or 1h, got 'soon'
-run --checkpoint-every 5m | checkpoint_every must be a finite number above 0
-run --slot-timeout soon | slot_timeout must be a finite number above 0, in seconds or with a unit
-run --concurrent 0 | concurrent must be an integer of at least 1, got 0
-run --accelerator-type T4 --gpus-per-chain 0 | accelerator_type must be left out where nothing
-reproduce | names must be all or some of fig1
+run --checkpoint-every 5m | --checkpoint-every must be a finite number above 0
+run --slot-timeout soon | --slot-timeout must be a finite number above 0, in seconds or with a unit
+run --concurrent 0 | --concurrent must be an integer of at least 1, got 0
+run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out where nothing
+reproduce | NAMES must be all or some of fig1
 reproduce tabel2 | got 'tabel2'; did you mean 'table2'?
-reproduce fig1 --scale small | scale must be one of cpu, gpu, paper, smoke, got 'small'
-reproduce fig1 --max-hours 0 | max_hours must be a finite number above 0, got 0.0
-reproduce fig1 --name mine | name must be left out, got 'mine': every comparison has its own
-run --max-failures -1 | max_failures must be an integer of at least 0, got -1
-run --max-failures many | max_failures must be an integer, got 'many'
-compare --on-divergence restart | on_divergence must be one of drop-chain, restart-cycle, stop, got 'restart'; did you mean 'restart-cycle'?
-compare --evaluators 0 | evaluators must be an integer of at least 1
-compare --object-store-memory 1 | object_store_memory must lie between
-compare --address ray://somewhere:10001 | address must not be a Ray Client one
-compare --address 127.0.0.1:1 | address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
-compare --address somewhere | address must be HOST:PORT of a running Ray cluster, got 'somewhere'
+reproduce fig1 --scale small | --scale must be one of cpu, gpu, paper, smoke, got 'small'
+reproduce fig1 --max-hours 0 | --max-hours must be a finite number above 0, got 0.0
+reproduce fig1 --name mine | --name must be left out, got 'mine': every comparison has its own
+run --max-failures -1 | --max-failures must be an integer of at least 0, got -1
+run --max-failures many | --max-failures must be an integer, got 'many'
+compare --on-divergence restart | --on-divergence must be one of drop-chain, restart-cycle, stop, got 'restart'; did you mean 'restart-cycle'?
+compare --evaluators 0 | --evaluators must be an integer of at least 1
+compare --object-store-memory 1 | --object-store-memory must lie between
+compare --address ray://somewhere:10001 | --address must not be a Ray Client one
+compare --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
+compare --address somewhere | --address must be HOST:PORT of a running Ray cluster, got 'somewhere'
 compare --data-root no/such/folder | data-root must be an existing folder
-compare --name ../elsewhere | name must be 1 to 100 letters
-compare --store carrier-pigeon://x | store must be a local path or a URI that pyarrow knows
+compare --name ../elsewhere | --name must be 1 to 100 letters
+compare --store carrier-pigeon://x | --store must be a local path or a URI that pyarrow knows
 compare --exploratoin 0.5 | unknown option --exploratoin; did you mean --exploration?
 compare stray | compare takes no argument 'stray'
-run --sampler sgld --momentum 0.9 | momentum must be left out for sgld, got 0.9:
-run --sampler sgd --temperature 1 | temperature must be 0 for sgd
+run --sampler sgld --momentum 0.9 | --momentum must be left out for sgld, got 0.9:
+run --sampler sgd --temperature 1 | --temperature must be 0 for sgd
 run --sampler csglds | did you mean 'csgld'?
-run --sampler csgld --schedule linear | schedule must be cyclical for csgld, got 'linear'
+run --sampler csgld --schedule linear | --schedule must be cyclical for csgld, got 'linear'
 run --sampler emcmc --sampler-settings eta=0 | eta must be a finite number above 0, got 0
 run --sampler atmc --sampler-settings integrator=leapfrog | integrator must be 'strang' or 'euler'
-run --sampler sam --sampler-settings eta=1 | sampler_settings must be one of
+run --sampler sam --sampler-settings eta=1 | --sampler-settings must be one of
 run --sampler bsam --sampler-settings beta1=1 | beta1 must lie in [0, 1), got 1
 run --sampler sgnht --sampler-settings thermostat_rate=-1 | thermostat_rate must be a finite number
-run --batchnorm drop | batchnorm must be keep, reestimate, shared or refuse, got 'drop'
-run --burn-in 3 --exploration 0.5 | burn_in must be left out beside exploration, got 3
+run --batchnorm drop | --batchnorm must be one of keep, reestimate, refuse, shared, got 'drop'
+run --burn-in 3 --exploration 0.5 | --burn-in must be left out beside exploration, got 3
 run --task gaussian --task-settings correlation=2 | correlation must
 run --callback tensorbord | ray-metrics, tensorboard, wandb, got 'tensorbord'; did you mean 'tensorboard'?
-run --log no/folder/events.jsonl | log must be a local file in a folder that exists, got 'no/folder/
-run --tensorboard s3://bucket/x | tensorboard must be a local folder, got 's3://bucket/x'
-status nowhere | path must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
+run --log no/folder/events.jsonl | --log must be a local file in a folder that exists, got 'no/folder/
+run --tensorboard s3://bucket/x | --tensorboard must be a local folder, got 's3://bucket/x'
+status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
 status no/store/sweeps/one | sweep must be the name of a sweep in
-status nowhere --chains 0 | chains must be an integer of at least 1, got 0
-status nowhere --watch often | watch must be a finite number above 0
-status nowhere --watch 5s --json | watch must be left out beside json
+status nowhere --chains 0 | --chains must be an integer of at least 1, got 0
+status nowhere --watch often | --watch must be a finite number above 0
+status nowhere --watch 5s --json | --watch must be left out beside json
 status | status needs its argument
-evaluate nowhere | run must be a path of the form STORE/runs/NAME
+evaluate nowhere | RUN must be a path of the form STORE/runs/NAME
 evaluate no/store/runs/one | there are none yet
 evaluate | evaluate needs its argument
 report no/store/runs/one | there are none yet
 sweep --grid cycles=2,3000 | point cycles=3000: cycles must be at most the number of steps (1800), got 3000
-sweep --grid cycles | grid must be NAME=VALUES, each name once, got 'cycles'
-sweep --space lr=log:0:1 --random 4 | space must give lr as log:A:B with two numbers 0 < A < B
-sweep --optuna few | optuna must be an integer, got 'few'
-sweep --task mixture25 | task must have data of which a part can be held out as the split val
-sweep --chains 4 | chains must be 1, got 4: a point of a sweep is one chain
-sweep --name ../elsewhere | name must be 1 to 100 letters
-sweep --address 127.0.0.1:1 | address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
+sweep --grid cycles | --grid must be NAME=VALUES, each name once, got 'cycles'
+sweep --space lr=log:0:1 --random 4 | --space must give lr as log:A:B with two numbers 0 < A < B
+sweep --optuna few | --optuna must be an integer, got 'few'
+sweep --task mixture25 | --task must have data of which a part can be held out as the split val
+sweep --chains 4 | --chains must be 1, got 4: a point of a sweep is one chain
+sweep --name ../elsewhere | --name must be 1 to 100 letters
+sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
 run --options | options must be given a JSON file, as in --options best.json, got nothing
 run --options no/such.json | options must be a JSON file, got 'no/such.json'
 comprae | did you mean 'compare'?

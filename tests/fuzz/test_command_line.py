@@ -32,7 +32,7 @@ ODD = [
     "\x00", "a\x00b", "\x1b[31mred\x1b[0m", "\n", "a\nb", "\r", "\t", "\u202etxt", "\u2028", "\ud800", "é" * 70 + ":1",
     "x://y", "://", "file:", "file://", "file:///dev/null", "%00", "$(id)", "`id`", "'", '"', "<b>", "*", "│", "╭─╮",
     "b'x'", "{1}", "1j", "...", "(1,)", "'\\q'", "0777", "f'x'", "1" + "*1" * 50, "[1]", "\\", "[" * 4000, "{" * 4000, '{"a":' * 3000, "ray://x", "127.0.0.1:²", "127.0.0.1:99999999", ":", ":1",
-    "[::1]:1", "\x00:1", "\ud800:1", "@file", "a" * 5000, "--tyro-print-completion", "--tyro-write-completion",
+    "[::1]:1", "\x00:1", "\ud800:1", "@file", "a" * 5000,
     *HUGE,
 ]  # fmt: skip
 GOOD = [
@@ -148,7 +148,6 @@ def check(argv: list[str], here: Path) -> None:
 @example(argv=["run", "--schedule", "linear", "--sampler", "sgld", "--lr", "1e300", "--final-lr", "1e-300"])
 @example(argv=["run", "--sampler", "sgld", "--lr", "1e300", "--final-lr", "1e-300"])
 @example(argv=["run", "--address", "é" * 70 + ":1"])
-@example(argv=["run", "--tyro-print-completion", "bash"])
 @example(argv=["run", "--exploration=" + "9" * 5000])
 @example(argv=["compare", "--lr", "1", "--lr", "2"])
 @example(argv=["run", "--log", "a\x00b"])

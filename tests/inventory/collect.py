@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import inspect
-import io
-import os
 import re
 import typing
 from collections import defaultdict
@@ -15,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 # Everything that is imported from inside the package is here, so that moves and renames touch these lines only.
 import raychains
 from raychains import callbacks, cli, measures, priors, samplers, schedules, tasks
-from raychains.core import errors
+from raychains.core import config, errors
+from raychains.core.options import options_of
 from raychains.measures.weights import WEIGHTINGS
 from raychains.papers import SCALES, experiment
 from raychains.planning.methods import METHODS
@@ -108,25 +105,21 @@ def facets(text: str) -> set[str]:
 
 
 def _options() -> dict[str, Entries]:
-    """Every command's options with their forms and defaults, and their texts, read from ``--help`` as people see it."""
+    """Every command's options with their forms and defaults, and their texts, from which ``--help`` is made."""
     forms: Entries = {}
     texts: Entries = {}
     for command, (_, about) in cli.COMMANDS.items():
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with mock.patch.dict(os.environ, {"COLUMNS": "2000"}), contextlib.redirect_stdout(out):
-            assert cli.main([command, "--help"]) == 0
-        out.seek(0)
-        intro, _, boxes = re.sub(r"\x1b\[[\d;]*m", "", out.read()).partition("╭")
-        intro = " ".join(intro.partition("\n\n")[2].split())
-        forms[command], texts[command] = "", f"{about}. {intro}"
-        forms |= {f"{command} {name}": f"{name} FILE" for name in re.findall(r"(--\w+) FILE", intro)}
-        for form, text, more in re.findall(r"^│ (\S.*?)(?:  +(\S.*?))? *│\n((?:│  .*│\n)*)", boxes, flags=re.M):
-            key = f"{command} {form.split()[0].rstrip(',')}" if form.startswith("-") else f"{command} argument"
-            text, default = re.fullmatch(
-                r"(.*?)( ?\((?:default: (?:[^()]|\([^()]*\))*|required)\))?",
-                " ".join([*text.split(), *more.replace("│", " ").split()]),
-            ).groups("")  # type: ignore[union-attr]  # it matches any text
-            forms[key], texts[key] = form + default, text
+        kind = getattr(config, cli.COMMANDS[command][0])
+        forms[command], texts[command] = "", f"{about}. {' '.join((inspect.getdoc(kind) or '').split())}"
+        forms |= {f"{command} --options": "--options FILE"} if command in cli.TAKE_FILES else {}
+        forms[f"{command} -h"] = "-h, --help"
+        for option in options_of(kind).values():
+            key = f"{command} argument" if option.form.positional else f"{command} {option.flag}"
+            default = f" (default: {option.shown_default})" if option.shown_default else ""
+            default = " (required)" if option.default is dataclasses.MISSING else default
+            switch = f"{option.flag}, --no-{option.flag[2:]} (default: {option.default})"
+            forms[key] = switch if option.types == (bool,) else f"{option.flag} {option.metavar}{default}"
+            texts[key] = option.help
     return {"options": forms, "help": texts}
 
 

@@ -183,7 +183,7 @@ class Plan:
             more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
             raise UserError(
                 f"from must hold whole pictures, got {len(damaged)} damaged: {'; '.join(damaged[:SHOWN])}{more}; "
-                "--skip-damaged leaves them out"
+                "`skip_damaged=True` leaves them out"
             )
         splits = {}
         for split in self.source.splits:

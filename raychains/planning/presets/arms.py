@@ -56,7 +56,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
     """
     methods.check_chains(options.chains)
     methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
-    made: dict[tuple[str, ...], Task] = {}
+    made: dict[Any, Task] = {}
     arms: list[Arm] = []
     seen: set[str] = set()
     notes = [f"preset {preset.name}: {preset.about}"]

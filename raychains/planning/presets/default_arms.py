@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -61,12 +61,12 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     return _plan(options, options.task, task, columns)
 
 
-def _schedules(sampler: str, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _schedules(sampler: str, asked: Sequence[str]) -> Sequence[str]:
     method = methods.named(sampler)
     return (method.schedule,) if method.fixed else asked
 
 
-def _columns(table: Iterable[_Column], schedules: tuple[str, ...]) -> list[_Column]:
+def _columns(table: Iterable[_Column], schedules: Sequence[str]) -> list[_Column]:
     """Return the table's columns under these schedules; a schedule that the table lacks has a parallel column."""
     known = [c for c in table if c.schedule in schedules]
     return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
@@ -129,6 +129,6 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
     return Planned(comparison, list(dict.fromkeys(notes)), start)
 
 
-def _distinct(field: str, values: tuple[str, ...]) -> None:
+def _distinct(field: str, values: Sequence[str]) -> None:
     if len(set(values)) != len(values) or not values:
         raise UserError(f"{field} must name each choice once, got {' '.join(values) or 'nothing'}")

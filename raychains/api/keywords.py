@@ -1,0 +1,160 @@
+"""The keywords of `rc.run`, `rc.compare` and `rc.sweep`: a command's options, and what only Python can pass."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+
+from raychains import tasks
+from raychains.api import callbacks
+from raychains.callbacks import CallbackList
+from raychains.core.config import USUAL, Compare, Run, Sweep
+from raychains.core.errors import UserError
+from raychains.core.options import make, options_of
+from raychains.tasks import Task
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+C = TypeVar("C", contravariant=True)
+RENAMED = {"listen": "callback", "listener": "callback"}
+"""Deprecated keywords and their present names."""
+PYTHONS = {
+    "task": "A task's name, its import path, or a `raychains.Task` itself.",
+    "callback": "One callback or several: objects with a method ``on(event)``, names of built-in ones, or import paths of classes.",
+    "progress": "Whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard error.",
+    "worker_pool": "Actors to work with (`raychains.api.drivers.worker_pool`), which stay alive; default those of this call.",
+}
+"""Texts of the keywords that only Python has, or that take more there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunKeywords(Run):
+    """The keywords of `rc.run`."""
+
+    task: str | Task = "digits"  # type: ignore[assignment]
+    callback: callbacks.Requested = None  # type: ignore[assignment]
+    progress: bool = True
+    worker_pool: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareKeywords(Compare):
+    """The keywords of `rc.compare`."""
+
+    task: str | Task = "digits"  # type: ignore[assignment]
+    callback: callbacks.Requested = None  # type: ignore[assignment]
+    progress: bool = True
+    worker_pool: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepKeywords(Sweep):
+    """The keywords of `rc.sweep`."""
+
+    task: str | Task = "digits"  # type: ignore[assignment]
+    callback: callbacks.Requested = None  # type: ignore[assignment]
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, read."""
+
+    options: Any
+    """The command's dataclass."""
+    task: Task | None
+    """The task where the user passed the object itself."""
+    own_callbacks: list[Any]
+    progress: bool
+    worker_pool: Any = None
+
+    @contextlib.contextmanager
+    def callbacks(self) -> Iterator[CallbackList]:
+        """Yield the call's callbacks, the progress among them; they are closed at the end."""
+        with callbacks.called(self.own_callbacks, progress=self.progress) as called:
+            yield called
+
+
+class Function(Protocol[C, P, R]):
+    """A function of a command's options, as one object or by keyword."""
+
+    def __call__(self, options: C | None = None, *args: P.args, **keywords: P.kwargs) -> R: ...
+
+
+def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Call], R]], Function[C, P, R]]:
+    """Give a function of a `Call` the signature and the docstring of a command's options.
+
+    Args:
+        kind: the command's dataclass.
+        keywords: a dataclass of it with what only Python takes.
+    """
+
+    def decorate(function: Callable[[Call], R]) -> Function[C, P, R]:
+        @functools.wraps(function)
+        def called(options: Any = None, **settings: Any) -> R:
+            return function(read(kind, options, settings))
+
+        hints = get_type_hints(keywords)
+        known = inspect.signature(keywords).parameters
+        order = [name for name in [*USUAL, *known] if name in known]
+        fields = [known[name].replace(annotation=hints[name]) for name in dict.fromkeys(order)]
+        first = inspect.Parameter("options", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
+        called.__signature__ = inspect.Signature([first, *fields])  # type: ignore[attr-defined]
+        texts = {name: option.help for name, option in options_of(kind).items()} | PYTHONS
+        arguments = [f"options: A `raychains.{kind.__name__}` instead of keywords."]
+        arguments += [f"{field.name}: {texts[field.name]}" for field in fields]
+        wrap = functools.partial(textwrap.fill, width=110, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        called.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nArgs:", *map(wrap, arguments)])
+        return cast(Function[C, P, R], called)
+
+    return decorate
+
+
+def read(kind: Any, options: Any, settings: Mapping[str, Any]) -> Call:
+    """Return a call's options and what only Python passes.
+
+    Args:
+        kind: the command's dataclass.
+        options: one, or None.
+        settings: keywords; beside ``options`` only those of Python.
+
+    Raises:
+        UserError: an unknown keyword, or a value of another type or out of range.
+    """
+    settings = present_names(settings)
+    own = {name: settings.pop(name) for name in ("callback", "progress", "worker_pool") if name in settings}
+    if options is None:
+        made = make(kind, settings)
+    elif not isinstance(options, kind):
+        raise UserError(f"options must be a raychains.{kind.__name__}, got {options!r}: give settings by keyword")
+    else:
+        made = dataclasses.replace(options, **settings)
+    task, made = task_of(made)
+    made, own_callbacks = callbacks.named(made, own.get("callback"))
+    return Call(made, task, own_callbacks, own.get("progress", True), own.get("worker_pool"))
+
+
+def present_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords with deprecated ones under their present names; a warning says so."""
+    for old, new in RENAMED.items():
+        if old in keywords:
+            warnings.warn(f"the keyword {old} is now {new}", DeprecationWarning, stacklevel=5)
+    return {RENAMED.get(name, name): value for name, value in keywords.items()}
+
+
+def task_of(options: Any) -> tuple[Task | None, Any]:
+    """Return the task where the options hold the object itself, and the options with its name."""
+    if isinstance(options.task, str):
+        return None, options
+    if not isinstance(options.task, tasks.Task):
+        got = type(options.task).__name__
+        raise UserError(f"task must be a name, an import path 'module:name' or a raychains.Task, got a {got}")
+    task = tasks.give(options.task)
+    return task, dataclasses.replace(options, task=tasks.name_of(task))

@@ -1,0 +1,265 @@
+"""Options as data: the fields of the dataclasses of `raychains.core.config`, with their types, texts and checks.
+
+The command line, its help, the signatures and docstrings of `rc.run` and the like, and docs/reference/options.md are made from
+this one declaration. Nothing here loads torch or ray.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from raychains.core.errors import UserError, unknown_name
+from raychains.core.registry import NAMES_WRITTEN, check_name
+
+METAVARS = {str: "TEXT", int: "INT", float: "NUMBER", bool: "", tuple: "NAME …"}
+KINDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", tuple: "a text or several"}
+"""Types of values in words, in the order in which they are named."""
+OTHER_NAMES = {"beta": "exploration", "learning_rate": "lr", "step_size": "lr", "num_chains": "chains"}
+"""Names that people try, which no spelling is near."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How an option is written on the command line, where its name and type do not say it."""
+
+    metavar: str = ""
+    """The value in help texts; ``{a,b}`` allows these alone."""
+    flag: str = ""
+    """Another name: ``--from`` of the field ``source``."""
+    aliases: tuple[str, ...] = ()
+    """Further names, such as ``--beta`` and ``-M``."""
+    positional: bool = False
+    help: str = ""
+    """The help text, where it is made and not written below the field."""
+    check: Callable[[str, Any], None] | None = None
+    """Raises for a value out of range, given the option's name and the value."""
+    lists: bool = False
+    """True if the values of a mapping are lists, written A,B,C."""
+    objects: bool = False
+    """True if Python takes objects too, which are checked where they are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of one command."""
+
+    name: str
+    """The field's, and the keyword in Python."""
+    types: tuple[type, ...]
+    """Types of its values, in the order of `KINDS`; ``tuple`` is several texts."""
+    optional: bool
+    """True if None is allowed."""
+    default: Any
+    """`dataclasses.MISSING` where it must be given."""
+    form: Form
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """``--samples-per-cycle``, or ``RUN`` of a positional one."""
+        name = (self.form.flag or self.name).replace("_", "-")
+        return name.upper() if self.form.positional else f"--{name}"
+
+    @property
+    def several(self) -> bool:
+        """Return whether it takes several values."""
+        return tuple in self.types
+
+    @property
+    def metavar(self) -> str:
+        """Its value in help texts; empty of a flag."""
+        return self.form.metavar or METAVARS[self.types[0]]
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The allowed texts; none where any text is."""
+        return self.form.metavar[1:-1].split(",") if self.form.metavar.startswith("{") else ()
+
+    @property
+    def shown_default(self) -> str:
+        """The default in help texts; empty where the help text says it or there is none."""
+        unsaid = self.default in (None, ()) or self.default is False or self.default is dataclasses.MISSING
+        return "" if unsaid else " ".join(self.default) if self.several else f"{self.default}"
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as its field holds it: NumPy's scalars as numbers, a lone text as a tuple, a path as a text.
+
+        Raises:
+            UserError: another type or choice.
+        """
+        found = self._converted(value)
+        if self.choices and isinstance(found, str) and found not in self.choices:
+            raise unknown_name(self.name, found, self.choices)
+        if self.form.check is not None and found is not None:
+            self.form.check(self.name, found)
+        return found
+
+    def _converted(self, value: Any) -> Any:
+        if (value is None and self.optional) or (self.form.objects and not isinstance(value, str)):
+            return value
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()  # a scalar of NumPy or torch
+        if tuple in self.types:
+            return self._texts(value)
+        if isinstance(value, os.PathLike) and str in self.types:
+            return os.fspath(value)
+        for kind in self.types:
+            if isinstance(value, bool) == (kind is bool) and isinstance(value, (kind, int) if kind is float else kind):
+                return value
+        raise self._refused(value)
+
+    def _texts(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, Mapping):
+            return tuple(f"{name}={self._text(entry)}" for name, entry in value.items())
+        if isinstance(value, Iterable):
+            texts = tuple(value)
+            if all(isinstance(text, str) for text in texts):
+                return texts
+        raise self._refused(value)
+
+    def _text(self, entry: Any) -> str:
+        """Return a value of a mapping as the command line writes it."""
+        entry = entry.tolist() if hasattr(entry, "tolist") else entry
+        if self.form.lists and not isinstance(entry, str):
+            if not isinstance(entry, Sequence):
+                raise UserError(f"{self.name} must give each name a list of values or a text, got {entry!r}")
+            return ",".join(one if isinstance(one, str) else repr(one) for one in entry)
+        return entry if isinstance(entry, str) else repr(entry)
+
+    def parsed(self, words: Sequence[str]) -> Any:
+        """Return the value that the words of a command line stand for.
+
+        Raises:
+            UserError: they stand for none.
+        """
+        if self.several:
+            return tuple(words)
+        (word,) = words
+        if self.optional and word == "None":
+            return None
+        for kind in self.types:
+            try:
+                return kind(word)
+            except (ValueError, OverflowError):
+                continue
+        raise self._refused(word)
+
+    def _refused(self, value: Any) -> UserError:
+        allowed = " or ".join(KINDS[kind] for kind in self.types)
+        return UserError(f"{self.name} must be {allowed}, got {value!r}")
+
+
+def options_of(kind: Any) -> Mapping[str, Option]:
+    """Return the options of a command's dataclass by name, those of its bases first."""
+    return _read(kind)
+
+
+@cache
+def _read(kind: Any) -> Mapping[str, Option]:
+    hints, texts = typing.get_type_hints(kind, include_extras=True), _texts_of(kind)
+    found = {}
+    for field in dataclasses.fields(kind):
+        hint: Any = hints[field.name]
+        extras: Sequence[Any] = ()
+        if typing.get_origin(hint) is typing.Annotated:
+            hint, *extras = typing.get_args(hint)
+        form = next((extra for extra in extras if isinstance(extra, Form)), Form())
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        parts = {typing.get_origin(part) or part for part in (typing.get_args(hint) if union else (hint,))}
+        found[field.name] = Option(
+            name=field.name,
+            types=tuple(known for known in KINDS if known in {tuple if p is Sequence else p for p in parts}),
+            optional=type(None) in parts,
+            default=field.default,
+            form=form,
+            help=" ".join((form.help or texts.get(field.name, "")).split()),
+        )
+    return found
+
+
+@cache
+def _texts_of(kind: Any) -> dict[str, str]:
+    """Return the texts below a dataclass's fields, its bases' included."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        (body,) = [node for node in _tree(base.__module__).body if getattr(node, "name", None) == base.__name__]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[ast.unparse(field.target)] = str(text.value.value)
+    return found
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))
+
+
+class Options:
+    """Base of the commands' dataclasses: values are checked, and held in one form, when one is made."""
+
+    def __post_init__(self) -> None:
+        for option in options_of(type(self)).values():
+            value = getattr(self, option.name)
+            if (found := option.checked(value)) is not value:
+                object.__setattr__(self, option.name, found)
+
+
+def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    """Return a command's options made of keywords.
+
+    Raises:
+        UserError: an unknown keyword, one that is missing, or a value of another type or out of range.
+    """
+    known = options_of(kind)
+    for name in settings:
+        if name not in known:
+            raise UserError(f"unknown argument {name!r}{suggestion(name, known)}")
+    for option in known.values():
+        if option.default is dataclasses.MISSING and option.name not in settings:
+            raise UserError(f"{option.name} must be given: {option.help.rstrip('.')}")
+    made = kind(**settings)
+    for name in NAMES_WRITTEN:
+        given = getattr(made, name, None)
+        for one in (given,) if isinstance(given, str) else given if isinstance(given, tuple) else ():
+            check_name(name, one)
+    return made
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'exploration'?`` for an unknown name that is near to a known one, else nothing."""
+    known = list(known)
+    close = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in known else difflib.get_close_matches(name, known, 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def on_command_line(text: str, kind: type[Any]) -> str:
+    """Return a message with its options as they are typed: messages name keywords of Python, some in backquotes.
+
+    ``store must be …, see `resume=True```  becomes ``--store must be …, see --resume``.
+    """
+    known = options_of(kind)
+
+    def typed(match: re.Match[str]) -> str:
+        name, equals, value = match[1].partition("=")
+        if name not in known and not equals:
+            return match[0]
+        flag = known[name].flag if name in known else f"--{name.replace('_', '-')}"
+        return f"{flag} {value}" if equals and value != "True" else flag
+
+    text = re.sub(r"`([a-z_]+(?:=[^`]*)?)`", typed, text)
+    return re.sub(r"^([a-z_]+)(?= must | needs |: )", typed, text)
