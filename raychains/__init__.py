@@ -1,7 +1,7 @@
 """raychains: Bayesian deep learning by stochastic-gradient MCMC at cluster scale.
 
-``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report` and `rc.load` for whole
-runs, `rc.tune` for Ray Tune, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the
+``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report`, `rc.load` and
+`rc.reproduce` for whole runs, `rc.tune` for Ray Tune, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the
 import itself brings in neither torch nor ray.
 """
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raychains.core.spec import ChainSpec
     from raychains.inference import PosteriorPredictive
     from raychains.measures import Measure
+    from raychains.papers.reproduce import reproduce
     from raychains.planning.events import Callback
     from raychains.samplers import (
         ATMC,
@@ -70,6 +71,7 @@ _EXPORTS = {
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
     "measures": ("Measure",),
+    "papers.reproduce": ("reproduce",),
     "planning.events": ("Callback",),
     "samplers": (
         *("ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT"),
@@ -91,7 +93,7 @@ __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "Entro
 __all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "NonCyclical"]
 __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
-__all__ += ["draw_report", "evaluate", "load", "make_task", "run", "sweep", "tune"]
+__all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "sweep", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -106,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME, *_MODULES])
+    return __all__

@@ -110,7 +110,9 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
         texts = {name: option.help for name, option in options_of(kind).items()} | PYTHONS
         arguments = [f"options: A `raychains.{kind.__name__}` instead of keywords."]
         arguments += [f"{field.name}: {texts[field.name]}" for field in fields]
-        wrap = functools.partial(textwrap.fill, width=110, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        wrap = functools.partial(
+            textwrap.fill, width=110, break_on_hyphens=False, initial_indent=" " * 4, subsequent_indent=" " * 8
+        )
         called.__doc__ = "\n".join([f"{inspect.getdoc(function)}\n\nArgs:", *map(wrap, arguments)])
         return cast(Function[C, P, R], called)
 

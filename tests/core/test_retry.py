@@ -149,7 +149,7 @@ def test_what_will_not_pass_is_raised_as_it_is() -> None:
 
 def test_full_and_refused_are_said_at_once() -> None:
     time, r = retrying()
-    with pytest.raises(StorageFull, match="free space and repeat with --resume"):
+    with pytest.raises(StorageFull, match="free space and repeat with `resume=True`"):
         r.call("written", "x", Trouble(1, OSError(errno.ENOSPC, "No space left on device")), lambda _: True)
     with pytest.raises(UserError, match="credentials"):
         r.call("written", "x", Trouble(1, OSError(S3.format("ACCESS_DENIED", "Access Denied"))), lambda _: True)

@@ -30,7 +30,7 @@ def test_stopped_and_resumed_gives_the_samples_of_an_undisturbed_run(tmp_path: P
         first.send_signal(signal.SIGINT)
         out, err = first.communicate(timeout=SECONDS)
         assert first.returncode == 130, err
-        assert "go on from their last checkpoints" in err and "--resume --name r" in err
+        assert "go on from their last checkpoints" in err and "--resume, --name r" in err
         assert "Traceback" not in err + out and list(store.glob("chains/*/checkpoints/*"))
         taken = start(*command)
         assert taken.wait(timeout=SECONDS) == 2 and "continue it with --resume" in (taken.stderr or sys.stdin).read()

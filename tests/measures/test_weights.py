@@ -93,7 +93,7 @@ def test_stacking_weights_beat_equal_ones_on_the_validation_split() -> None:
 
 
 def test_what_a_weighting_needs_is_said() -> None:
-    with pytest.raises(UserError, match=r"need the split 'val'.*--val-split"):
+    with pytest.raises(UserError, match=r"need the split 'val'.*`val_split="):
         weights.weigh(Finished(splits=("test", "train")).context, "stacking")
     with pytest.raises(UserError, match="got temperature 0"):
         weights.weigh(Finished(temperature=0.0).context, "harmonic")

@@ -307,7 +307,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     with pytest.raises(StorageFull) as full:
         drive(plan, tmp_path, diary, checkpoint_every=0.2)
     filling.join()
-    assert "\n" not in str(full.value) and "--resume" in str(full.value)
+    assert "\n" not in str(full.value) and "`resume=True`" in str(full.value)
     [stopping] = diary.of(events.Stopping)
     assert "no room" in stopping.reason
     expected = undisturbed_hashes(plan, Mixture25())

@@ -65,7 +65,7 @@ def test_the_kernels_own_full_device(tmp_path: Path, monkeypatch: pytest.MonkeyP
     root = Storage(tmp_path)
     root.publish("a/x", b"the version before")
     monkeypatch.setattr(filesystem, "open", lambda _, mode: Path("/dev/full").open(mode), raising=False)  # noqa: SIM115
-    with pytest.raises(StorageFull, match=r"full.*a/x.*intact.*--resume") as caught:
+    with pytest.raises(StorageFull, match=r"full.*a/x.*intact.*`resume=True`") as caught:
         root.publish("a/x", b"data")
     monkeypatch.undo()
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.ENOSPC

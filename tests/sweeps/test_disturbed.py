@@ -97,7 +97,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, undisturbe
     store = str(tmp_path_factory.mktemp("disturbed"))
     digests = list(table(undisturbed)["digest"])
     (folder / "slow").touch()
-    with pytest.raises(Interrupted, match=rf"same command with --resume --name {NAME}") as stop:
+    with pytest.raises(Interrupted, match=rf"same call with `resume=True`, `name={NAME}`") as stop:
         rc.sweep(store=store, name=NAME, callback=Diary(interrupt_at_first_report()), **options(folder))
     assert stop.value.exit_status == 130
 

@@ -17,7 +17,7 @@ from raychains.store import load_sweep
 from tests.sweeps.worlds import TASK, Diary, events, rc
 
 SPACE = {"lr": "log:1e-3:.2", "cycles": "int:2:40", "exploration": "uniform:0:.5"}
-ENTRIES = tuple(search_space.as_text(name, text) for name, text in SPACE.items())
+ENTRIES = tuple(f"{name}={text}" for name, text in SPACE.items())
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -108,6 +108,6 @@ def test_it_goes_on_where_points_were_stopped_failed_or_are_no_numbers(caplog: p
 
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match=r"optuna must be installed for --optuna: pip install 'raychains\[optuna\]'"):
+    with pytest.raises(UserError, match=r"optuna must be installed for `optuna`: pip install 'raychains\[optuna\]'"):
         rc.sweep(task="digits", optuna=4, space={"lr": "log:1e-3:1"}, store=str(tmp_path / "store"))
     assert not (tmp_path / "store").exists()

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from raychains.core.config import Sweep
 from raychains.core.errors import UserError
+from raychains.core.options import make
 from raychains.planning import search_space as space
 
 
@@ -22,12 +24,11 @@ def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None
 
 
 def test_python_gives_lists_and_arrays() -> None:
-    assert space.as_text("lr", [0.1, 1e-5]) == "lr=0.1,1e-05"
-    assert space.as_text("lr", np.linspace(0, 1, 3)) == "lr=0.0,0.5,1.0"
-    assert space.as_text("sampler", ("csgld", "csghmc")) == "sampler=csgld,csghmc"
-    assert space.as_text("lr", "log:1e-3:1") == "lr=log:1e-3:1"
-    with pytest.raises(UserError, match=r"grid and space must give lr a list of values or a text, got 0\.1"):
-        space.as_text("lr", 0.1)
+    given = {"lr": [0.1, 1e-5], "momentum": np.linspace(0, 1, 3), "sampler": ("csgld", "csghmc"), "cycles": "int:2:8"}
+    entries = ("lr=0.1,1e-05", "momentum=0.0,0.5,1.0", "sampler=csgld,csghmc", "cycles=int:2:8")
+    assert make(Sweep, {"grid": given, "space": given}).space == entries
+    with pytest.raises(UserError, match=r"grid must give each name a list of values or a text, got 0\.1"):
+        make(Sweep, {"grid": {"lr": 0.1}})
 
 
 @pytest.mark.parametrize(
