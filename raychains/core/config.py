@@ -6,6 +6,7 @@ by their kind alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,8 +51,8 @@ Stored = Annotated[str, Form(positional=True)]
 class Common(Options):
     """Options of the store and of the resources."""
 
-    store: str = "runs"
-    """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix)."""
+    store: str = ""
+    """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else runs."""
     name: Text = None
     """Name of the run; by default the task and the first digits of the plan's digest, so one plan has one name."""
     resume: bool = False
@@ -103,6 +104,11 @@ class Common(Options):
     tensorboard: Text = None
     """Local folder of TensorBoard's files, which are written when it is given; default with --callback tensorboard:
     STORE/runs/NAME/tensorboard where the store is a local folder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.store:
+            object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def test_a_run_that_cannot_be_placed_ends_in_one_line(shared: dict[str, Any]) ->
     assert missing.startswith(
         "nothing could be placed for 0.5 s: no node of the cluster has room for a chain (1 GPU, 5 CPU): it has"
     )
-    assert "1 node of 4 CPU, 1 GPU (A100)" in missing and "--resume" in missing
+    assert "1 node of 4 CPU, 1 GPU (A100)" in missing and "`resume=True`" in missing
     assert f"must have raychains 0.0.1 as this process has, a worker has {__version__}" in version
 
 

@@ -202,7 +202,7 @@ def test_a_run_without_room_says_so_at_once_and_ends_after_the_timeout() -> None
     clock.now += 2
     assert wait.check(waiting=3, running=False) == line
     clock.now += resource_wait.TIMEOUT
-    with refused("nothing could be placed for 15 min", "2 CPU", "2 nodes of 1 CPU", "--resume"):
+    with refused("nothing could be placed for 15 min", "2 CPU", "2 nodes of 1 CPU", "`resume=True`"):
         wait.check(waiting=3, running=False)
 
 

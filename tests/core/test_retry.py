@@ -121,7 +121,7 @@ def test_without_anybody_to_ask_about_a_minute_is_spent() -> None:
     assert time.now == pytest.approx(60.0) and trouble.calls > 10
     message = str(caught.value)
     assert "\n" not in message and caught.value.exit_status == 2
-    assert all(w in message for w in ("s3://b/x", "written", "60 s", "Input/output error", "intact", "--resume"))
+    assert all(w in message for w in ("s3://b/x", "written", "60 s", "Input/output error", "intact", "`resume=True`"))
 
 
 def test_whoever_is_asked_decides_alone_however_long_it_takes() -> None:

@@ -75,7 +75,7 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
 
 def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:
     store = str(folder / "store")
-    with refused("name", "small", "--resume"):
+    with refused("name", "small", "`resume=True`"):
         rc.run(task="digits", epochs=40, store=store, name="small")
     with refused("resume", "small"):
         rc.run(task="digits", epochs=40, store=store, name="small", resume=True)
@@ -167,7 +167,7 @@ def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
             rc.run(
                 task=f"{__name__}:Doomed", store=str(tmp_path), name=policy, lr=0.01, on_divergence=policy, **settings
             )
-    with refused("unfinished", "--resume"):
+    with refused("unfinished", "`resume=True`"):
         rc.load(str(tmp_path / "runs" / "stop")).predict(images)
     result = rc.load(str(tmp_path / "runs" / "drop-chain"))
     stores = {d: ChainStore(result.store.root, d) for d in result.comparison.chains()}

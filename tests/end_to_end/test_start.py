@@ -101,7 +101,7 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, folder: Pa
             assert all(torch.equal(found[n], t) for n, t in load_file(old).items())
         notes = again.store.plan()["notes"]
         assert any("net.pt" in note for note in notes)
-        with refused("init_from", "--name"):
+        with refused("init_from", "`name`"):
             rc.run(**settings(folder, resume=True, name=None))
         with refused("init_from", "file"):
             rc.run(**settings(folder, name="new"))

@@ -136,7 +136,7 @@ def test_a_group_waits_whole_while_others_hold_part_of_the_cluster(store: str, m
         ray.get(other.here.remote())
         while ray.available_resources().get("CPU") != 1:  # it is told of late
             time.sleep(0.05)
-        with refused("nothing could be placed", "others hold the room", "2 workers of 1 CPU", "--resume"):
+        with refused("nothing could be placed", "others hold the room", "2 workers of 1 CPU", "`resume=True`"):
             rc.run(**SETTINGS, workers_per_chain=2, slot_timeout=2.0, store=store, callback=Free())
         assert Free.least == 1, "half a group was reserved"
     finally:

@@ -240,7 +240,7 @@ def test_a_density_and_an_unfinished_run_are_refused(tmp_path: Path) -> None:
     next(Path(result.path).parent.parent.glob("chains/*/samples/*")).unlink()
     for index in Path(result.path).parent.parent.glob("chains/*/samples.parquet"):
         index.unlink()
-    with refused("unfinished", "--resume"):
+    with refused("unfinished", "`resume=True`"):
         result.export(str(tmp_path / "p"))
     assert not (tmp_path / "p").exists()
 

@@ -105,7 +105,7 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
     assert said.returncode == 0, said.stdout + said.stderr
     log = head.log("stopped")
     assert head.job("stopped")["status"] == "STOPPED", log
-    assert "go on from their last checkpoints" in log and "--resume --name r" in log and "Traceback" not in log
+    assert "go on from their last checkpoints" in log and "--resume, --name r" in log and "Traceback" not in log
     assert len(list(chains.glob("*/samples/*"))) < 12, "it was through before it was stopped"
     assert list(chains.glob("*/checkpoints/*")) and not list((Path(store) / "drivers").iterdir())
 

@@ -225,7 +225,7 @@ def test_what_cannot_be_laid_side_by_side_is_refused_in_one_line(pair: list[Run]
         ([first, second, first], "compare must name every run once, got .*first twice"),
         ([first, other], r"runs of one task, got digits \(first\) and mixture25 \(other\)"),
         ([first, train], r"evaluated on one split, got test \(first\) and train \(second\)"),
-        ([first, empty], "runs with results, got .*empty: continue it with --resume, or evaluate it"),
+        ([first, empty], "runs with results, got .*empty: continue it with `resume=True`, or evaluate it"),
     ):
         with pytest.raises(UserError, match=words) as told:
             comparing.write(given)

@@ -83,7 +83,7 @@ def test_a_full_disk_is_said_at_once_and_what_was_written_is_intact(shaky: tuple
         store.waiting(lambda reason: pytest.fail(reason)).publish_sample(sample(1), 1, {})
     message = str(caught.value)
     assert caught.value.exit_status == 2 and "\n" not in message
-    assert all(word in message for word in ("full", "000001-theta-1", "intact", "--resume"))
+    assert all(word in message for word in ("full", "000001-theta-1", "intact", "`resume=True`"))
     assert [r.meta.index for r in store.records()] == [0] and store.newest_checkpoint()["step"] == 5
     assert root.names(f"chains/{SPEC.digest}/samples") == ["000000-theta-1.safetensors"], "the part is taken away"
     handler.room = None

@@ -56,7 +56,7 @@ def test_a_filesystem_that_is_really_full(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     written, status, message = done.stdout.strip().split(" ", 2)
     assert 5 <= int(written) < 10 and status == "2"
-    assert "full" in message and "intact" in message and "--resume" in message
+    assert "full" in message and "intact" in message and "`resume=True`" in message
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")

@@ -157,7 +157,7 @@ def test_without_anybody_to_ask_patience_ends(server: Any, bucket: str, between:
     )
     between.refuse()
     arguments = ("a/x", b"data") if method == "publish" else ("a/x",)
-    with refused("store", "a/x" if method != "exists" else bucket, "intact", "--resume"):
+    with refused("store", "a/x" if method != "exists" else bucket, "intact", "`resume=True`"):
         getattr(root, method)(*arguments)
 
 

@@ -79,7 +79,7 @@ def test_a_failing_write_leaves_what_was_there(
     root = Storage(tmp_path)
     if before is not None:
         root.publish("a/x", before)
-    with monkeypatch.context() as broken, refused("full", f"{tmp_path}/a/x", "intact", "--resume"):
+    with monkeypatch.context() as broken, refused("full", f"{tmp_path}/a/x", "intact", "`resume=True`"):
         broken.setattr(os, call, full_disk)
         with pytest.raises(StorageFull) as caught:
             root.publish("a/x", b"new")
