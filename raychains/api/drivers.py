@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
 from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line
+from raychains.core.options import command_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
@@ -92,6 +94,16 @@ def located(options: Run) -> Run:
     root = root_of(options.data_root) if options.data_root is not None else None
     start = os.path.abspath(options.init_from) if options.init_from is not None else None
     return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
+
+
+def origin(command: str, options: Common) -> dict[str, str]:
+    """Return how and when a plan was made, for its page: the command line, and the time.
+
+    A store's URI may hold secrets, which are left out. The command of a task that was passed as an object needs that object.
+    """
+    shown = dataclasses.replace(options, store=Storage(options.store).location(), resume=False)
+    made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"command_line": command_line(command, shown), "made": made}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_kept, drive, interrupted, leased, publish
+from raychains.api.drivers import check_kept, drive, interrupted, leased, origin, publish
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -120,7 +120,7 @@ def execute(
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
             plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
-            folder.write_plan({**plan, "metrics": planned_metrics(comparison)})
+            folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
         if planned.start is not None:
             initial_states.publish(root, planned.start)
         outcome = drive(comparison, root, options, callback, lease, worker_pool)

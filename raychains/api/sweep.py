@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, placement
+from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, origin, placement
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import InStore
 from raychains.callbacks import CallbackList
@@ -80,7 +80,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
     with leased(options, folder, task, callback, lambda: _check_plan(folder, plan)) as lease:
         callback.on(_planned(plan, folder, root))
         if not folder.exists():
-            sweep_results.write_plan(folder, plan)
+            sweep_results.write_plan(folder, plan, origin("sweep", options))
         if planned.points.start is not None:
             initial_states.publish(root, planned.points.start)
         with connected(options, callback):

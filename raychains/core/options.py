@@ -12,6 +12,7 @@ import difflib
 import inspect
 import os
 import re
+import shlex
 import sys
 import types
 import typing
@@ -238,6 +239,20 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         for one in (given,) if isinstance(given, str) else given if isinstance(given, tuple) else ():
             check_name(name, one)
     return made
+
+
+def command_line(command: str, options: Options) -> str:
+    """Return the command whose options are these, without those that have their defaults."""
+    words = ["raychains", command]
+    for option in options_of(type(options)).values():
+        value = getattr(options, option.name)
+        if option.form.positional:
+            words += [value] if isinstance(value, str) else value
+        elif option.types == (bool,):
+            words += [option.flag] if value else []
+        elif value != option.default:
+            words += [option.flag, *(value if option.several else [str(value)])]
+    return shlex.join(words)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

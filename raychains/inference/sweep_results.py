@@ -15,9 +15,9 @@ KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
 
 
-def write_plan(folder: SweepStore, plan: SweepPlan) -> None:
-    """Write plan.json."""
-    folder.write_plan({**plan.to_json(), "metrics": stored_metrics(plan.metrics)})
+def write_plan(folder: SweepStore, plan: SweepPlan, origin: Mapping[str, str] | None = None) -> None:
+    """Write plan.json, with how and when it was made."""
+    folder.write_plan({**plan.to_json(), **(origin or {}), "metrics": stored_metrics(plan.metrics)})
 
 
 def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,16 @@ def head(run: RunData) -> list[tuple[str, Sequence[str]]]:
         *([("Execution", how)] if (how := execution(comparison)) else []),
         ("Environment", environment(run)),
         ("Stored at", [run.store.location()]),
+        *made(run.plan),
     ]
+
+
+def made(plan: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    """The command line of a plan and when it was made; nothing of plans of earlier versions, which lack both."""
+    if "command_line" not in plan:
+        return []
+    when = str(plan["made"]).replace("T", " ").replace("+00:00", " UTC")
+    return [("Command", [str(plan["command_line"])]), ("Planned", [when])]
 
 
 def _arms(arms: Sequence[Arm]) -> str:

@@ -37,10 +37,9 @@ def comparison(run: RunData) -> tuple[Table, list[str]]:
     summary, arms = run.summary, run.comparison.arms
     theory = "modes" if reference.is_mixture(run.comparison) else None
     published = {name for arm in arms for name in arm.published}
-    columns = [f"{run.comparison.unit.capitalize()} per\u00a0chain /\u00a0total", "Repeats"]
-    columns += ["Draws" if run.by_blocks else "Samples", "Chain seconds"]
+    columns: list[str] = []
     bold = {m.name: best(summary, m) for m in run.metrics}
-    cells = {arm.name: texts(*_cost(run, arm)) for arm in arms}
+    cells: dict[str, list[Cell]] = {arm.name: [] for arm in arms}
     for metric in run.metrics:
         columns.append(head(metric))
         columns += ["Published"] * (metric.name in published) + ["Exact theory"] * (metric.name == theory)
@@ -52,6 +51,10 @@ def comparison(run: RunData) -> tuple[Table, list[str]]:
             if metric.name == theory:
                 expected = reference.expected_modes(arm)
                 own.append(Cell(DASH if expected is None else f"{expected:.2f}"))
+    columns += [f"{run.comparison.unit.capitalize()} per\u00a0chain /\u00a0total", "Repeats"]
+    columns += ["Draws" if run.by_blocks else "Samples", "Chain seconds"]
+    for arm in arms:
+        cells[arm.name] += texts(*_cost(run, arm))
     return _arms(run, columns, cells), _caption(run, any(bold.values()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raychains.core.errors import last_line
@@ -12,6 +12,7 @@ from raychains.planning.sweep_plan import shown
 from raychains.plotting.style import Drawing
 from raychains.plotting.tables import Table, html, with_error
 from raychains.report import page as pages
+from raychains.report.run_summary import made
 from raychains.report.sweep import curves, heat, rows
 from raychains.store import SweepStore
 from raychains.tasks.task_cache import MADE_BY_HAND
@@ -80,7 +81,7 @@ def _command(folder: SweepStore, sweep: Sweep) -> str:
     return f"raychains run --options {shlex.quote(where)}"
 
 
-def _facts(sweep: Sweep, folder: SweepStore) -> list[tuple[str, list[str]]]:
+def _facts(sweep: Sweep, folder: SweepStore) -> list[tuple[str, Sequence[str]]]:
     """Return the head of the page: names with a line or more each."""
     plan, metric, statuses = sweep.plan, sweep.metric, sweep.points["status"]
     better = {"lower": "less is better", "higher": "more is better"}[metric.better]
@@ -97,7 +98,7 @@ def _facts(sweep: Sweep, folder: SweepStore) -> list[tuple[str, list[str]]]:
         "Points": [", ".join(counts) if counts else "none has begun"],
         "Store": [folder.location()],
     }
-    return [(name, lines) for name, lines in facts.items() if lines]
+    return [*((name, lines) for name, lines in facts.items() if lines), *made(plan)]
 
 
 def _asha(grace: float, reduction: float) -> str:
