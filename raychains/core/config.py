@@ -163,7 +163,7 @@ class _OfTask(Sampling):
     cifar10-resnet18-frn, cifar10-resnetpp56, cifar10-resnet20, cifar10-lenet, cifar100-lenet, the densities mixture25,
     gaussian, two-modes, linear-regression, blr-australian, blr-german, blr-heart, the prepared sets imagenet-resnet50,
     imagenet-resnetpp50, imagefolder-lenet, imagefolder-resnet18, imagefolder-resnet50, imagefolder-resnetpp; or
-    module:make_task, a task of your own, searched from the current folder on (see raychains init-task)."""
+    module:make_task, a task of your own, searched from the current folder on (see raychains init-task and init-density)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,6 +378,17 @@ class InitTask:
     """
 
     file: Positional[str]
+    """A new Python file; the folder that it lies in is where to run it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitDensity:
+    """Write a commented log density that runs as it is: change it, its start and its data into yours.
+
+    Example: raychains init-density mydensity.py
+    """
+
+    file: Positional[str] = "mydensity.py"
     """A new Python file; the folder that it lies in is where to run it."""
 
 

@@ -176,12 +176,13 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
     """
     found = finished(root, chains)
     target = target_of(task, chains[0])
+    labels = [label for v in task.variables for label in v.labels()]
     for variable in variables_of(root, found[0][1]):
         columns: list[dict[str, Array]] = []
         cycles = []
         for _, spec in found:
             drawn = read(root, spec, variable)
-            columns.append(_columns(drawn.values, variable, seed))
+            columns.append(_columns(drawn.values, variable, seed, labels if variable == THETA else []))
             cycles.append(drawn.cycle)
             if variable == THETA:
                 flat = drawn.values.reshape(-1, drawn.values.shape[2])
@@ -191,10 +192,11 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
         yield _gathered(variable, columns, cycles, tuple(i for i, _ in found))
 
 
-def _columns(values: Array, variable: str, seed: int) -> dict[str, Array]:
+def _columns(values: Array, variable: str, seed: int, labels: Sequence[str]) -> dict[str, Array]:
     """Return coordinates and, where there are too many, projections of draws [draws, lanes, dim]: each [draws, lanes]."""
     dim = values.shape[2]
-    found = {f"{variable}[{i}]": values[..., i].astype(np.float64) for i in range(min(dim, COORDINATES))}
+    names = labels or [f"{variable}[{i}]" for i in range(dim)]
+    found = {name: values[..., i].astype(np.float64) for i, name in enumerate(names[:COORDINATES])}
     if dim > COORDINATES:
         directions = np.random.default_rng(seed).standard_normal((dim, DIRECTIONS))
         along = values.astype(np.float64) @ (directions / np.linalg.norm(directions, axis=0))
