@@ -13,7 +13,6 @@ import numpy as np
 from raychains.core.errors import require
 from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, finite, gather
 
-
 MOST_NAMED = 20
 """Coordinates whose mean and standard deviation are metrics."""
 

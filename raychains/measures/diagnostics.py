@@ -295,7 +295,10 @@ def _shown(traces: pd.DataFrame, arms: Sequence[Arm]) -> list[tuple[Arm, list[st
 def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
     """Draw histograms of the chains' ranks; None before several chains are diagnosed."""
     found = found[found["variable"] == THETA]
-    shown = [(arm, list(dict.fromkeys(found[found["arm"] == arm.name]["quantity"]))[:QUANTITIES]) for arm in run.comparison.arms]
+    shown = [
+        (arm, list(dict.fromkeys(found[found["arm"] == arm.name]["quantity"]))[:QUANTITIES])
+        for arm in run.comparison.arms
+    ]
     shown = [(arm, names) for arm, names in shown if names]
     if not shown:
         return None
@@ -402,5 +405,11 @@ MEASURE = Measure(
     name="diagnostics",
     about="effective sample sizes, split R-hat, autocorrelation, traces, ranks, mode masses, temperatures",
     tables=tables,
-    figures={"mixing": mixing, "traces": traces, "ranks": ranks, "modes": modes.figure, "temperatures": temperatures.figure},
+    figures={
+        "mixing": mixing,
+        "traces": traces,
+        "ranks": ranks,
+        "modes": modes.figure,
+        "temperatures": temperatures.figure,
+    },
 )

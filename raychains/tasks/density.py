@@ -308,7 +308,7 @@ def _variables(arrays: Mapping[str, Tensor], named: bool, names: Any) -> tuple[V
 def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     if name not in names:
         return ()
-    dims = [names[name]] if isinstance(names[name], str) else names[name]
+    dims: Any = [names[name]] if isinstance(names[name], str) else names[name]
     ok = isinstance(dims, Sequence) and len(dims) == len(shape) and len({*dims, *AXES}) == len(dims) + len(AXES)
     ok = ok and all(isinstance(d, str) and d for d in dims)
     axes = f"{len(shape)} text{'s' * (len(shape) != 1)}, one for each axis"

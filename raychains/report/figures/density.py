@@ -94,8 +94,7 @@ def cells(arm: str, density: Array, window: Window = SQUARE) -> list[dict[str, A
     """The grid's cells that hold draws: their middles and their density."""
     x, y = window.middles(0), window.middles(1)
     return [
-        {"arm": arm, "theta_1": x[i], "theta_2": y[j], "density": density[i, j]}
-        for i, j in np.argwhere(density > 0)
+        {"arm": arm, "theta_1": x[i], "theta_2": y[j], "density": density[i, j]} for i, j in np.argwhere(density > 0)
     ]
 
 
