@@ -47,7 +47,7 @@ TEXTS, NUMBERS = "arm variable quantity unit notice", "repeat chains draws bulk_
 
 
 def tables(context: Context) -> Tables:
-    """``diagnostics``, ``autocorrelation``, ``traces``, ``ranks``, ``temperatures`` and, of mixtures, ``modes``.
+    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures``, of several chains ``ranks``, and of mixtures ``modes``.
 
     diagnostics: arm, group, repeat, variable, quantity, unit (chain | cycle), chains, draws (of all of them), mean, mcse
         (standard error of the mean), bulk_ess, tail_ess, ess_per_draw (bulk), r_hat (split, rank-normalised), notice
@@ -58,7 +58,8 @@ def tables(context: Context) -> Tables:
     ranks: of the same: arm, group, repeat, variable, quantity, chain, bin (from 0), value: draws of the chain whose ranks among
         those of all chains fall into the bin, over the number that equal chains would have there; of several chains.
     """
-    found: dict[str, list[Row]] = {name: [] for name in ("diagnostics", "autocorrelation", "traces", "ranks")}
+    found: dict[str, list[Row]] = {name: [] for name in ("diagnostics", "autocorrelation", "traces")}
+    rank_rows: list[Row] = []
     first = {arm: min(g for a, g in context.groups if a == arm) for arm, _ in context.groups}
     for a, g in context.counted("diagnostics", context.groups):
         chains = context.comparison.arms[a].chains[g]
@@ -69,9 +70,10 @@ def tables(context: Context) -> Tables:
                 here = {**about, "repeat": g * chains[0].lanes, "variable": followed.variable}
                 found["autocorrelation"] += correlated(followed, here)
                 found["traces"] += traced(followed, here)
-                found["ranks"] += ranked(followed, here)
+                rank_rows += ranked(followed, here)
     masses = modes.rows(context)
-    return {**found, "temperatures": temperatures.rows(context), **({"modes": masses} if masses else {})}
+    further = {name: rows for name, rows in {"ranks": rank_rows, "modes": masses}.items() if rows}
+    return {**found, "temperatures": temperatures.rows(context), **further}
 
 
 def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:

@@ -322,7 +322,9 @@ def _tensor(field: str, value: Any) -> Tensor:
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
         return found.double() if found.is_floating_point() else found
     except (TypeError, ValueError, RuntimeError):
-        raise UserError(f"{field} must be a number, a tensor or an array of numbers, got {value!r}") from None
+        raise UserError(
+            f"{field} must be a number, a tensor or an array of numbers, got a {type(value).__name__}"
+        ) from None
 
 
 def _data(data: Any) -> Data:
@@ -363,7 +365,7 @@ def _reference(given: Any, arrays: Mapping[str, Tensor], dim: int) -> Exact | No
         require(given == "hmc", "reference", given, "be 'hmc', draws, or a tuple (mean, covariance)")
         return None
     if isinstance(given, tuple):
-        require(len(given) == 2, "reference", given, "be draws, or a tuple (mean, covariance)")
+        require(len(given) == 2, "reference", len(given), "be draws, or a tuple of two, (mean, covariance)")
         mean, covariance = (_tensor("reference", part).double().numpy() for part in given)
         source = "given"
     else:
