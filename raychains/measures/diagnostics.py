@@ -332,12 +332,11 @@ def _draw_ranks(shown: list[tuple[Arm, list[str]]], found: pd.DataFrame) -> Figu
                 axis.stairs(heights, np.linspace(0, 1, BINS + 1), color=hue(int(c)), alpha=0.8)
                 chains.add(int(c))
             axis.axhline(1, color=INK, linestyle=layout.DASHED, linewidth=0.9)
-            axis.set(title=name, xlim=(0, 1), ylim=(0, max(2.0, axis.get_ylim()[1])))
-            axis.title.set_fontsize(8.5)
+            axis.set(xlim=(0, 1), ylim=(0, max(2.0, axis.get_ylim()[1])), ylabel=name)
             axis.yaxis.set_major_locator(MaxNLocator(4))
         for axis in row[len(names) :]:
             axis.set_axis_off()
-        row[0].set_ylabel(arm.label)
+        row[0].set_title(arm.label, fontsize=8.5)
     for axis in axes[-1]:
         axis.set_xlabel("Rank among all draws")
     entries = [layout.entry(f"chain {c + 1}", color=hue(c), linewidth=1.6) for c in sorted(chains)]

@@ -30,6 +30,8 @@ DIRECTIONS = 4
 EXAMPLES = 5
 """Test examples whose log p(label) is followed."""
 LOG_DENSITY, TRAIN_NLL, P_LABEL, ENTROPY = "log density", "train NLL", "mean p(label)", "mean entropy"
+MOST_ROWS = 1_000_000_000
+"""Draws of a chain times data up to which its log density is followed: it reads all data at every draw."""
 SHOWN = 6
 """Quantities that traces and autocorrelations are kept of."""
 
@@ -184,7 +186,7 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
             drawn = read(root, spec, variable)
             columns.append(_columns(drawn.values, variable, seed, labels if variable == THETA else []))
             cycles.append(drawn.cycle)
-            if variable == THETA:
+            if variable == THETA and len(drawn.values) * drawn.values.shape[1] * task.num_data <= MOST_ROWS:
                 flat = drawn.values.reshape(-1, drawn.values.shape[2])
                 known = target.potential(flat)
                 if known is not None:

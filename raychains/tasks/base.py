@@ -396,13 +396,17 @@ class LogDensity(Task):
         identity = f"{type(self).__module__}:{type(self).__qualname__}/{self.fingerprint}/{self.settings()!r}"
         return {"target": SampledMoments(centre=np.zeros(self.dim), identity=identity, reference=self._sampled)}
 
+    def _near(self) -> Array:
+        """Return where the search for the mode begins, [dim]."""
+        return np.zeros(self.dim)
+
     def _sampled(self) -> Any:
         """Return the moments of Hamiltonian Monte Carlo around the mode."""
         from scipy.optimize import minimize
 
         from raychains.evaluation import hmc
 
-        found = minimize(self._energy, np.zeros(self.dim), jac=self._slope, method="BFGS")
+        found = minimize(self._energy, self._near(), jac=self._slope, method="BFGS")
         return hmc.reference(self._energy, self._slope, centre=found.x, covariance=found.hess_inv)
 
 

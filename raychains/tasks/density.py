@@ -137,6 +137,10 @@ class FromLogDensity(LogDensity):
         likelihood, prior = self._terms(theta.reshape(-1, self.dim), rows)
         return (self.num_data * likelihood + prior).reshape(theta.shape[:-1])
 
+    def gradient(self, theta: Tensor) -> Tensor:
+        parts = theta.reshape(-1, self.dim).split(max(1, AT_ONCE // self.num_data))
+        return torch.cat([super(FromLogDensity, self).gradient(part) for part in parts]).reshape(theta.shape)
+
     def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
         return self._init + self._init_sd * super().starts(lanes, generator)
 
@@ -166,6 +170,9 @@ class FromLogDensity(LogDensity):
         if self._data is not None:
             self._data = _each(self._data, lambda t: t.to(device))
 
+    def _near(self) -> Array:
+        return self._init.numpy()
+
     def reference(self) -> Exact | None:
         return self._target
 
@@ -194,7 +201,7 @@ class FromLogDensity(LogDensity):
                 likelihood, prior = self._of_one(theta[0].double(), own)
                 return likelihood[None], prior[None]
             dims = (0, None if rows is None else 0)
-            at_once = max(1, AT_ONCE // size)
+            at_once = max(1, AT_ONCE // size)  # without gradients; with them `gradient` takes no more points
             mapped = vmap(self._of_one, in_dims=dims, chunk_size=at_once if len(theta) > at_once else None)
             found: tuple[Tensor, Tensor] = mapped(theta.double(), data)
             return found

@@ -120,9 +120,10 @@ def test_one_point_and_several_have_the_same_density() -> None:
 
 def test_many_points_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     task, theta = logistic(), torch.from_numpy(np.random.default_rng(0).normal(size=(11, 3)))
-    whole = task.log_density(theta)
+    whole, slope = task.log_density(theta), task.gradient(theta)
     monkeypatch.setattr("raychains.tasks.density.AT_ONCE", 40)  # three points with twelve rows each
     torch.testing.assert_close(task.log_density(theta), whole)
+    torch.testing.assert_close(task.gradient(theta), slope)
 
 
 def test_chains_start_around_init() -> None:
