@@ -29,6 +29,7 @@ from raychains.inference.run_data import RunData
 from raychains.measures import named
 from raychains.planning.presets import default_arms
 from raychains.report.figures import density as density_figure
+from raychains.report.tables import coordinates
 from raychains.tasks import task_cache
 from raychains.tasks.logistic_regression import LogisticPosterior
 from tests.checks import refused
@@ -355,6 +356,13 @@ def test_ranks_show_the_chain_that_stays_elsewhere(tmp_path: Path) -> None:
     drawing, figure = drawn(run, "ranks")
     assert {"Rank among all draws", "chain 3", "chains of one law"} <= labels(figure)
     assert {row["quantity"] for row in drawing.data} == {"log density", "v"}
+    table = coordinates(run)
+    assert table is not None and [row.heads[1] for row in table.rows] == ["v", "x", "log density"]
+    first = {r["quantity"]: r for r in tables["diagnostics"]}
+    for row in table.rows:
+        exact = first[row.heads[1]]
+        shown = [cell.text.replace(",", "") for cell in row.cells]
+        assert shown[2:] == [f"{exact['bulk_ess']:.0f}", f"{exact['tail_ess']:.0f}", f"{exact['r_hat']:.3f}"]
     alone = stored(tmp_path / "alone", task, chains[:1])
     assert "ranks" not in named("diagnostics").tables(alone)
 
