@@ -461,6 +461,10 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"dim": 3, "data": (), "logp": log_likelihood}, ("data", "no tensor")),
     ({"dim": 3, "data": "rows", "logp": log_likelihood}, ("data", "number", "a str")),
     ({"dim": 3, "data": X, "logp": lambda w, x: (x @ w).sum()}, ("logp", "one number per row", "[12]")),
+    (
+        {"dim": 3, "data": X, "logp": lambda w, x: torch.from_numpy(X) @ w},
+        ("logp", "one number per row", "[2]", "[12]"),
+    ),
     ({"dim": 3, "data": X, "logp": lambda w, x: x @ w, "log_prior": lambda w: -(w**2)}, ("log_prior", "one number")),
     ({"dim": 2, "reference": "nuts"}, ("reference", "'hmc'", "'nuts'")),
     ({"dim": 2, "reference": np.zeros((9, 3))}, ("reference", "[n, 2]", "[9, 3]")),
