@@ -38,6 +38,7 @@ COMMANDS = {
     "export": ("Export", "write an arm's samples as one file: an ensemble for use without store, data and Ray"),
     "prepare": ("Prepare", "prepare ImageNet, or any folder of classes, for streaming"),
     "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
+    "init-density": ("InitDensity", "write a commented log density that runs as it is, as a start for your own"),
 }
 
 LONG = 120
@@ -50,11 +51,12 @@ HELP = f"""raychains {__version__}: Bayesian deep learning by stochastic-gradien
 usage: raychains COMMAND [OPTIONS]
 
 commands:
-{chr(10).join(f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items())}
+{chr(10).join(f"  {name:<14}{text}" for name, (_, text) in COMMANDS.items())}
 
 Start with:  raychains compare --task digits
 Then:        raychains run --task digits --sampler sghmc --schedule cyclical --chains 2
 Your own:    raychains init-task mytask.py; raychains run --task mytask:make_task
+             raychains init-density mydensity.py; raychains run --task mydensity:make_task
 Every run is in the store: STORE/runs/NAME/report.html, its samples in STORE/chains/.
 Options of a command: raychains COMMAND --help.  Exit status: 0 done, 1 bug, 2 wrong input, 3 some chains failed,
 130 interrupted."""
@@ -343,10 +345,11 @@ def _do(command: str, options: Any) -> None:
     if command in own:
         own[command](options)
         return
-    if command == "init-task":
+    if command.startswith("init-"):
         from raychains.api import template
 
-        print(f"wrote {options.file}; run it from its folder: raychains run --task {template.write(options.file)}")
+        path = template.write(options.file, command.removeprefix("init-"))
+        print(f"wrote {options.file}; run it from its folder: raychains run --task {path}")
         return
     if command == "status":
         from raychains.report.console import standard_output

@@ -20,6 +20,7 @@ from raychains.store import Storage
 from raychains.store.caches import Predictions
 from raychains.store.caches import predictions as predictions_of
 from raychains.tasks import Task
+from raychains.tasks.base import Variable
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -42,8 +43,9 @@ def to_arviz(
 ) -> DataTree:
     """Return the samples of one arm and group of repeats; chains that are not finished are left out.
 
-    Of a density ``posterior`` holds every coordinate as ``theta`` [chain, draw, repeat, coordinate], without ``repeat``
-    where the chains have one lane, and ``sample_stats`` the log density ``lp``. Of networks ``posterior`` holds numbers of
+    Of a density ``posterior`` holds every coordinate as ``theta`` [chain, draw, repeat, coordinate], or its named variables
+    [chain, draw, repeat, *shape], without ``repeat`` where the chains have one lane, and ``sample_stats`` the log density
+    ``lp``. Of networks ``posterior`` holds numbers of
     θ and of what it predicts, ``norm`` and ``projection`` [chain, draw, direction], ``p_label`` and ``entropy`` (averaged),
     and ``log_likelihood`` log p(label) of every example, as leave-one-out statistics of ``arviz_stats`` want it: on a
     held-out split it is a log *predictive* density of each sample. ``sample_stats`` has lr, temperature, cycle, step and
@@ -73,7 +75,8 @@ def to_arviz(
     if task.low_dimensional:
         made, used = _density(root, task, chains, variable)
         lanes = ["repeat"] if chains[0].lanes > 1 else []
-        dims |= {variable: [*lanes, "coordinate"], "lp": lanes}
+        dims |= {v.name: [*lanes, *v.dims] for v in task.variables} or {variable: [*lanes, "coordinate"]}
+        dims["lp"] = lanes
         coords: dict[str, Any] = {"repeat": np.arange(chains[0].lanes) + group * chains[0].lanes} if lanes else {}
     else:
         require(selection is not None, "selection", selection, "be given for a network: its samples")
@@ -156,7 +159,13 @@ def _density(root: Storage, task: Task, chains: Sequence[ChainSpec], variable: s
     if chains[0].lanes == 1:
         values = values[:, :, 0]
         stats |= {"lp": stats["lp"][:, :, 0]} if "lp" in stats else {}
-    return {"posterior": {variable: values}, "sample_stats": stats}, used
+    return {"posterior": _named(values, task.variables) or {variable: values}, "sample_stats": stats}, used
+
+
+def _named(values: Array, variables: Sequence[Variable]) -> dict[str, Array]:
+    """Return draws [..., dim] as named arrays [..., *shape]."""
+    parts = np.split(values, np.cumsum([v.size for v in variables])[:-1], axis=-1) if variables else []
+    return {v.name: part.reshape(*values.shape[:-1], *v.shape) for v, part in zip(variables, parts, strict=True)}
 
 
 def _settings(spec: ChainSpec, step: Array) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -229,10 +230,23 @@ def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutco
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
 
 
+def _store_measures(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:
+    """Write the tables of the measures that a density's every run has in its report."""
+    if not outcome.views or not comparison.arms[0].chains[0][0].block_draws:
+        return
+    from raychains import measures
+
+    task, groups = tasks.build(comparison.task_spec), sorted(outcome.views)
+    context = measures.Context(store=folder, comparison=comparison, split=comparison.split, task=task, groups=groups)
+    for measure in map(measures.named, task.measures):
+        for name, rows in measure.tables(context).items():
+            folder.write_table(name, rows)
+
+
 def publish(
     folder: RunStore, comparison: Comparison, outcome: DriverOutcome, data_root: str | None, *, page: bool = True
 ) -> Result:
-    """Write tables and ``page`` of a run; return its `Result`.
+    """Write tables and ``page`` of a run, those of its task's own measures included; return its `Result`.
 
     Raises:
         ChainsFailed: some chains were given up; everything else is written.
@@ -240,6 +254,7 @@ def publish(
     from raychains.report import page as pages
 
     store_results(folder, comparison, outcome)
+    _store_measures(folder, comparison, outcome)
     if page:
         pages.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed, data_root)

@@ -22,7 +22,7 @@ MEASURES = (
 )
 TASK = (
     f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, searched from the "
-    "current folder on (see raychains init-task)."
+    "current folder on (see raychains init-task and init-density)."
 )
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
@@ -408,6 +408,17 @@ class InitTask(Options):
     """
 
     file: Stored
+    """A new Python file; the folder that it lies in is where to run it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitDensity(Options):
+    """Write a commented log density that runs as it is: change it, its start and its data into yours.
+
+    Example: raychains init-density mydensity.py
+    """
+
+    file: Stored = "mydensity.py"
     """A new Python file; the folder that it lies in is where to run it."""
 
 

@@ -13,6 +13,9 @@ import numpy as np
 from raychains.core.errors import require
 from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, finite, gather
 
+MOST_NAMED = 20
+"""Coordinates whose mean and standard deviation are metrics."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian:
@@ -168,6 +171,54 @@ class GaussianMoments(DrawSums):
             "variance_error": np.abs(ratios - 1).max(-1),
             "variance_ratio": np.median(ratios, axis=-1),
         }
+
+
+class DrawMoments(DrawSums):
+    """The draws' own moments, of a target of which nothing is known: how well they determine its mean.
+
+    The block of a sample (draws [draws, lanes, dim]) is [lanes, 2 + 3·dim]: 1, its number of draws, and the sums of
+    z = θ − centre, of z² and of (Σz)²/n. The spread of the blocks' means, over time and over chains, gives the effective
+    sample size of the mean (batch means): chains that stay apart have a small one. It needs blocks that are long against
+    the draws' autocorrelation, and two of them; the measure ``diagnostics`` has the rank-normalised one, and R-hat.
+
+    Args:
+        centre: [dim], near the draws.
+        labels: of the coordinates; default θ[0], θ[1], …
+    """
+
+    def __init__(self, *, centre: Any, labels: Sequence[str] = ()) -> None:
+        self._centre = np.asarray(centre, dtype=np.float64)
+        names = list(labels) or [f"theta[{i}]" for i in range(len(self._centre))]
+        self._names = names[:MOST_NAMED]
+        of_mean = [Metric(name=f"mean {n}", label=f"Mean of {n}", better="neither", minor=True) for n in self._names]
+        of_sd = [Metric(name=f"sd {n}", label=f"Sd of {n}", better="neither", minor=True) for n in self._names]
+        size = Metric(name="ess", label="Effective sample size of the mean, smallest", better="higher", digits=0)
+        self.metrics = (size, *of_mean, *of_sd)  # type: ignore[misc]  # they have the coordinates' names
+
+    @property
+    def fingerprint(self) -> str:
+        return f"draw-moments/{hashlib.sha256(self._centre.tobytes()).hexdigest()}"
+
+    def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
+        """Return sums [lanes, 2 + 3·dim], float64."""
+        z = np.moveaxis(np.asarray(tensors["theta"], dtype=np.float64) - self._centre, 1, 0)
+        lanes, draws, _ = z.shape
+        first, counts = z.sum(1), np.tile([1.0, draws], (lanes, 1))
+        return np.concatenate([counts, first, (z**2).sum(1), first**2 / draws], axis=1)
+
+    def compare(self, sums: Array) -> dict[str, Array]:
+        """Return metrics of sums [..., 2 + 3·dim], each [...]."""
+        blocks, count = sums[..., :1], sums[..., 1:2]
+        first, second, between = np.split(sums[..., 2:], 3, axis=-1)
+        mean = first / count
+        variance = np.maximum(second / count - mean**2, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = np.maximum(between - count * mean**2, 0.0) / (blocks - 1)  # n times the variance of blocks' means
+            sizes = np.where(blocks > 1, count * variance / spread, np.nan)
+        coordinates = list(enumerate(self._names))
+        means = {f"mean {n}": mean[..., i] + self._centre[i] for i, n in coordinates}
+        sds = {f"sd {n}": np.sqrt(variance[..., i]) for i, n in coordinates}
+        return {"ess": sizes.min(-1), **means, **sds}
 
 
 class SampledMoments(DrawSums):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def _networks(*about: Any) -> NoReturn:
+    raise UserError("measures: this one reads networks, and a density's draws are none")
+
+
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 """Rows by the name of their table: STORE/runs/NAME/<table>.parquet."""
@@ -44,13 +50,13 @@ class Context:
     task: Task
     groups: Sequence[tuple[int, int]]
     """(arm, group of repeats) that can be measured: all of their chains finished, or were dropped."""
-    select: Callable[[int, int], Selection]
+    select: Callable[[int, int], Selection] = _networks
     """The samples of one arm and group in the order of views, first draws of all chains first. Networks only."""
-    evaluate: Callable[[str, Sequence[Request]], list[ViewResult]]
+    evaluate: Callable[[str, Sequence[Request]], list[ViewResult]] = _networks
     """Views on a split, by the distributed evaluators; predictions are kept in the store and not made twice."""
-    predictions: Callable[[int, int], Iterator[np.ndarray[Any, Any]]]
+    predictions: Callable[[int, int], Iterator[np.ndarray[Any, Any]]] = _networks
     """Each sample's log-probabilities [examples, classes] on ``split``, in the order of `select`, read from the store."""
-    measure: Callable[[str, Sequence[Point]], list[dict[str, float]]]
+    measure: Callable[[str, Sequence[Point]], list[dict[str, float]]] = _networks
     """Metrics of networks between or around samples on a split, by the distributed evaluators, in the points' order."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called with what is measured, and how much of how much is done."""

@@ -1,4 +1,4 @@
-"""Mixing of chains: effective sample sizes, split R-hat, autocorrelation, traces; mode masses and temperatures."""
+"""Mixing of chains: effective sample sizes, split R-hat, autocorrelation, traces, ranks; mode masses and temperatures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from scipy.stats import rankdata
 
 from raychains import schedules
 from raychains.core.sample import THETA
@@ -38,13 +39,15 @@ QUANTITIES = 2
 """Whose traces are drawn, per arm."""
 MOST_CHAINS = 6
 """Chains that are drawn, per arm: more lines hide one another."""
+BINS = 20
+"""Bins of a histogram of ranks."""
 FEWEST = 4
 """Points of a trace, at least."""
 TEXTS, NUMBERS = "arm variable quantity unit notice", "repeat chains draws bulk_ess tail_ess r_hat"
 
 
 def tables(context: Context) -> Tables:
-    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures`` and, of mixtures, ``modes``.
+    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures``, of several chains ``ranks``, and of mixtures ``modes``.
 
     diagnostics: arm, group, repeat, variable, quantity, unit (chain | cycle), chains, draws (of all of them), mean, mcse
         (standard error of the mean), bulk_ess, tail_ess, ess_per_draw (bulk), r_hat (split, rank-normalised), notice
@@ -52,8 +55,11 @@ def tables(context: Context) -> Tables:
     autocorrelation, traces: of the first repeat and the few quantities of `Followed.shown`: arm, group, repeat, variable,
         quantity and lag, value (mean over the chains, each about its own mean), or chain (position in the arm), draw
         (from 0), cycle, value.
+    ranks: of the same: arm, group, repeat, variable, quantity, chain, bin (from 0), value: draws of the chain whose ranks among
+        those of all chains fall into the bin, over the number that equal chains would have there; of several chains.
     """
     found: dict[str, list[Row]] = {name: [] for name in ("diagnostics", "autocorrelation", "traces")}
+    rank_rows: list[Row] = []
     first = {arm: min(g for a, g in context.groups if a == arm) for arm, _ in context.groups}
     for a, g in context.counted("diagnostics", context.groups):
         chains = context.comparison.arms[a].chains[g]
@@ -64,8 +70,10 @@ def tables(context: Context) -> Tables:
                 here = {**about, "repeat": g * chains[0].lanes, "variable": followed.variable}
                 found["autocorrelation"] += correlated(followed, here)
                 found["traces"] += traced(followed, here)
+                rank_rows += ranked(followed, here)
     masses = modes.rows(context)
-    return {**found, "temperatures": temperatures.rows(context), **({"modes": masses} if masses else {})}
+    further = {name: rows for name, rows in {"ranks": rank_rows, "modes": masses}.items() if rows}
+    return {**found, "temperatures": temperatures.rows(context), **further}
 
 
 def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
@@ -164,6 +172,23 @@ def traced(followed: Followed, about: Row) -> list[Row]:
             where = {**about, "quantity": quantity, "chain": position}
             drawn = zip(at.tolist(), followed.cycle[c, at].tolist(), values[c, at].tolist(), strict=True)
             rows += [{**where, "draw": t, "cycle": cycle, "value": value} for t, cycle, value in drawn]
+    return rows
+
+
+def ranked(followed: Followed, about: Row) -> list[Row]:
+    """Return rows of ``ranks``; none of a single chain, of fewer draws than bins, or of what never moves."""
+    rows: list[Row] = []
+    if len(followed.chains) < 2 or followed.draws < BINS:
+        return rows
+    for quantity in followed.shown:
+        series = followed.values[quantity][..., 0]
+        if series.min() == series.max() or not np.isfinite(series).all():
+            continue
+        bins = ((rankdata(series) - 1) * BINS / series.size).astype(int).reshape(series.shape)
+        for c, position in enumerate(followed.chains):
+            shares = np.bincount(bins[c], minlength=BINS) * BINS / followed.draws
+            where = {**about, "quantity": quantity, "chain": position}
+            rows += [{**where, "bin": k, "value": float(v)} for k, v in enumerate(shares)]
     return rows
 
 
@@ -268,6 +293,57 @@ def _shown(traces: pd.DataFrame, arms: Sequence[Arm]) -> list[tuple[Arm, list[st
     return found
 
 
+@panels.drawn_from("ranks", "arm variable quantity", "repeat chain bin value")
+def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
+    """Draw histograms of the chains' ranks; None before several chains are diagnosed."""
+    found = found[found["variable"] == THETA]
+    shown = [
+        (arm, list(dict.fromkeys(found[found["arm"] == arm.name]["quantity"]))[:QUANTITIES])
+        for arm in run.comparison.arms
+    ]
+    shown = [(arm, names) for arm, names in shown if names]
+    if not shown:
+        return None
+    drawn = {(arm.name, q) for arm, quantities in shown for q in quantities}
+    return Drawing(
+        name="ranks",
+        title="Ranks of the chains' draws",
+        caption=(
+            f"The first repeat, at most {MOST_CHAINS} chains an arm: a line per chain, the number of its draws in each of {BINS} bins "
+            "of their ranks among the draws of all chains, over the number that it has when all chains draw from one law "
+            "(dashed: 1). A chain that stays elsewhere is high at one end; one that moves less is high in the middle."
+        ),
+        alt="Rank histograms of two quantities for each arm's chains, beside the uniform one",
+        draw=lambda: _draw_ranks(shown, found),
+        data=[r for r in found.to_dict("records") if (r["arm"], r["quantity"]) in drawn],
+    )
+
+
+def _draw_ranks(shown: list[tuple[Arm, list[str]]], found: pd.DataFrame) -> Figure:
+    columns = max(len(names) for _, names in shown)
+    figure, axes = layout.panels(len(shown), columns, 1.55)
+    chains: set[int] = set()
+    for row, (arm, names) in zip(axes, shown, strict=True):
+        mine = found[found["arm"] == arm.name]
+        for axis, name in zip(row, names, strict=False):
+            of = mine[mine["quantity"] == name]
+            for c in sorted(of["chain"].unique())[:MOST_CHAINS]:
+                heights = of[of["chain"] == c].sort_values("bin")["value"]
+                axis.stairs(heights, np.linspace(0, 1, BINS + 1), color=hue(int(c)), alpha=0.8)
+                chains.add(int(c))
+            axis.axhline(1, color=INK, linestyle=layout.DASHED, linewidth=0.9)
+            axis.set(xlim=(0, 1), ylim=(0, max(2.0, axis.get_ylim()[1])), ylabel=name)
+            axis.yaxis.set_major_locator(MaxNLocator(4))
+        for axis in row[len(names) :]:
+            axis.set_axis_off()
+        row[0].set_title(arm.label, fontsize=8.5)
+    for axis in axes[-1]:
+        axis.set_xlabel("Rank among all draws")
+    entries = [layout.entry(f"chain {c + 1}", color=hue(c), linewidth=1.6) for c in sorted(chains)]
+    layout.legend(figure, [*entries, layout.dashed_entry("chains of one law")], columns=4)
+    return figure
+
+
 def _draw_traces(shown: list[tuple[Arm, list[str]]], traces: pd.DataFrame, lags: pd.DataFrame) -> Figure:
     columns = max(len(names) for _, names in shown) + 1
     widths = [1.5] * (columns - 1) + [1.0]
@@ -328,7 +404,13 @@ def _settled(lags: Any, values: Any) -> float:
 
 MEASURE = Measure(
     name="diagnostics",
-    about="effective sample sizes, split R-hat, autocorrelation, traces, mode masses, temperatures",
+    about="effective sample sizes, split R-hat, autocorrelation, traces, ranks, mode masses, temperatures",
     tables=tables,
-    figures={"mixing": mixing, "traces": traces, "modes": modes.figure, "temperatures": temperatures.figure},
+    figures={
+        "mixing": mixing,
+        "traces": traces,
+        "ranks": ranks,
+        "modes": modes.figure,
+        "temperatures": temperatures.figure,
+    },
 )

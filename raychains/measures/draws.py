@@ -30,6 +30,8 @@ DIRECTIONS = 4
 EXAMPLES = 5
 """Test examples whose log p(label) is followed."""
 LOG_DENSITY, TRAIN_NLL, P_LABEL, ENTROPY = "log density", "train NLL", "mean p(label)", "mean entropy"
+MOST_ROWS = 1_000_000_000
+"""Draws of a chain times data up to which its log density is followed: it reads all data at every draw."""
 SHOWN = 6
 """Quantities that traces and autocorrelations are kept of."""
 
@@ -176,14 +178,15 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
     """
     found = finished(root, chains)
     target = target_of(task, chains[0])
+    labels = [label for v in task.variables for label in v.labels()]
     for variable in variables_of(root, found[0][1]):
         columns: list[dict[str, Array]] = []
         cycles = []
         for _, spec in found:
             drawn = read(root, spec, variable)
-            columns.append(_columns(drawn.values, variable, seed))
+            columns.append(_columns(drawn.values, variable, seed, labels if variable == THETA else []))
             cycles.append(drawn.cycle)
-            if variable == THETA:
+            if variable == THETA and len(drawn.values) * drawn.values.shape[1] * task.num_data <= MOST_ROWS:
                 flat = drawn.values.reshape(-1, drawn.values.shape[2])
                 known = target.potential(flat)
                 if known is not None:
@@ -191,10 +194,11 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
         yield _gathered(variable, columns, cycles, tuple(i for i, _ in found))
 
 
-def _columns(values: Array, variable: str, seed: int) -> dict[str, Array]:
+def _columns(values: Array, variable: str, seed: int, labels: Sequence[str]) -> dict[str, Array]:
     """Return coordinates and, where there are too many, projections of draws [draws, lanes, dim]: each [draws, lanes]."""
     dim = values.shape[2]
-    found = {f"{variable}[{i}]": values[..., i].astype(np.float64) for i in range(min(dim, COORDINATES))}
+    names = labels or [f"{variable}[{i}]" for i in range(dim)]
+    found = {name: values[..., i].astype(np.float64) for i, name in enumerate(names[:COORDINATES])}
     if dim > COORDINATES:
         directions = np.random.default_rng(seed).standard_normal((dim, DIRECTIONS))
         along = values.astype(np.float64) @ (directions / np.linalg.norm(directions, axis=0))

@@ -20,7 +20,7 @@ from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Part
-from raychains.core.validation import is_int, positive, positive_int
+from raychains.core.validation import integer, is_int, positive, positive_int
 from raychains.data.root import root_of
 from raychains.planning import settings
 from raychains.samplers import METHODS, MethodPreset
@@ -239,8 +239,13 @@ def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients
     if base.epochs is None:
         no_data = f"be left out for task {name}, which has no epochs"
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
-        require(options.batch_size is None, "batch_size", options.batch_size, no_data)
-        unit, length, batch_size, per_epoch = "steps", options.steps, task.minibatch, 1
+        batch_size = task.minibatch
+        if task.takes_batch_size:
+            batch_size = options.batch_size if options.batch_size is not None else base.batch_size
+            integer("batch_size", batch_size, 1, task.num_data)
+        else:
+            require(options.batch_size is None, "batch_size", options.batch_size, no_data)
+        unit, length, per_epoch = "steps", options.steps, 1
         length = length if length is not None else base.steps
     else:
         allowed = f"be left out for task {name}, which has data: give epochs"

@@ -59,6 +59,10 @@ def write(
     figures, failed = drawn(store, {**FIGURES, **(own or {})}, run)
     table, caption = tables.comparison(run)
     minor, views = tables.minor(run), tables.views(run)
+    try:
+        coordinates = tables.coordinates(run)
+    except RaychainsError:  # a damaged table, which the figure of it has reported
+        coordinates = None
     text = filled(
         "template.html.j2",
         store=store,
@@ -70,6 +74,7 @@ def write(
         caption=caption,
         missing=tables.missing(run),
         minor=html(minor, "minor", "results") if minor else "",
+        coordinates=html(coordinates, "coordinates", "results") if coordinates else "",
         views=html(views, "views", "views") if views else "",
         views_open=views is not None and len(views.rows) <= FEW_VIEWS,
         sections={heading: [figures[name] for name in names] for heading, names in sections(figures).items()},

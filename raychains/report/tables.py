@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from raychains.core.sample import THETA
 from raychains.evaluation.base import Metric
+from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, texts, with_error
@@ -158,6 +160,36 @@ def missing(run: RunData) -> list[str]:
                 "the others diverged and were dropped."
             )
     return unfinished + fewer
+
+
+COORDINATES = 60
+"""Rows at most of the table of coordinates; diagnostics.parquet has them all."""
+
+
+def coordinates(run: RunData) -> Table | None:
+    """Mean, effective sample sizes and R-hat of every followed number of a density, in each arm's first repeat.
+
+    None before chains are diagnosed, and of networks.
+    """
+    columns = ("mean", "mcse", "bulk_ess", "tail_ess", "r_hat")
+    texts_of = ("arm", "variable", "quantity", "unit")
+    if not run.by_blocks:
+        return None
+    found = results.read_rows(run.store, "diagnostics", texts=texts_of, numbers=("repeat", *columns))
+    if found is None:
+        return None
+    rows: list[Row] = []
+    for arm in run.comparison.arms:
+        mine = run.of(found, arm)
+        mine = mine[(mine["unit"] == "chain") & (mine["variable"] == THETA) & (mine["repeat"] == mine["repeat"].min())]
+        for i, (_, row) in enumerate(mine.iterrows()):
+            mean, error, bulk, tail, r_hat = (float(row[name]) for name in columns)
+            sizes = [f"{size:,.0f}" if math.isfinite(size) else DASH for size in (bulk, tail)]
+            known = [f"{mean:.4g}", f"{error:.2g}" if math.isfinite(error) else DASH, *sizes]
+            cells = texts(*known, f"{r_hat:.3f}" if math.isfinite(r_hat) else DASH)
+            rows.append(Row((arm.label, str(row["quantity"])), cells, css="begins" if rows and not i else ""))
+    shown = heads("Mean", "Monte Carlo error", "Bulk ESS", "Tail ESS", "R-hat")
+    return Table("Quantity", shown, rows[:COORDINATES]) if rows else None
 
 
 # Views

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,6 +43,8 @@ class _Identity:
     "batch_size": 128, "sampler": "csghmc"}``); built-in tasks state a whole `raychains.tasks.defaults.Defaults`."""
     data_notes: Sequence[str] = ()
     """Lines on the data in a run's plan and report."""
+    measures: Sequence[str] = ()
+    """Measures that every run of a density has in its report (`raychains.measures.NAMES`)."""
 
     def settings(self) -> dict[str, Any]:
         """Return the JSON arguments that rebuild this task."""
@@ -67,6 +71,8 @@ class _Training:
 
     minibatch: int = 1
     """Examples that one step reads, of a density that draws them itself."""
+    takes_batch_size: ClassVar[bool] = False
+    """True of a density whose number of examples per step is the run's ``batch_size``, which `epoch` is given."""
     prior: Prior | None = None
     """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
     own_prior: bool = False
@@ -164,6 +170,25 @@ class _Prediction:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A named array of a density's coordinates."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dims: tuple[str, ...] = ()
+    """Names of its axes in exports; () for none."""
+
+    @property
+    def size(self) -> int:
+        """The number of its entries."""
+        return math.prod(self.shape)
+
+    def labels(self) -> list[str]:
+        """Return the names of its entries: ``w[0, 1]``; of a scalar its own."""
+        return [f"{self.name}[{', '.join(map(str, i))}]" if i else self.name for i in np.ndindex(*self.shape)]
+
+
 class _Density:
     """Knowledge of a low-dimensional target; the defaults are those of networks."""
 
@@ -171,6 +196,8 @@ class _Density:
     """True if draws are stored as blocks [draws, lanes, dim] instead of one by one."""
     supports_lanes: ClassVar[bool] = False
     """True if independent chains can be stacked on axis 0 of every parameter."""
+    variables: Sequence[Variable] = ()
+    """The named arrays whose entries, one after another, are θ's coordinates; () where these have no names."""
 
     def potential(self, theta: Array) -> tuple[Array, Array] | None:
         """Return U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.
@@ -190,7 +217,8 @@ class Task(_Identity, _Training, _Prediction, _Density, ABC):
 
     To write: ``num_data``, ``fingerprint``, `build_model`, `epoch`, `loss` and `splits`, and `settings` where the
     constructor takes arguments. Everything else has a default. With less to write: `Task.from_module` for any network
-    and data set, `PredictiveTask` for a network with batches from a `Source`, `LogDensity` for a log density.
+    and data set, `Task.from_log_density` for any log density, `PredictiveTask` for a network with batches from a
+    `Source`, `LogDensity` for a log density of any number of points at once.
     """
 
     num_data: int
@@ -229,6 +257,19 @@ class Task(_Identity, _Training, _Prediction, _Density, ABC):
         from raychains.tasks.module import FromModule
 
         return FromModule(model_fn, train_set, test_set, loss, **settings)
+
+    @staticmethod
+    def from_log_density(logp: Callable[..., Tensor], **settings: Any) -> Task:
+        """Return the density ∝ exp(logp): see `raychains.tasks.density.FromLogDensity` for the settings.
+
+        Example: ``rc.Task.from_log_density(lambda x: -(x**2).sum() / 2, dim=2)``
+
+        Raises:
+            UserError: a function that cannot be sampled, or a setting out of range.
+        """
+        from raychains.tasks.density import FromLogDensity
+
+        return FromLogDensity(logp, **settings)
 
 
 class PredictiveTask(Task):
@@ -355,13 +396,17 @@ class LogDensity(Task):
         identity = f"{type(self).__module__}:{type(self).__qualname__}/{self.fingerprint}/{self.settings()!r}"
         return {"target": SampledMoments(centre=np.zeros(self.dim), identity=identity, reference=self._sampled)}
 
+    def _near(self) -> Array:
+        """Return where the search for the mode begins, [dim]."""
+        return np.zeros(self.dim)
+
     def _sampled(self) -> Any:
         """Return the moments of Hamiltonian Monte Carlo around the mode."""
         from scipy.optimize import minimize
 
         from raychains.evaluation import hmc
 
-        found = minimize(self._energy, np.zeros(self.dim), jac=self._slope, method="BFGS")
+        found = minimize(self._energy, self._near(), jac=self._slope, method="BFGS")
         return hmc.reference(self._energy, self._slope, centre=found.x, covariance=found.hess_inv)
 
 

@@ -30,6 +30,8 @@ class Defaults:
     """The methods that `raychains compare` compares."""
     run: str = "csghmc"
     """The method that `raychains run` samples with."""
+    schedule: str | None = None
+    """The step size's schedule in `raychains run`; None is the method's own."""
     lr: Rates
     epochs: int | None = None
     steps: int | None = None
@@ -126,6 +128,7 @@ SMALL: Mapping[str, Any] = {"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "ep
 
 OPTIONS = [
     "sampler",
+    "schedule",
     "lr",
     "epochs",
     "steps",
@@ -180,7 +183,8 @@ def _scaled(given: Rates, sampler: str, lr: float) -> Rates:
 def _general(task: Task, momentum: float = 0.9) -> Defaults:
     """Settings for any density or network, which are ours."""
     if task.low_dimensional:
-        return density(1.0, lr=density_rates(0.01, decreasing=0.05, gradient=1), steps=20_000)
+        rates_of = density_rates(0.01, decreasing=0.05, gradient=1)
+        return density(1.0, lr=rates_of, steps=20_000, batch_size=task.minibatch)
     return Defaults(
         lr=network_rates(0.05, momentum=momentum),
         epochs=40,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,21 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains import tasks
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.sample import tensors_sha256
-from raychains.core.validation import integer, is_int
+from raychains.core.validation import integer
 from raychains.data.source import Source
 from raychains.evaluation.base import Evaluation
 from raychains.tasks.base import PredictiveTask, Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, sizes
-from raychains.tasks.task_cache import fingerprint, model_parts
+from raychains.tasks.task_cache import check_name, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
 TRIED = 4
 """Examples of each set on which a model is tried before anything starts."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,59}")
 
 
 class FromModule(PredictiveTask):
@@ -86,12 +83,7 @@ class FromModule(PredictiveTask):
         resident: bool | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
-        require(
-            ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit"
-        )
-        require(name not in tasks.NAMES, "name", name, "not be that of a built-in task")
-        require(isinstance(version, str) or is_int(version), "version", version, "be a text or an integer")
+        check_name(name, version)
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
         allowed = "be a function that builds a new model at each call, as in lambda: Net(4, 3)"
         require(ok, "model_fn", type(model_fn).__name__, allowed)

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, require
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import TaskSpec, canonical_json
+from raychains.core.validation import is_int
 from raychains.tasks.base import Task
 
-MADE_BY_HAND = "raychains.tasks.module:FromModule"
-"""Kind of the tasks of `Task.from_module`."""
+MADE_BY_HAND = {
+    "raychains.tasks.module:FromModule": "Task.from_module",
+    "raychains.tasks.density:FromLogDensity": "Task.from_log_density",
+}
+"""Kinds of the tasks that are made of a user's functions, and what makes them."""
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,59}")
 _GIVEN: dict[tuple[str, str], Task] = {}
 """The last object under each kind and name: a newer one replaces an older, so that its data are freed."""
 PARTS = {
@@ -32,6 +38,10 @@ PARTS = {
     "split": "held-out part",
     "layout": "layout of the model",
     "parameters": "initial parameters",
+    "density": "log density",
+    "data": "data",
+    "start": "initial position",
+    "reference": "reference",
 }
 """The parts of the fingerprint of a task that was made of a user's model and data, and their names in messages."""
 TEXTS = ("version", "likelihood", "split")
@@ -75,12 +85,12 @@ def find(spec: TaskSpec) -> Task | None:
         task = _divided_as(whole, spec)
     if task is not None and task.spec() == spec:
         return task
-    if spec.kind != MADE_BY_HAND:
+    if spec.kind not in MADE_BY_HAND:
         return None
     name = spec.settings.get("name")
     if task is None:
         raise UserError(
-            f"task {name!r} was made by Task.from_module and is not in the store: give the same object, as in "
+            f"task {name!r} was made by {MADE_BY_HAND[spec.kind]} and is not in the store: give the same object, as in "
             "raychains.load(path, task=…), or resume=True in the script that made it"
         )
     raise UserError(f"task {name!r} differs from the run's: {differences(task.spec(), spec)}")
@@ -90,7 +100,7 @@ def travels(task: Task) -> bool:
     """Return whether other processes need the object itself, being of no class that they could import and rebuild."""
     kind = task.spec().kind
     module, _, name = kind.partition(":")
-    return kind == MADE_BY_HAND or module == "__main__" or "<" in name
+    return kind in MADE_BY_HAND or module == "__main__" or "<" in name
 
 
 def _divided_as(task: Task, spec: TaskSpec) -> Task:
@@ -98,7 +108,7 @@ def _divided_as(task: Task, spec: TaskSpec) -> Task:
     theirs, mine = spec.settings, task.spec().settings
     if "val_split" not in theirs or "val_split" in mine:
         return task
-    seed = theirs.get("split_seed", 0) if spec.kind == MADE_BY_HAND else 0
+    seed = theirs.get("split_seed", 0) if spec.kind in MADE_BY_HAND else 0
     try:
         return task.holding_out(theirs["val_split"], seed)
     except UserError:  # other data, or none that can be divided: the message is on the task itself
@@ -106,17 +116,27 @@ def _divided_as(task: Task, spec: TaskSpec) -> Task:
 
 
 def _key(spec: TaskSpec) -> tuple[str, str]:
-    if spec.kind != MADE_BY_HAND:
+    if spec.kind not in MADE_BY_HAND:
         return spec.kind, ""
     held = f"/{spec.settings['val_split']}" if "val_split" in spec.settings else ""
     return spec.kind, f"{_name(spec)}{held}"
 
 
 def _name(spec: TaskSpec) -> str:
-    return str(spec.settings.get("name")) if spec.kind == MADE_BY_HAND else ""
+    return str(spec.settings.get("name")) if spec.kind in MADE_BY_HAND else ""
 
 
 # Identity
+
+
+def check_name(name: object, version: object) -> None:
+    """Refuse a name or a version that a task made of a user's functions cannot have."""
+    from raychains.tasks import NAMES
+
+    ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
+    require(ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit")
+    require(name not in NAMES, "name", name, "not be that of a built-in task")
+    require(isinstance(version, str) or is_int(version), "version", version, "be a text or an integer")
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:

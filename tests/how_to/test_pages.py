@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import raychains as rc
+from raychains.inference import results
 from tests.how_to.page import follow
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -75,5 +77,45 @@ def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("own-density.md", tmp_path, monkeypatch)
-    result = rc.load("runs/runs/banana")
-    assert result.comparison.task_spec.settings == {"bend": 0.3} and result.table()["sd_ratio"].iloc[0] < 1.5
+    found = {path.name: rc.load(str(path)) for path in Path("runs/runs").iterdir()}
+    row = {name: result.table().iloc[0] for name, result in found.items()}
+    first = row["first"]
+    assert [first["mean x"], first["mean y"]] == pytest.approx([0, 0], abs=0.25)
+    assert [first["sd x"], first["sd y"]] == pytest.approx([1, 1.25**0.5], rel=0.2)
+    assert found["banana"].comparison.task_spec.settings == {"bend": 0.3} and len(found["bananas"].table()) == 4
+    assert row["banana"]["mean_error"] < 0.3 and row["banana"]["variance_error"] < 0.5
+    assert row["banana-class"]["sd_ratio"] < 1.5
+    assert row["logistic"]["mean_error"] < 0.4 and row["logistic"]["sd_ratio"] < 1.3
+    (arm,) = found["logistic"].comparison.arms
+    assert arm.chains[0][0].batch_size == 50
+    for i in range(10):
+        assert (
+            abs(row["non-centred"][f"mean theta[{i}]"]) < 0.25 and abs(row["non-centred"][f"sd theta[{i}]"] - 1) < 0.2
+        )
+    for name, exact in eight_schools().items():
+        mean, sd = row["schools"][f"mean {name}"], row["schools"][f"sd {name}"]
+        assert abs(mean - exact[0]) < 0.4 * exact[1] and sd == pytest.approx(exact[1], rel=0.3)
+    diagnosed = {name: results.read_rows(found[name].store, "diagnostics") for name in ("funnel", "non-centred")}
+    r_hat = {name: float(table["r_hat"].max()) for name, table in diagnosed.items() if table is not None}
+    assert r_hat["funnel"] > 1.05 > r_hat["non-centred"], "one step size fits neither the funnel's neck nor its mouth"
+    for figures in (Path("runs/runs") / name / "figures" for name in ("first", "funnel", "logistic", "schools")):
+        assert {"mixing.svg", "traces.svg", "ranks.svg"} <= {file.name for file in figures.iterdir()}
+    assert Path("runs/runs/first/figures/density.svg").is_file()
+
+
+def eight_schools() -> dict[str, tuple[float, float]]:
+    """Exact means and standard deviations of μ and log τ: θ and μ are integrated out in closed form, τ on a grid."""
+    y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    log_tau = np.linspace(-12, 7, 8001)
+    variance = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]) ** 2 + np.exp(2 * log_tau)[:, None]
+    precision = 1 / 25 + (1 / variance).sum(1)
+    mu = (y / variance).sum(1) / precision
+    log_weight = (-np.log(variance) / 2 - y**2 / (2 * variance)).sum(1) + mu**2 * precision / 2 - np.log(precision) / 2
+    log_weight += log_tau - np.log1p((np.exp(log_tau) / 5) ** 2)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    moments = {"mu": (mu, 1 / precision + mu**2), "log_tau": (log_tau, log_tau**2)}
+    means = {name: float(weight @ first) for name, (first, _) in moments.items()}
+    return {
+        name: (means[name], float(weight @ second - means[name] ** 2) ** 0.5) for name, (_, second) in moments.items()
+    }

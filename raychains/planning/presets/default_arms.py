@@ -79,13 +79,14 @@ def run(options: Run, task: Task | None = None) -> Planned:
         UserError: a setting out of range.
     """
     task = methods.make_task(options, options.task, task)
-    sampler = options.sampler if options.sampler is not None else methods.defaults(options.task, task).run
+    base = methods.defaults(options.task, task)
+    sampler = options.sampler if options.sampler is not None else base.run
     method = methods.named(sampler)
-    methods.check_used(options, [sampler], [options.schedule])
+    schedule = options.schedule or (None if method.fixed else base.schedule) or method.schedule
+    methods.check_used(options, [sampler], [schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
-    column = _Column(options.schedule if options.schedule is not None else method.schedule, True)
-    return _plan(options, options.task, task, [(sampler, column)])
+    return _plan(options, options.task, task, [(sampler, _Column(schedule, True))])
 
 
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:

@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Predictive": ("spread", "samples", "cycles", "views", "weights"),
     "Uncertainty": ("reliability", "calibration", "entropy", "detection", "corrupted", "agreement"),
     "Diversity": ("embedding", "interpolation", "disagreement"),
-    "Diagnostics": ("mixing", "traces", "modes", "temperatures", "reference"),
+    "Diagnostics": ("mixing", "traces", "ranks", "modes", "temperatures", "reference"),
     "Flatness": ("fisher", "directions", "plane"),
     "Sampling": ("density", "schedules", "learning", "gradients"),
 }

@@ -25,8 +25,34 @@ from raychains.store import codec
 from raychains.tasks.mixture import AXIS, RADIUS, VARIANCE
 
 LIMIT = 5.2
-"""The panels show [−5.2, 5.2]²; the little that lies outside counts for the density but is not seen."""
+"""Panels of the mixture show [−5.2, 5.2]²; the little that lies outside counts for the density but is not seen."""
 BINS = 104
+OUTSIDE, MARGIN = 0.005, 0.1
+"""Panels of other targets leave this share of the draws out at either end of an axis, before they are widened by the margin."""
+
+
+class Window(NamedTuple):
+    """What the panels show: the ends of both axes."""
+
+    x: tuple[float, float] = (-LIMIT, LIMIT)
+    y: tuple[float, float] = (-LIMIT, LIMIT)
+
+    def edges(self, axis: int) -> Array:
+        """The grid's edges along an axis, [BINS + 1]."""
+        return np.linspace(*self[axis], BINS + 1)
+
+    def middles(self, axis: int) -> Array:
+        """The middles of the grid's cells along an axis, [BINS]."""
+        edges = self.edges(axis)
+        return (edges[1:] + edges[:-1]) / 2
+
+    @property
+    def cell(self) -> float:
+        """The area of a cell."""
+        return float(np.prod([(high - low) / BINS for low, high in self]))
+
+
+SQUARE = Window()
 
 
 def drawing(run: RunData) -> Drawing | None:
@@ -34,10 +60,12 @@ def drawing(run: RunData) -> Drawing | None:
     if not run.by_blocks:
         return None
     arms = run.comparison.arms
-    histograms = {arm.name: h for arm in arms if (h := histogram(run, arm)) is not None}
-    if not histograms:
-        return None
     target = is_mixture(run.comparison)
+    drawn = {arm.name: p for arm in arms if (p := points(run, arm)) is not None}
+    if not drawn:
+        return None
+    window = SQUARE if target else around(np.concatenate(list(drawn.values())))
+    histograms = {name: _density(p, window) for name, p in drawn.items()}
     shown = [Panel(a.label, _modes(run, a), histograms[a.name]) for a in arms if a.name in histograms]
     chain = run.comparison.arms[0].chains[0][0]
     first = chain.repeat * chain.lanes
@@ -50,17 +78,23 @@ def drawing(run: RunData) -> Drawing | None:
         title="Density of the kept draws",
         caption=f"All kept draws of repeat {first} of every arm, on one colour scale{exact if target else ''}.",
         alt="Two-dimensional histograms of the draws of each arm" + (", and the exact target" if target else ""),
-        draw=lambda: draw(shown, target=target),
-        data=[row for name, density in histograms.items() for row in cells(name, density)],
+        draw=lambda: draw(shown, target=target, window=window),
+        data=[row for name, density in histograms.items() for row in cells(name, density, window)],
     )
 
 
-def cells(arm: str, density: Array) -> list[dict[str, Any]]:
+def around(draws: Array) -> Window:
+    """The window that holds nearly all of the draws [n, 2]."""
+    ends = np.quantile(draws, [OUTSIDE, 1 - OUTSIDE], axis=0).T
+    wide = np.maximum(ends[:, 1] - ends[:, 0], 1e-6 * (1 + np.abs(ends).max())) * MARGIN
+    return Window(*((low - more, high + more) for (low, high), more in zip(ends.tolist(), wide.tolist(), strict=True)))
+
+
+def cells(arm: str, density: Array, window: Window = SQUARE) -> list[dict[str, Any]]:
     """The grid's cells that hold draws: their middles and their density."""
-    middle = (np.arange(BINS) + 0.5) * (2 * LIMIT / BINS) - LIMIT
+    x, y = window.middles(0), window.middles(1)
     return [
-        {"arm": arm, "theta_1": middle[i], "theta_2": middle[j], "density": density[i, j]}
-        for i, j in np.argwhere(density > 0)
+        {"arm": arm, "theta_1": x[i], "theta_2": y[j], "density": density[i, j]} for i, j in np.argwhere(density > 0)
     ]
 
 
@@ -73,9 +107,19 @@ def gridded(rows: pd.DataFrame) -> Array:
 
 
 def histogram(run: RunData, arm: Arm) -> Array | None:
-    """Density of an arm's first lane on the grid, [x, y]; None without draws in two dimensions."""
-    edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
-    counts, total = np.zeros((BINS, BINS)), 0
+    """Density of an arm's first lane on the mixture's grid, [x, y]; None without draws in two dimensions."""
+    found = points(run, arm)
+    return None if found is None else _density(found, SQUARE)
+
+
+def _density(draws: Array, window: Window) -> Array:
+    counts = np.histogram2d(draws[:, 0], draws[:, 1], bins=(window.edges(0), window.edges(1)))[0]
+    return counts / (len(draws) * window.cell)
+
+
+def points(run: RunData, arm: Arm) -> Array | None:
+    """The draws of an arm's first lane, [n, 2]; None without draws in two dimensions."""
+    found = []
     for spec in arm.chains[0]:
         chain = run.chain(spec.digest)
         for record in chain.records():
@@ -85,15 +129,13 @@ def histogram(run: RunData, arm: Arm) -> Array | None:
             draws = next(iter(tensors.values())).numpy()
             if draws.ndim != 3 or draws.shape[2] != 2:
                 return None
-            counts += np.histogram2d(draws[:, 0, 0], draws[:, 0, 1], bins=(edges, edges))[0]
-            total += len(draws)
-    return counts / (total * (2 * LIMIT / BINS) ** 2) if total else None
+            found.append(draws[:, 0])
+    return np.concatenate(found) if found else None
 
 
 def exact_density() -> Array:
     """The mixture's density at the grid's cells, [x, y]: a product of two equal factors."""
-    edges = np.linspace(-LIMIT, LIMIT, BINS + 1)
-    middle = (edges[1:] + edges[:-1]) / 2
+    middle = SQUARE.middles(0)
     kernel = np.exp(-((middle[:, None] - np.asarray(AXIS)) ** 2) / (2 * VARIANCE))
     factor = kernel.sum(axis=1) / (len(AXIS) * np.sqrt(2 * np.pi * VARIANCE))
     return np.outer(factor, factor)
@@ -107,7 +149,7 @@ class Panel(NamedTuple):
     density: Array
 
 
-def draw(panels: Sequence[Panel], *, target: bool) -> Figure:
+def draw(panels: Sequence[Panel], *, target: bool, window: Window = SQUARE) -> Figure:
     """Densities on one colour scale; beside the mixture's own, with its modes' circles, where that is the ``target``."""
     exact = [Panel("Exact target", f"{MODES} modes, variance {VARIANCE}", exact_density())] if target else []
     norm = PowerNorm(0.6, vmin=0, vmax=float(max(p.density.max() for p in exact or panels)), clip=True)
@@ -115,7 +157,7 @@ def draw(panels: Sequence[Panel], *, target: bool) -> Figure:
     figure, axes = _axes(len(panels), target)
     image: Any = None
     for axis, panel in zip(axes, [*exact, *panels], strict=True):
-        image = _panel(axis, panel, colours, norm)
+        image = _panel(axis, panel, colours, norm, window)
         axis.set(xlabel="θ₁", ylabel="θ₂")
     for axis in axes[len(exact) :]:
         axis.label_outer()
@@ -151,14 +193,15 @@ def _axes(arms: int, target: bool) -> tuple[Figure, list[Axes]]:
     return figure, [made["target"], *(made[str(i)] for i in range(arms))]
 
 
-def _panel(axis: Axes, panel: Panel, colours: Any, norm: Any) -> Any:
+def _panel(axis: Axes, panel: Panel, colours: Any, norm: Any, window: Window) -> Any:
     axis.grid(False)
-    axis.set_aspect("equal")
-    axis.set(xticks=AXIS, yticks=AXIS)
+    if window is SQUARE:
+        axis.set(xticks=AXIS, yticks=AXIS)
     axis.set_title("\n".join(textwrap.wrap(panel.left, 24)) + ("\n" if panel.right else ""), fontsize=8.5)
     axis.text(0, 1.03, panel.right, transform=axis.transAxes, fontsize=8, color=MUTED)
     style: Any = {"origin": "lower", "cmap": colours, "norm": norm, "interpolation": "nearest"}
-    return axis.imshow(panel.density.T, extent=(-LIMIT, LIMIT, -LIMIT, LIMIT), **style)
+    aspect: Any = "equal" if window is SQUARE else "auto"
+    return axis.imshow(panel.density.T, extent=(*window.x, *window.y), aspect=aspect, **style)
 
 
 def _modes(run: RunData, arm: Arm) -> str:

@@ -76,7 +76,7 @@ def _headline(sweep: Sweep) -> str:
 def _command(folder: SweepStore, sweep: Sweep) -> str:
     """Return the command that runs the best point; a task that was passed as an object needs a script."""
     where = folder.location("best.json")
-    if sweep.plan["task_spec"]["kind"] == MADE_BY_HAND:
+    if sweep.plan["task_spec"]["kind"] in MADE_BY_HAND:
         return f'raychains.run(**{{**json.load(open({where!r})), "task": task}})'
     return f"raychains run --options {shlex.quote(where)}"
 
