@@ -78,7 +78,7 @@ def evaluate(
     check_weights(weights)
     chosen = [named(name) for name in dict.fromkeys(measures)]
     with rooted(options.data_root), CallbackList(own, listener=listener) as called:
-        loaded = load(path, task)
+        loaded = load(path, task, trust=True)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
         return _Evaluating(loaded, split, options, called, worker_pool, page).all(views, weights, chosen)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
-from raychains.api import callbacks
+from raychains.api import callbacks, own_parts
 from raychains.api.drivers import check_kept, drive, interrupted, leased, publish
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -88,6 +88,7 @@ def options_and_task(kind: Callable[..., Any], options: Any, settings: Mapping[s
         made = options if options is not None else kind(**settings)
     except TypeError as error:
         raise UserError(f"settings: {error}") from None
+    made = own_parts.named(made)
     if isinstance(made.task, str):
         return made, None
     if not isinstance(made.task, tasks.Task):
@@ -147,8 +148,8 @@ def execute(
     """
     from raychains.inference.run_data import planned_metrics
 
-    comparison = planned.comparison
     root = Storage(options.store)
+    comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
@@ -163,6 +164,16 @@ def execute(
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page)
+
+
+def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run) -> Comparison:
+    """Return the comparison, or what an older version planned of it, without the sources of classes, if that is resumed."""
+    older = comparison.without_sources()
+    if not options.resume or older.digest == comparison.digest:
+        return comparison
+    folder = RunStore(root, options.name or older.run_name)
+    same = folder.exists() and Comparison.from_json(folder.plan().get("comparison")).digest == older.digest
+    return older if same else comparison
 
 
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:

@@ -20,6 +20,8 @@ MEASURES = (
 Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Integer = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
+PerSampler = Annotated[float | str | None, arg(metavar="NUMBER | SAMPLER=NUMBER,…", help_behavior_hint="")]
+IntegerPerSampler = Annotated[int | str | None, arg(metavar="INT | SAMPLER=INT,…", help_behavior_hint="")]
 Duration = Annotated[float | str, arg(metavar="TIME")]
 Settings = Annotated[tuple[str, ...], arg(metavar="NAME=VALUE …", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], arg(metavar="NAME …", help_behavior_hint="")]
@@ -95,27 +97,28 @@ class Sampling(Common):
     """Gradient steps of each chain (densities)."""
     chains: int = 4
     """Parallel chains."""
-    cycles: Integer = None
+    cycles: IntegerPerSampler = None
     """M: how often a cyclical step size restarts."""
-    exploration: Number = None
+    exploration: PerSampler = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: Integer = None
     """Samples kept at the end of each cycle."""
     thinning: Integer = None
     """Steps between kept samples; default an epoch (1 for densities)."""
-    lr: Number = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD."""
-    final_lr: Number = None
+    lr: PerSampler = None
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a comparison's
+    samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
+    final_lr: PerSampler = None
     """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
-    burn_in: Integer = None
+    burn_in: IntegerPerSampler = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
-    temperature_ramp: Number = None
+    temperature_ramp: PerSampler = None
     """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
-    momentum: Number = None
+    momentum: PerSampler = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
-    temperature: Number = None
+    temperature: PerSampler = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
-    weight_decay: Number = None
+    weight_decay: PerSampler = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     batch_size: Integer = None
     """Examples per gradient step."""
@@ -305,6 +308,9 @@ class Export:
     """dtype that tensors are rounded to; default the samples' own."""
     data_root: Text = None
     """Folder with the data sets, which the task's identity is checked against; default as for run."""
+    trust: bool = False
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
+    nothing is imported because a store names it, and a task of your own is needed for its network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,6 +324,9 @@ class Report:
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
     """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
+    trust: bool = False
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
+    nothing is imported because a store names it; figures that need such a schedule are then left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from raychains import samplers, schedules
 from raychains.core.errors import UserError
 from raychains.planning import settings
 
@@ -116,7 +117,9 @@ def as_text(name: str, values: Any) -> str:
     if not isinstance(values, Sequence) and not hasattr(values, "tolist"):
         raise UserError(f"grid and space must give {name} a list of values or a text, got {values!r}")
     plain = values.tolist() if hasattr(values, "tolist") else values
-    return f"{name}={','.join(v if isinstance(v, str) else repr(v) for v in plain)}"
+    kinds: dict[str, Any] = {"sampler": samplers.KINDS, "schedule": schedules.KINDS}
+    texts = [kinds[name].name_of(v) if name in kinds and isinstance(v, type) else v for v in plain]
+    return f"{name}={','.join(v if isinstance(v, str) else repr(v) for v in texts)}"
 
 
 def _pairs(field: str, given: Sequence[str]) -> dict[str, str]:

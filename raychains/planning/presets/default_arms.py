@@ -9,6 +9,7 @@ from torch import Tensor
 
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
+from raychains.core.registry import path_of
 from raychains.planning import Arm, Comparison, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
@@ -63,7 +64,7 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
 
 def _schedules(sampler: str, asked: tuple[str, ...]) -> tuple[str, ...]:
     method = methods.named(sampler)
-    return (method.schedule,) if method.fixed else asked
+    return (method.schedule,) if method.fixed else tuple(path_of("schedules", name) for name in asked)
 
 
 def _columns(table: Iterable[_Column], schedules: tuple[str, ...]) -> list[_Column]:
@@ -84,7 +85,8 @@ def run(options: Run, task: Task | None = None) -> Planned:
     methods.check_used(options, [sampler], [options.schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
-    column = _Column(options.schedule if options.schedule is not None else method.schedule, True)
+    schedule = path_of("schedules", options.schedule) if options.schedule is not None else method.schedule
+    column = _Column(schedule, True)
     return _plan(options, options.task, task, [(sampler, column)])
 
 
