@@ -18,8 +18,6 @@ class AdamSGLD(rc.Sampler):
     Like pSGLD without its correction term: exp(−U/T) is its target as far as v̂ stands still.
     """
 
-    presets = {"adam-sgld": rc.MethodPreset(schedule="cyclical", label="Adam-SGLD")}
-
     def __init__(
         self, params, *, lr, num_data, temperature=1.0, weight_decay=0.0, beta1=0.9, beta2=0.999, eps=1e-3, seed=None,
         lanes=1,
