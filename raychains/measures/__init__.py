@@ -17,12 +17,14 @@ NAMES = modules_defining("measures", "MEASURE")
 """The names of all measures; none of them is imported for it."""
 
 
-def named(name: str) -> Measure:
-    """Return the measure of that name or import path.
+def named(name: str | Measure) -> Measure:
+    """Return the measure of that name or import path; one that is passed itself as it is.
 
     Raises:
         UserError: there is none.
     """
+    if isinstance(name, Measure):
+        return name
     if name in NAMES:
         found: Measure = import_module(f"{__name__}.{name}").MEASURE
         return found

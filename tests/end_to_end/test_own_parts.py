@@ -300,3 +300,27 @@ def test_a_class_of_a_function_travels_to_the_workers(ray_session: None, store: 
 
     with refused("Stuck must be picklable to travel to workers"):
         rc.run(sampler=made(threading.Lock()), **options)
+
+
+def test_trials_of_a_sweep_get_a_class_of_a_function(ray_session: None, store: str) -> None:
+    class Third(rc.SGLD):
+        def _update(self, group: dict[str, Any], params: Any, grads: Any) -> None:
+            super()._update(group, params, [g / 3 for g in grads])
+
+    found = rc.sweep(task="digits", grid={"sampler": ["sgld", Third]}, lr=0.3, epochs=2, store=store).table()
+    assert found["sampler"].tolist() == ["sgld", Third.kind] and found["status"].tolist() == ["finished"] * 2
+    assert found["nll"].nunique() == 2
+
+
+def test_a_measure_is_passed_as_it_is(ray_session: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tables(context: Any) -> dict[str, list[dict[str, Any]]]:
+        return {"arms": [{"arm": context.comparison.arms[arm].name, "group": group} for arm, group in context.groups]}
+
+    own = rc.Measure(name="arms", about="each arm's name", tables=tables)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder / "packages"))
+    try:
+        result = rc.evaluate(RUN, measures=[own, own])
+        assert result.store.table("arms").num_rows == 1  # type: ignore[union-attr]
+    finally:
+        sys.modules.pop("own_parts", None)

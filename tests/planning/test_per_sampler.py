@@ -11,7 +11,7 @@ import pytest
 import raychains as rc
 from raychains.api import own_parts
 from raychains.cli import parse
-from raychains.planning import Comparison
+from raychains.planning import Comparison, search_space, swept
 from raychains.planning.presets import default_arms
 from tests.checks import refused
 
@@ -76,6 +76,8 @@ def test_a_class_is_a_name() -> None:
     assert settings(found, "lr") == {"sgld": 0.1, kind: 0.05} and settings(found, "temperature")[kind] == 0
     assert found.digest == planned(sampler=("sgld", kind), lr=f"sgld=.1,{kind}=.05", temperature=f"{kind}=0").digest
     assert settings(planned(sampler=rc.SGLD, lr=0.1), "lr") == {"sgld": 0.1}
+    assert search_space.as_text("sampler", [rc.SGHMC, Doubled]) == f"sampler=sghmc,{kind}"
+    assert swept.typed("sampler", Doubled) == kind and swept.typed("schedule", rc.Constant) == "constant"
 
 
 def test_a_tasks_defaults_may_be_by_sampler() -> None:
