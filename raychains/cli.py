@@ -364,7 +364,7 @@ def _do(command: str, options: Any) -> None:
     if command == "report":
         from raychains.api.commands import compared
 
-        print(f"report: {rc.draw_report(options.run, options.compare).report}")
+        print(f"report: {rc.draw_report(options.run, options.compare, trust=options.trust).report}")
         if options.compare:
             print(f"side by side: {compared(options.run, options.compare)}")
         return
@@ -394,7 +394,7 @@ def _export(options: Any) -> None:
 
     settings = {name: getattr(options, name) for name in ("to", "arm", "group", "first", "dtype")}
     with rooted(options.data_root), progress_bar(Console(), "samples") as bar:
-        exported = rc.load(options.run).export(**settings, progress=bar)
+        exported = rc.load(options.run, trust=options.trust).export(**settings, progress=bar)
     print(*export_lines(exported), sep="\n")
 
 

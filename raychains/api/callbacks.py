@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raychains.callbacks import NAMES, Callback, CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.registry import is_path, load
+from raychains.core.registry import installed, is_path, load, path_of
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import LONGEST_PART
 
@@ -55,15 +55,18 @@ def progress_display() -> Terminal:
 
 
 def names(options: Common) -> list[str]:
-    """Return the names of the requested callbacks, each once; ``tensorboard`` is requested by its folder, too.
+    """Return the names of the requested callbacks, each once, of users' classes their import paths.
+
+    ``tensorboard`` is requested by its folder, too.
 
     Raises:
         UserError: there is none of a name.
     """
-    for name in options.callback:
+    given = [name if name in NAMES else path_of("callbacks", name) for name in options.callback]
+    for name in given:
         if name not in NAMES and not is_path(name):
-            raise unknown_name("callback", name, NAMES)
-    return list(dict.fromkeys([*options.callback, *["tensorboard"] * (options.tensorboard is not None)]))
+            raise unknown_name("callback", name, {*NAMES, *installed("callbacks")})
+    return list(dict.fromkeys([*given, *["tensorboard"] * (options.tensorboard is not None)]))
 
 
 def check(options: Common) -> None:

@@ -85,12 +85,13 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
         joined.close()
 
 
-def draw_report(path: str, compare: Sequence[str] = ()) -> Result | SweepResult:
+def draw_report(path: str, compare: Sequence[str] = (), *, trust: bool = False) -> Result | SweepResult:
     """Draw a run's or a sweep's report again from its stored results.
 
     Args:
         path: STORE/runs/NAME or STORE/sweeps/NAME.
         compare: further runs that are shown side by side with it, on a page in its folder: `raychains.report.comparing`.
+        trust: as for `raychains.load`; without it the figures that need a user's schedule are left out.
 
     Raises:
         UserError: no such run, or one without results; or runs that cannot be compared.
@@ -101,10 +102,10 @@ def draw_report(path: str, compare: Sequence[str] = ()) -> Result | SweepResult:
         from raychains.api.sweep import draw
 
         return draw(path)
-    result = load(path)
+    result = load(path, trust=trust)
     if result.store.table("results") is None:
         raise UserError(f"run must have results, got {path!r}: continue it with `resume=True`, or evaluate it")
-    others = [load(other) for other in compare]
+    others = [load(other, trust=trust) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn
     page.write(result.store, result.comparison)

@@ -44,7 +44,7 @@ def evaluate(
     *,
     views: Sequence[str] = (),
     weights: Sequence[str] = (),
-    measures: Sequence[str] = (),
+    measures: Sequence[str | Measure] = (),
     task: Task | None = None,
     options: Common | None = None,
     callback: callbacks.Requested = None,
@@ -60,7 +60,8 @@ def evaluate(
         split: the task's split; default the run's own.
         views: parts of each arm's samples that are evaluated by themselves too: `raychains.planning.views.KINDS`.
         weights: weightings of samples besides the equal one: `raychains.measures.weights.WEIGHTINGS`.
-        measures: further measures: `raychains.measures.NAMES`, or import paths ``module:MEASURE``.
+        measures: further measures: `raychains.measures.NAMES`, import paths ``module:MEASURE``, or
+            measures themselves.
         task: as for `load`.
         options: the resources of the work.
         callback: one or several, called with events; names of built-in ones, too.
@@ -83,9 +84,9 @@ def evaluate(
     options, own = callbacks.named(options if options is not None else Common(), callback)
     check_views(views)
     check_weights(weights)
-    chosen = [named(name) for name in dict.fromkeys(measures)]
+    chosen = list({measure.name: measure for measure in map(named, measures)}.values())
     with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
-        loaded = load(path, task)
+        loaded = load(path, task, trust=True)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
         return _Evaluating(loaded, split, options, called, worker_pool, page).all(views, weights, chosen)
 

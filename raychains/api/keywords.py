@@ -8,16 +8,18 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from raychains import tasks
-from raychains.api import callbacks
+from raychains.api import callbacks, own_parts
 from raychains.callbacks import CallbackList
 from raychains.core.config import USUAL, Compare, Run, Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make, options_of
+from raychains.samplers import Sampler
+from raychains.schedules import Schedule
 from raychains.tasks import Task
 
 P = ParamSpec("P")
@@ -39,6 +41,8 @@ class RunKeywords(Run):
     """The keywords of `rc.run`."""
 
     task: str | Task = "digits"  # type: ignore[assignment]
+    sampler: str | type[Sampler] | None = None  # type: ignore[assignment]
+    schedule: str | type[Schedule] | None = None  # type: ignore[assignment]
     callback: callbacks.Requested = None  # type: ignore[assignment]
     progress: bool = True
     worker_pool: Any = None
@@ -49,6 +53,8 @@ class CompareKeywords(Compare):
     """The keywords of `rc.compare`."""
 
     task: str | Task = "digits"  # type: ignore[assignment]
+    sampler: str | type[Sampler] | Sequence[str | type[Sampler]] = ()  # type: ignore[assignment]
+    schedule: str | type[Schedule] | Sequence[str | type[Schedule]] = ("cyclical", "decreasing")  # type: ignore[assignment]
     callback: callbacks.Requested = None  # type: ignore[assignment]
     progress: bool = True
     worker_pool: Any = None
@@ -59,6 +65,8 @@ class SweepKeywords(Sweep):
     """The keywords of `rc.sweep`."""
 
     task: str | Task = "digits"  # type: ignore[assignment]
+    sampler: str | type[Sampler] | None = None  # type: ignore[assignment]
+    schedule: str | type[Schedule] | None = None  # type: ignore[assignment]
     callback: callbacks.Requested = None  # type: ignore[assignment]
     progress: bool = True
 
@@ -152,7 +160,8 @@ def present_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_of(options: Any) -> tuple[Task | None, Any]:
-    """Return the task where the options hold the object itself, and the options with its name."""
+    """Return the task where the options hold the object itself; and the options with names in place of objects and classes."""
+    options = own_parts.named(options)
     if isinstance(options.task, str):
         return None, options
     if not isinstance(options.task, tasks.Task):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from raychains import inference, tasks
+from raychains import inference, samplers, schedules, tasks
+from raychains.core.registry import is_local, is_path
 from raychains.data.root import rooted
 from raychains.inference import Exported, PosteriorPredictive, results
 from raychains.inference.predictive import Predictive, Selection, select
@@ -122,6 +123,7 @@ class Result(InStore):
         from raychains.api.arviz_export import of_run
 
         with rooted(self.data_root):
+            tasks.check_known(self.comparison.task_spec)
             task = tasks.build(self.comparison.task_spec)
             return of_run(self.store.root, self.comparison, task, arm, group, dropped=self.dropped(), **settings)
 
@@ -140,20 +142,34 @@ class Result(InStore):
         return chains & set(failed["digest"].to_pylist())
 
 
-def load(path: str, task: Task | None = None) -> Result:
+def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
     """Return the run at STORE/runs/NAME.
 
     Args:
         path: the path, or a URI.
-        task: the run's task, where it can only be the object itself (`Task.from_module`): predictions need it, stored
-            results do not.
+        task: the run's task, where it can only be the object itself (`Task.from_module`), or is of a module of yours that
+            is not imported yet: predictions need it, stored results do not.
+        trust: import the modules of users' tasks, samplers and schedules that the run names, which runs their code. Without
+            it nothing is imported because a store names it.
 
     Raises:
-        UserError: there is none, or ``task`` is another than the run's.
+        UserError: there is none, or ``task`` is another than the run's; with ``trust`` a module that cannot be imported.
     """
     store, name = split_run_path(path)
     folder = RunStore(Storage(store), name)
     comparison = Comparison.from_json(folder.plan().get("comparison"))
+    if trust:
+        _import_all(comparison, task is None)
     if task is not None:
         tasks.give_again(task, comparison.task_spec)
     return Result(folder, comparison, {})
+
+
+def _import_all(comparison: Comparison, task: bool) -> None:
+    """Import the users' classes that a run names, and with ``task`` its task's module."""
+    for spec in comparison.chains().values():
+        for kinds, part in ((samplers.KINDS, spec.sampler), (schedules.KINDS, spec.schedule)):
+            if is_path(part.kind) and not is_local(part.kind):
+                kinds.find(part.kind)
+    if task and not tasks.is_known(comparison.task_spec):
+        tasks.kind_of(comparison.task_spec.kind)

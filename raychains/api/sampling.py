@@ -112,8 +112,8 @@ def execute(
     """
     from raychains.inference.run_data import planned_metrics
 
-    comparison = planned.comparison
     root = Storage(options.store)
+    comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
@@ -128,6 +128,16 @@ def execute(
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page)
+
+
+def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run) -> Comparison:
+    """Return the comparison, or what an older version planned of it, without the sources of classes, if that is resumed."""
+    older = comparison.without_sources()
+    if not options.resume or older.digest == comparison.digest:
+        return comparison
+    folder = RunStore(root, options.name or older.run_name)
+    same = folder.exists() and Comparison.from_json(folder.plan().get("comparison")).digest == older.digest
+    return older if same else comparison
 
 
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:

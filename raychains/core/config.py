@@ -30,6 +30,7 @@ PRESET = (
     "A named comparison instead, of arms that differ in one setting; it says task, sampler and schedule itself: "
     f"docs/reference/presets.md. One of {', '.join(known_names('preset'))}."
 )
+BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
 Text = str | None
 Integer = int | None
 Number = float | None
@@ -38,7 +39,8 @@ MaybeCount = Annotated[int | None, Form(check=positive_int)]
 Natural = Annotated[int, Form(check=integer)]
 Positive = Annotated[float | None, Form(check=positive)]
 NotNegative = Annotated[float | None, Form(check=at_least_0)]
-Share = Annotated[float | None, Form(check=fraction)]
+PerSampler = float | str | Mapping[Any, Any] | None
+IntegerPerSampler = int | str | Mapping[Any, Any] | None
 Duration = Annotated[float | str, Form(metavar="TIME")]
 MaybeDuration = Annotated[float | str | None, Form(metavar="TIME")]
 Names = Annotated[Sequence[str], Form()]
@@ -121,32 +123,28 @@ class Sampling(Common):
     """Gradient steps of each chain (densities)."""
     chains: Count = 4
     """Parallel chains."""
-    cycles: Annotated[int | None, Form(aliases=("-M",), check=positive_int)] = None
+    cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
     """M: how often a cyclical step size restarts."""
-    exploration: Annotated[
-        float | None,
-        Form(
-            aliases=("--beta",), check=partial(fraction, why=": it is the share of each cycle spent without noise (β)")
-        ),
-    ] = None
+    exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=BETA)] = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
     """Steps between kept samples; default an epoch (1 for densities)."""
-    lr: Positive = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD."""
-    final_lr: Positive = None
+    lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a comparison's
+    samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
+    final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
-    burn_in: Annotated[int | None, Form(check=integer)] = None
+    burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
-    temperature_ramp: Number = None
+    temperature_ramp: Annotated[PerSampler, Form(per_sampler=True)] = None
     """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
-    momentum: Share = None
+    momentum: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
-    temperature: Annotated[float | None, Form(aliases=("-T",), check=at_least_0)] = None
+    temperature: Annotated[PerSampler, Form(aliases=("-T",), per_sampler=True, check=at_least_0)] = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
-    weight_decay: NotNegative = None
+    weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     batch_size: MaybeCount = None
     """Examples per gradient step."""
@@ -204,11 +202,14 @@ class Run(_OfTask):
 
     sampler: Annotated[
         str | None,
-        Form(help=f"The method: update rule, schedule and the paper's settings; default the task's. {SAMPLER}."),
+        Form(
+            objects=True,
+            help=f"The method: update rule, schedule and the paper's settings; default the task's. {SAMPLER}.",
+        ),
     ] = None
-    schedule: Annotated[str | None, Form(help=f"The step size's schedule; default the method's own. {SCHEDULE}.")] = (
-        None
-    )
+    schedule: Annotated[
+        str | None, Form(objects=True, help=f"The step size's schedule; default the method's own. {SCHEDULE}.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,13 +226,14 @@ class Compare(_OfTask):
     sampler: Annotated[
         Sequence[str],
         Form(
+            objects=True,
             help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that schedule's "
-            f"arms. {SAMPLER}."
+            f"arms. {SAMPLER}.",
         ),
     ] = ()
     schedule: Annotated[
         Sequence[str],
-        Form(help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}."),
+        Form(objects=True, help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}."),
     ] = ("cyclical", "decreasing")
     preset: Annotated[str | None, Form(help=PRESET)] = None
 
@@ -335,6 +337,9 @@ class Export(Options):
     """dtype that tensors are rounded to; default the samples' own."""
     data_root: Text = None
     """Folder with the data sets, which the task's identity is checked against; default as for run."""
+    trust: bool = False
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
+    nothing is imported because a store names it, and a task of your own is needed for its network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,6 +353,9 @@ class Report(Options):
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
     """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
+    trust: bool = False
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
+    nothing is imported because a store names it; figures that need such a schedule are then left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

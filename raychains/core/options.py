@@ -49,7 +49,9 @@ class Form:
     lists: bool = False
     """True if the values of a mapping are lists, written A,B,C."""
     objects: bool = False
-    """True if Python takes objects too, which are checked where they are used."""
+    """True if Python takes objects or classes too, which are checked where they are used."""
+    per_sampler: bool = False
+    """True if the samplers of a comparison may differ: a mapping from samplers to values, written A=VALUE,B=VALUE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,8 @@ class Option:
     @property
     def metavar(self) -> str:
         """Its value in help texts; empty of a flag."""
-        return self.form.metavar or METAVARS[self.types[0]]
+        own = self.form.metavar or METAVARS[self.types[0]]
+        return f"{own} | SAMPLER={own},…" if self.form.per_sampler else own
 
     @property
     def choices(self) -> Sequence[str]:
@@ -94,6 +97,11 @@ class Option:
         unsaid = self.default in (None, ()) or self.default is False or self.default is dataclasses.MISSING
         return "" if unsaid else " ".join(self.default) if self.several else f"{self.default}"
 
+    @property
+    def _kinds(self) -> tuple[type, ...]:
+        """Types of a value by itself: a text only gives values by sampler where those may differ."""
+        return tuple(kind for kind in self.types if not (self.form.per_sampler and kind is str))
+
     def checked(self, value: Any) -> Any:
         """Return a value as its field holds it: NumPy's scalars as numbers, a lone text as a tuple, a path as a text.
 
@@ -103,12 +111,17 @@ class Option:
         found = self._converted(value)
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
-        if self.form.check is not None and found is not None:
+        if self.form.check is not None and isinstance(found, int | float):
             self.form.check(self.name, found)
         return found
 
     def _converted(self, value: Any) -> Any:
-        if (value is None and self.optional) or (self.form.objects and not isinstance(value, str)):
+        if value is None and self.optional:
+            return None
+        if self.form.objects and not isinstance(value, str):
+            several = tuple(value) if isinstance(value, list | tuple) else (value,)
+            return several if self.several else value
+        if self.form.per_sampler and (isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)):
             return value
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             value = value.item()  # a scalar of NumPy or torch
@@ -116,7 +129,7 @@ class Option:
             return self._texts(value)
         if isinstance(value, os.PathLike) and str in self.types:
             return os.fspath(value)
-        for kind in self.types:
+        for kind in self._kinds:
             if isinstance(value, bool) == (kind is bool) and isinstance(value, (kind, int) if kind is float else kind):
                 return value
         raise self._refused(value)
@@ -138,7 +151,7 @@ class Option:
         if self.form.lists and not isinstance(entry, str):
             if not isinstance(entry, Sequence):
                 raise UserError(f"{self.name} must give each name a list of values or a text, got {entry!r}")
-            return ",".join(one if isinstance(one, str) else repr(one) for one in entry)
+            return ",".join(one if isinstance(one, str) else getattr(one, "kind", repr(one)) for one in entry)
         return entry if isinstance(entry, str) else repr(entry)
 
     def parsed(self, words: Sequence[str]) -> Any:
@@ -152,7 +165,9 @@ class Option:
         (word,) = words
         if self.optional and word == "None":
             return None
-        for kind in self.types:
+        if self.form.per_sampler and "=" in word:
+            return word
+        for kind in self._kinds:
             try:
                 return kind(word)
             except (ValueError, OverflowError):
@@ -160,7 +175,7 @@ class Option:
         raise self._refused(word)
 
     def _refused(self, value: Any) -> UserError:
-        allowed = " or ".join(KINDS[kind] for kind in self.types)
+        allowed = " or ".join(KINDS[kind] for kind in self._kinds) + ", or SAMPLER=VALUE,…" * self.form.per_sampler
         return UserError(f"{self.name} must be {allowed}, got {value!r}")
 
 
@@ -236,8 +251,9 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     made = kind(**settings)
     for name in NAMES_WRITTEN:
         given = getattr(made, name, None)
-        for one in (given,) if isinstance(given, str) else given if isinstance(given, tuple) else ():
-            check_name(name, one)
+        for one in given if isinstance(given, tuple) else (given,):
+            if isinstance(one, str):
+                check_name(name, one)
     return made
 
 

@@ -1,4 +1,11 @@
-"""Registries without a list: built-in parts are found in their folder, the user's own by import path, ``module:name``."""
+"""Registries without a list: built-in parts are found in their folder, the user's own by import path, ``module:name``.
+
+A user's part is imported where the user names it, by an option, and in the workers of that user's run. A name that is only
+read from a store is never imported.
+
+An installed package gives its parts short names by entry points of the groups ``raychains.samplers``, ``raychains.schedules``,
+``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +15,13 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
 from raychains.core.errors import UserError, format_error, unknown_name
+from raychains.core.source import is_ours, source_of
 from raychains.core.spec import Part
 
 T = TypeVar("T")
@@ -25,6 +33,8 @@ NAMES_WRITTEN = {
     "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
 }
 """Folders of named parts, and how their modules write the names: commands know them before anything heavy is imported."""
+_LOCAL: dict[str, type[Any]] = {}
+"""Classes that no other process can import, by their import path: of a script, a notebook or a function."""
 
 
 def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
@@ -56,15 +66,17 @@ def check_name(option: str, name: str) -> None:
     Raises:
         UserError: an unknown name.
     """
-    if name not in known_names(option) and not is_path(name):
+    known = {*known_names(option), *installed(f"{option}s")}
+    if name not in known and not is_path(name):
         dotted = "; an import path has a colon, as in package.module:name" if "." in name else ""
-        raise UserError(f"{unknown_name(option, name, known_names(option))}{dotted}")
+        raise UserError(f"{unknown_name(option, name, known)}{dotted}")
 
 
 class Kinds(dict[str, type[T]]):
-    """Classes by kind: those of a folder's modules that state a ``kind``, and any other class by its import path.
+    """Classes by kind: those of a folder's modules that state a ``kind``, and imported ones by their import path.
 
-    Iteration gives the folder's only.
+    Iteration gives the folder's only. `find` takes what a user names, and imports it; indexing takes what a spec names,
+    and imports nothing.
 
     ``field`` is the option that names a class, in messages; modules in ``skip`` are not searched.
     """
@@ -77,13 +89,39 @@ class Kinds(dict[str, type[T]]):
         built_in: list[Any] = [c for c in found if isinstance(c, type) and issubclass(c, base) and "kind" in vars(c)]
         super().__init__({c.kind: c for c in built_in})
 
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and is_path(name))
-
     def __missing__(self, name: str) -> type[T]:
         if not is_path(name):
             raise KeyError(name)
-        found = load(self._field, name)
+        found = imported(name)
+        if found is None:
+            raise UserError(
+                f"{self._field} {name} is code that this process has not imported, and a store's names are imported only "
+                "with trust=True (--trust)"
+            )
+        return self._checked(found, name)
+
+    def find(self, name: str, known: Collection[str] = ()) -> type[T]:
+        """Return the class of a built-in kind, an installed package's short name or an import path, which is imported.
+
+        Raises:
+            UserError: an unknown name, of which those of ``known`` are the built-in ones; or no such class at a path.
+        """
+        if name in self:
+            return self[name]
+        path = path_of(f"{self._field}s", name)
+        if not is_path(path):
+            raise unknown_name(self._field, name, {*(known or self), *installed(f"{self._field}s")})
+        return self._checked(load(self._field, path), path)
+
+    def name_of(self, part: type[Any]) -> str:
+        """Return the name under which `find` finds a class: its kind, or its import path.
+
+        Raises:
+            UserError: no subclass of the base.
+        """
+        return self._checked(part, f"the class {part.__qualname__}").kind  # type: ignore[attr-defined]
+
+    def _checked(self, found: Any, name: str) -> type[T]:
         if not (isinstance(found, type) and issubclass(found, self._base)):
             raise UserError(f"{self._field} must name a subclass of raychains.{self._base.__name__}, got {name!r}")
         return found
@@ -93,22 +131,23 @@ def kind_of(field: str, kinds: Mapping[str, type[T]], part: Part) -> type[T]:
     """Return the class of a spec's part.
 
     Raises:
-        UserError: an unknown kind.
+        UserError: an unknown kind, or a user's class that is not imported.
     """
-    if part.kind not in kinds:
-        raise unknown_name(field, part.kind, kinds)
-    return kinds[part.kind]
+    try:
+        return kinds[part.kind]
+    except KeyError:
+        raise unknown_name(field, part.kind, kinds) from None
 
 
 def build(field: str, kinds: Mapping[str, type[T]], part: Part, *args: Any, **more: Any) -> T:
     """Build what a spec's part describes, from its settings and ``more``.
 
     Raises:
-        UserError: an unknown kind, another revision, or settings that the class lacks, misses or refuses.
+        UserError: an unknown kind, another revision or source, or settings that the class lacks, misses or refuses.
     """
     kind: Any = kind_of(field, kinds, part)
-    if part.revision != kind.revision:
-        raise UserError(f"{field} {part.kind} revision must be {kind.revision} for this version, got {part.revision}")
+    if problem := _differs(part, kind):
+        raise UserError(f"{field} {part.kind} {problem}")
     try:
         made: T = kind(*args, **more, **part.settings)
     except TypeError as error:
@@ -116,10 +155,45 @@ def build(field: str, kinds: Mapping[str, type[T]], part: Part, *args: Any, **mo
     return made
 
 
+def is_usable(kinds: Mapping[str, type[Any]], part: Part) -> bool:
+    """Return whether a part's class is imported and is still the one that the part was made of."""
+    found = kinds[part.kind] if not is_path(part.kind) or imported(part.kind) is not None else None
+    return found is not None and not _differs(part, found)
+
+
+def _differs(part: Part, kind: Any) -> str:
+    """Return how a class differs from the one that a part was made of; empty if it is the same."""
+    if part.revision != kind.revision:
+        return f"revision must be {kind.revision} for this version, got {part.revision}"
+    if part.source is not None and part.source != (here := source_of(kind)):
+        return (
+            f"must have the source that the chain was planned with, got another (sha256 {str(here)[:12]} here, "
+            f"{part.source[:12]} there): a changed class makes new chains under a new --name"
+        )
+    return ""
+
+
 def own_kind(part: type[Any]) -> None:
     """Give a user's class its import path as ``kind``, which is the same from wherever the class is imported."""
-    if not part.__module__.startswith("raychains.") and "kind" not in vars(part):
+    if not is_ours(part.__module__) and "kind" not in vars(part):
         part.kind = f"{part.__module__}:{part.__qualname__}"
+        give([part])
+
+
+def give(parts: Iterable[type[Any]]) -> None:
+    """Make classes known by their kind that cannot be imported by it."""
+    _LOCAL.update({part.kind: part for part in parts if is_local(part.kind)})
+
+
+def is_local(path: str) -> bool:
+    """Return whether an import path is of a script, a notebook or a function, where other processes find nothing."""
+    module, _, name = path.partition(":")
+    return module == "__main__" or "<" in name
+
+
+def local(kinds: Iterable[str] | None = None) -> dict[str, type[Any]]:
+    """Return those of some kinds, or of all, that are classes which other processes cannot import."""
+    return {kind: _LOCAL[kind] for kind in (_LOCAL if kinds is None else dict.fromkeys(kinds)) if kind in _LOCAL}
 
 
 def is_path(name: str) -> bool:
@@ -127,12 +201,42 @@ def is_path(name: str) -> bool:
     return ":" in name
 
 
+def installed(group: str) -> dict[str, str]:
+    """Return the import paths of installed packages' parts of a group (``samplers``, …) by short name; none is imported."""
+    return _entry_points(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: f"{entry.module}:{entry.attr}" for entry in entry_points(group=f"raychains.{group}")}
+
+
+def path_of(group: str, name: str) -> str:
+    """Return the import path of an installed package's short name; any other name as it is."""
+    return name if is_path(name) else installed(group).get(name, name)
+
+
+def imported(path: str) -> Any:
+    """Return the object at ``module:name`` if this process has imported the module already, else None."""
+    if path in _LOCAL:
+        return _LOCAL[path]
+    module, _, name = path.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)  # a module's own __getattr__ may import
+    return found
+
+
 def load(field: str, path: str) -> Any:
-    """Return the object at ``module:name``; the current folder is searched first.
+    """Return the object at ``module:name``, which is imported; the current folder is searched first.
 
     Raises:
         UserError: no such module or name, or a module that raises when it is imported.
     """
+    if path in _LOCAL:
+        return _LOCAL[path]
     module, _, name = path.partition(":")
     try:
         with _current_folder_first():

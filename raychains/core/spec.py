@@ -26,6 +26,8 @@ Compile = Literal["none", "default", "cuda-graphs"]
 BatchNorm = Literal["keep", "reestimate", "shared", "refuse"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_SOURCE = "source-sha256"
+"""The key of `Part.source` in JSON: no setting has a name with a dash."""
 FORMAT = 1
 """Version of the JSON form below; a reader refuses a newer one."""
 
@@ -58,20 +60,28 @@ class Part:
     kind: str
     revision: int
     settings: Mapping[str, JSON] = field(default_factory=dict)
+    source: str | None = None
+    """sha256 of a user's class, `raychains.core.source`; None of a built-in one, and in older versions' specs."""
+    facts: Mapping[str, JSON] | None = field(default=None, compare=False)
+    """What a stored plan says of a user's class, for readers that do not import it; no part of the JSON form."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def to_json(self) -> dict[str, JSON]:
-        return {"kind": self.kind, "revision": self.revision, **self.settings}
+        source = {} if self.source is None else {_SOURCE: self.source}
+        return {"kind": self.kind, "revision": self.revision, **source, **self.settings}
 
     @classmethod
     def from_json(cls, data: Mapping[str, JSON]) -> Part:
         kind, revision = data.get("kind"), data.get("revision")
         if not isinstance(kind, str) or not isinstance(revision, int) or isinstance(revision, bool):
             raise UserError(f"a part needs a text 'kind' and an integer 'revision', got {dict(data)!r}")
-        settings = {k: v for k, v in data.items() if k not in ("kind", "revision")}
-        return cls(kind=kind, revision=revision, settings=settings)
+        source = data.get(_SOURCE)
+        if source is not None and not (isinstance(source, str) and _SHA256.fullmatch(source)):
+            raise UserError(f"a part's {_SOURCE} must be a sha256, got {source!r}")
+        settings = {k: v for k, v in data.items() if k not in ("kind", "revision", _SOURCE)}
+        return cls(kind=kind, revision=revision, settings=settings, source=source)
 
     def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy does not pickle, and specs travel to actors
         return type(self).from_json, (self.to_json(),)

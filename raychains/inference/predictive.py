@@ -73,7 +73,8 @@ def select(
         dropped: digests of chains that the run was evaluated without, unless they finished since.
 
     Raises:
-        UserError: an unknown arm or group, an unfinished chain, or a task that predicts nothing.
+        UserError: an unknown arm or group, an unfinished chain, a task that predicts nothing, or one that would have to be
+            imported because the store names it.
     """
     arms = {a.name: a for a in comparison.arms}
     name = arm if arm is not None else comparison.arms[0].name
@@ -82,6 +83,7 @@ def select(
     groups = arms[name].chains
     if not 0 <= group < len(groups):
         raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
+    tasks.check_known(groups[group][0].task)
     task = tasks.build(groups[group][0].task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
         raise UserError(

@@ -183,8 +183,11 @@ def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:
 
 def metrics_of(store: RunStore, comparison: Comparison, measured: Collection[str] = ()) -> tuple[Metric, ...]:
     """The metrics of a run, from its plan; from its task, or from the columns ``measured``, where an older version planned it."""
+    from raychains import tasks
+
     stored = read_metrics(store.plan()) if store.exists() else None
-    if stored is None and (planned := planned_metrics(comparison)) is not None:
+    known = tasks.is_known(comparison.task_spec)
+    if stored is None and known and (planned := planned_metrics(comparison)) is not None:
         stored = tuple(Metric(**metric) for metric in planned)
     return built_in_metrics(measured) if stored is None else stored
 

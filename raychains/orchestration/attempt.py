@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from raychains import samplers, schedules
 from raychains import tasks as known_tasks
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
@@ -202,6 +203,7 @@ class Attempt:
         on = device()
         if self._make_group is not None:  # before anything can go wrong here, so that the others learn of it
             self._group = self._make_group(on)
+        import_classes(self.spec)
         task = task_of(self.spec, self._tasks)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
@@ -416,6 +418,7 @@ def run_rank(
     """
     spec = ChainSpec.from_json(assignment.spec)
     try:
+        import_classes(spec)
         task = task_of(spec, tasks)
         group.together()
         state = unpacked(group.share(b""))
@@ -443,6 +446,12 @@ def run_rank(
         raise
     finally:
         group.close()
+
+
+def import_classes(spec: ChainSpec) -> None:
+    """Import the sampler and the schedule of a chain, which the driver's user named."""
+    samplers.KINDS.find(spec.sampler.kind)
+    schedules.KINDS.find(spec.schedule.kind)
 
 
 def device() -> torch.device:

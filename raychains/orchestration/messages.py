@@ -11,12 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TaskPayload:
-    """Everything that an actor needs from the user's process to build its task."""
+    """Everything that an actor needs from the user's process to build its task and chains."""
 
     folders: tuple[str, ...] = ()
     """Folders that the user's process imports from, the current one first."""
     task: tuple[Any, ...] = ()
     """A reference to the task where it is an object; none where its spec tells how to build it."""
+    classes: bytes = b""
+    """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
 
 
 # To a chain worker

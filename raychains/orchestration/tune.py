@@ -97,6 +97,8 @@ class TrialSettings:
     allow_unequal_budget: bool
     folders: tuple[str, ...]
     """Folders that the user's process imports from."""
+    classes: bytes
+    """The user's samplers and schedules that trials cannot import: `task_payload.pack_classes`."""
 
 
 def chain_trainable(
@@ -123,6 +125,7 @@ def chain_trainable(
         reports=reports,
         allow_unequal_budget=allow_unequal_budget,
         folders=folders,
+        classes=task_payload.pack_classes(),
     )
     name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
     base = base if base is not None else ChainTrainable
@@ -179,6 +182,7 @@ class ChainTrainable(tune.Trainable):
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         task_payload.import_from(self.settings.folders)
+        task_payload.unpack_classes(self.settings.classes)
         given = tasks.give(self.settings.task.get()) if self.settings.task is not None else None
         self._task, options, _ = swept.with_validation(options, given)
         self._options = options
@@ -242,7 +246,7 @@ class ChainTrainable(tune.Trainable):
     def _other_ranks(self, size: int, gpus: float) -> TrialRanks:
         options, name = self._options, f"{type(self).__name__}-{self.trial_id}"
         config = ChainWorkerConfig(store=options.store, data_root=options.data_root, gpus=gpus, name=name)
-        payload = task_payload.pack(self._task, RayWorkers())
+        payload = task_payload.pack(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
     # The chain

@@ -59,7 +59,7 @@ def budget(comparison: Comparison, finished: Collection[str] = ()) -> Budget:
 
 def gradient_evaluations(spec: ChainSpec) -> int:
     """Per-example gradients of one chain: a method with two gradients per step, as SAM, takes two of each example."""
-    return spec.examples * samplers.KINDS[spec.sampler.kind].gradients_per_step
+    return spec.examples * samplers.gradients_per_step(spec.sampler)
 
 
 class Spent:

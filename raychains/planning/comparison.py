@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raychains import samplers, schedules
 from raychains.core.errors import UserError, require
-from raychains.core.spec import ChainSpec, digest_of
-from raychains.core.validation import is_number, positive_int
+from raychains.core.registry import imported, is_path
+from raychains.core.spec import ChainSpec, Part, digest_of
+from raychains.core.validation import integer, is_number, positive_int
+
+FACTS = {"sampler": ("variables", "gradients_per_step"), "schedule": ("kept", "cycle_count")}
+"""What a plan stores of users' classes, which its readers do not import."""
 
 
 def run_name(task: str, digest: str) -> str:
@@ -114,6 +118,7 @@ class Comparison:
             "unit": self.unit,
             "split": self.split,
             "chains": {digest: spec.to_json() for digest, spec in self.chains().items()},
+            **({"facts": facts} if (facts := self._facts()) else {}),
             "arms": [
                 {
                     "name": a.name,
@@ -129,15 +134,33 @@ class Comparison:
             ],
         }
 
+    def _facts(self) -> dict[str, Any]:
+        """Return, by digest, what readers need to know of users' samplers and schedules, since they do not import them."""
+        found = {}
+        for digest, spec in self.chains().items():
+            own = {name: room.facts(part) for name, room, part in _parts(spec) if is_path(part.kind)}
+            if own:
+                found[digest] = own
+        return found
+
+    def without_sources(self) -> Comparison:
+        """Return the comparison as older versions planned it: the sources of users' classes are not in the digests."""
+        arms = [
+            replace(arm, chains=tuple(tuple(_without_source(spec) for spec in group) for group in arm.chains))
+            for arm in self.arms
+        ]
+        return replace(self, arms=tuple(arms))
+
     @classmethod
     def from_json(cls, data: Any) -> Comparison:
-        """The comparison that `to_json` wrote.
+        """The comparison that `to_json` wrote; users' classes that it names are not imported.
 
         Raises:
             UserError: a field is missing or of the wrong kind, or a chain's spec differs from its digest.
         """
         try:
-            specs = {digest: ChainSpec.from_json(spec) for digest, spec in data["chains"].items()}
+            facts = data.get("facts", {})
+            specs = {d: _with_facts(ChainSpec.from_json(spec), facts.get(d, {})) for d, spec in data["chains"].items()}
             arms = tuple(
                 Arm(
                     **{
@@ -162,6 +185,31 @@ class Comparison:
         return made
 
 
+def _parts(spec: ChainSpec) -> list[tuple[str, Any, Part]]:
+    return [("sampler", samplers, spec.sampler), ("schedule", schedules, spec.schedule)]
+
+
+def _without_source(spec: ChainSpec) -> ChainSpec:
+    return replace(spec, sampler=replace(spec.sampler, source=None), schedule=replace(spec.schedule, source=None))
+
+
+def _with_facts(spec: ChainSpec, stored: Mapping[str, Any]) -> ChainSpec:
+    """Return a spec whose users' parts have the facts that a plan stores of them.
+
+    Raises:
+        UserError: a number of the wrong kind.
+    """
+    for name, _, part in _parts(spec):
+        if name in stored and is_path(part.kind):
+            facts = {fact: stored[name][fact] for fact in FACTS[name]}
+            for fact, value in (facts | facts.get("variables", {})).items():
+                if fact != "variables":
+                    integer(f"plan: {fact} of {part.kind}", value, 1)
+            own: dict[str, Any] = {name: replace(part, facts=facts)}
+            spec = replace(spec, **own)
+    return spec
+
+
 def _check(made: Comparison) -> None:
     """Refuse values of a stored plan that do not have the annotated types."""
     texts = {"task": made.task, "unit": made.unit, "split": made.split}
@@ -176,7 +224,7 @@ def _check(made: Comparison) -> None:
             raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
         for spec in {id(s): s for group in arm.chains for s in group}.values():
             _check_parts(spec)
-            known = samplers.variables(spec.sampler)
+            known = samplers.variables(spec.sampler) if arm.variables else {}
             if not all(isinstance(v, str) and v in known for v in arm.variables):
                 raise UserError(f"plan: variables of an arm must be among {', '.join(known)}, got {arm.variables!r}")
     for field, text in texts.items():
@@ -190,6 +238,8 @@ def _check(made: Comparison) -> None:
 
 
 def _check_parts(spec: ChainSpec) -> None:
+    if any(is_path(p.kind) and p.facts is None and imported(p.kind) is None for _, _, p in _parts(spec)):
+        return  # an older version's plan, whose tables are read without these classes
     if schedules.build(spec.schedule).steps != spec.steps:
         raise UserError(f"plan: the schedule must have the chain's {spec.steps} steps")
     samplers.variables(spec.sampler)

@@ -16,13 +16,14 @@ from raychains import samplers, schedules, tasks
 from raychains.chain import initialization
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Sampling
-from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.errors import UserError, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
+from raychains.core.source import source_of
 from raychains.core.spec import ChainSpec, Part
 from raychains.core.validation import integer, is_int, positive, positive_int
 from raychains.data.root import root_of
-from raychains.planning import settings
+from raychains.planning import per_sampler, settings
 from raychains.samplers import METHODS, MethodPreset
 from raychains.schedules import NonCyclical, Schedule
 from raychains.schedules.base import LARGEST_LR
@@ -165,14 +166,13 @@ def resolve(
     """
     method = named(sampler)
     base = defaults(name, task).of(method.kind)
-    schedule = schedule if schedule is not None else method.schedule
-    if schedule not in schedules.KINDS:
-        raise unknown_name("schedule", schedule, schedules.KINDS)
+    schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
+    options = per_sampler.chosen(options, sampler)
     lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve)
-    temperature = base.temperature if options.temperature is None else options.temperature
+    temperature: Any = base.temperature if options.temperature is None else options.temperature
     if noise_free(sampler):
         temperature = 0.0
-    lr = options.lr if options.lr is not None else base.rate(schedule, method.kind)
+    lr: Any = options.lr if options.lr is not None else base.rate(schedule, method.kind)
     if lr is None:
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
@@ -226,7 +226,7 @@ class _Lengths:
     steps_per_epoch: int
     batch_size: int
 
-    def burn_in(self, length: int) -> int:
+    def burn_in(self, length: Any) -> int:
         """Return the steps without noise of a burn-in in the unit of ``length``."""
         require(
             is_int(length) and 0 <= length < self.length, "burn_in", length, f"be an integer in [0, {self.length - 1}]"
@@ -283,7 +283,7 @@ def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task
     values.update(settings.pick(settings.read("sampler_settings", options.sampler_settings), kind))
     omitted = kind.omitted_defaults
     values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
-    return Part(kind=method.kind, revision=kind.revision, settings=values)
+    return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 
 # The schedule
@@ -316,7 +316,7 @@ def _schedule(
 def _cyclical(
     options: Sampling, base: Defaults, own: Mapping[str, Any], lengths: _Lengths, fields: dict[str, Any]
 ) -> Schedule:
-    cycles = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
+    cycles: Any = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
     exploration = options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
     if options.burn_in is not None:
         exploration = lengths.burn_in(options.burn_in) / math.ceil(lengths.steps / max(1, cycles))
@@ -454,17 +454,19 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
             among the further settings.
     """
     names = list(chosen)
+    per_sampler.check(options, names)
     kinds = [samplers.KINDS[named(n).kind] for n in names]
     text = " and ".join(sorted(set(names)))
     if options.momentum is not None and not any("momentum" in settings.names_of(k) for k in kinds):
         having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings.names_of(c))
         raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
-    if options.temperature and all(noise_free(n) for n in names):
+    heated = [n for n in names if per_sampler.value(options, "temperature", n)]
+    if heated and all(noise_free(n) for n in names):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
     settings.check_known("sampler_settings", settings.read("sampler_settings", options.sampler_settings), kinds)
     used = {s if s is not None else named(n).schedule for n in names for s in schedules_chosen}
     used |= {named(n).schedule for n in names if named(n).fixed}
-    found = [schedules.KINDS[s] for s in used if s in schedules.KINDS]
+    found = [schedules.KINDS.find(s) for s in used]
     settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
 
 

@@ -86,6 +86,8 @@ def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
     if int in kinds:
         require(isinstance(value, int) and not isinstance(value, bool), name, value, "be an integer")
         return value
+    if isinstance(value, type):
+        return {"sampler": samplers.KINDS, "schedule": schedules.KINDS}[field].name_of(value)  # type: ignore[attr-defined]
     return str(value)
 
 

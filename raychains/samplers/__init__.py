@@ -1,7 +1,7 @@
 """Samplers: one file for each family of update rules, with its method presets, each a `torch.optim.Optimizer`.
 
 Every file of this folder is searched for samplers, so that a new one is registered by being there. A user's own sampler is
-named by its import path, ``module:Class``.
+named by its import path, ``module:Class``, or by the short name that its package gives it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raychains.core import registry
-from raychains.core.errors import unknown_name
-from raychains.core.registry import Kinds, is_path
+from raychains.core.registry import Kinds
 from raychains.core.spec import Part
 from raychains.samplers.atmc import ATMC
 from raychains.samplers.base import MethodPreset, Sampler
@@ -44,6 +43,8 @@ __all__ = [
     "MethodPreset",
     "Sampler",
     "build",
+    "facts",
+    "gradients_per_step",
     "method",
     "variables",
 ]
@@ -57,18 +58,18 @@ METHODS: dict[str, MethodPreset] = {
 
 
 def method(name: str) -> MethodPreset:
-    """Return the preset of a method's name; of an own sampler's import path its first, or the cyclical schedule.
+    """Return the preset of a method's name; of a user's sampler, which is imported, its first, or its base's.
 
     Raises:
         UserError: an unknown name.
     """
-    if is_path(name):
-        own = KINDS[name]
-        presets = [*own.presets.values(), MethodPreset(schedule="cyclical", label=own.__name__)]
-        return dataclasses.replace(presets[0], kind=own.kind)
-    if name not in METHODS:
-        raise unknown_name("sampler", name, METHODS)
-    return METHODS[name]
+    if name in METHODS:
+        return METHODS[name]
+    own = KINDS.find(name, METHODS)
+    preset = next(iter(own.presets.values()), MethodPreset(schedule="cyclical", label=own.__name__))
+    if "presets" not in vars(own):  # a base's, whose label is the base's, too
+        preset = dataclasses.replace(preset, label=own.__name__, cyclical_label=None, fixed=False)
+    return dataclasses.replace(preset, kind=own.kind)
 
 
 def build(part: Part, params: Any, *, lr: float, temperature: float, seed: int, lanes: int = 1) -> Sampler:
@@ -86,4 +87,22 @@ def variables(part: Part) -> Mapping[str, int]:
     Raises:
         UserError: an unknown kind.
     """
+    if part.facts is not None:
+        return dict(part.facts["variables"])
     return registry.kind_of("sampler", KINDS, part).variables(part.settings)
+
+
+def gradients_per_step(part: Part) -> int:
+    """Return the gradient evaluations that a step of a spec's sampler spends.
+
+    Raises:
+        UserError: an unknown kind.
+    """
+    if part.facts is not None:
+        return int(part.facts["gradients_per_step"])
+    return registry.kind_of("sampler", KINDS, part).gradients_per_step
+
+
+def facts(part: Part) -> dict[str, Any]:
+    """Return what a plan stores of a user's sampler, for `Part.facts`."""
+    return {"variables": dict(variables(part)), "gradients_per_step": gradients_per_step(part)}

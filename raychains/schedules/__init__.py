@@ -1,7 +1,7 @@
 """Step-size and temperature schedules: pure functions of the step.
 
 Every file of this folder is searched for schedules, so that a new one is registered by being there. A user's own schedule is
-named by its import path, ``module:Class``.
+named by its import path, ``module:Class``, or by the short name that its package gives it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from raychains.core.spec import Part
 from raychains.schedules.base import BURN_IN, EXPLORATION, SAMPLING, NonCyclical, Schedule, ScheduleValues
 from raychains.schedules.cyclical import Cyclical
 from raychains.schedules.decreasing import Decreasing
+from raychains.schedules.planned import PlannedSchedule
 from raychains.schedules.shapes import Constant, Exponential, Linear, Step
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ScheduleValues",
     "Step",
     "build",
+    "facts",
 ]
 
 if TYPE_CHECKING:
@@ -46,13 +48,21 @@ else:
         return ScheduleLR
 
 
-KINDS: Kinds[Schedule] = Kinds("schedule", Schedule, __name__, skip=("adapter",))
+KINDS: Kinds[Schedule] = Kinds("schedule", Schedule, __name__, skip=("adapter", "planned"))
 
 
 def build(part: Part) -> Schedule:
-    """Build the schedule that a spec's part describes.
+    """Build the schedule that a spec's part describes; of a stored plan's that is not imported, what the plan says of it.
 
     Raises:
-        UserError: an unknown kind, another revision, or settings that the schedule refuses.
+        UserError: an unknown kind, another revision or source, or settings that the schedule refuses.
     """
+    if part.facts is not None and not registry.is_usable(KINDS, part):
+        return PlannedSchedule.of(part)
     return registry.build("schedule", KINDS, part)
+
+
+def facts(part: Part) -> dict[str, Any]:
+    """Return what a plan stores of a user's schedule, for `Part.facts`."""
+    schedule = build(part)
+    return {"kept": schedule.kept, "cycle_count": schedule.cycle_count}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from raychains.core.errors import UserError, require
 from raychains.core.registry import own_kind
+from raychains.core.source import source_of
 from raychains.core.spec import Part
 from raychains.core.validation import fraction, integer, is_int, is_number, positive_int
 
@@ -106,7 +107,7 @@ class Schedule(ABC):
             value = getattr(self, f.name)
             if not (f.metadata.get("omitted_default") and value == f.default):
                 settings[f.name] = list(value) if isinstance(value, tuple) else value
-        return Part(kind=self.kind, revision=self.revision, settings=settings)
+        return Part(kind=self.kind, revision=self.revision, settings=settings, source=source_of(type(self)))
 
     def _heated(self, noisy: int, ramp: int) -> float:
         """Return the temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat up."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raychains.core.errors import UserError, unknown_name
-from raychains.core.registry import is_path
+from raychains.core.registry import imported, installed, is_path, path_of
+from raychains.core.source import is_ours
 from raychains.core.spec import TaskSpec
 from raychains.tasks import import_paths, task_cache
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
@@ -44,9 +45,11 @@ __all__ = [
     "PredictiveTask",
     "Task",
     "build",
+    "check_known",
     "forget",
     "give",
     "give_again",
+    "is_known",
     "kind_of",
     "make",
     "name_of",
@@ -65,7 +68,7 @@ def make(name: str, **settings: object) -> Task:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
     kind_of(name)
-    task = import_paths.construct(NAMES.get(name, name), settings)
+    task = import_paths.construct(_path(name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 
 
@@ -75,10 +78,16 @@ def kind_of(name: str) -> Callable[..., Task]:
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
-    if name not in NAMES and not is_path(name):
+    path = _path(name)
+    if not is_path(path):
         dotted = "; an import path has a colon, as in package.module:make_task" if "." in name else ""
-        raise UserError(f"{unknown_name('task', name, NAMES)}{dotted}")
-    return import_paths.find(NAMES.get(name, name))
+        raise UserError(f"{unknown_name('task', name, {*NAMES, *installed('tasks')})}{dotted}")
+    return import_paths.find(path)
+
+
+def _path(name: str) -> str:
+    """Return the import path of a built-in or an installed package's short name; any other name as it is."""
+    return NAMES[name] if name in NAMES else path_of("tasks", name)
 
 
 def name_of(task: Task) -> str:
@@ -87,6 +96,20 @@ def name_of(task: Task) -> str:
     short = next((name for name, path in NAMES.items() if path == kind), kind)
     own = getattr(task, "name", None)
     return own if isinstance(own, str) and own not in NAMES else short
+
+
+def is_known(spec: TaskSpec) -> bool:
+    """Return whether a spec's task can be built without importing a module that the spec alone names."""
+    return is_ours(spec.kind.partition(":")[0]) or task_cache.find(spec) is not None or imported(spec.kind) is not None
+
+
+def check_known(spec: TaskSpec) -> None:
+    """Refuse a task whose module would have to be imported because a store names it."""
+    if not is_known(spec):
+        raise UserError(
+            f"task {spec.kind} is code that this process has not imported, and a store's names are imported only with "
+            "trust=True (--trust): pass that, or the task itself, raychains.load(path, task=…)"
+        )
 
 
 def build(spec: TaskSpec) -> Task:

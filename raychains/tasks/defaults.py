@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from raychains import samplers
-from raychains.core.errors import unknown_name
+from raychains.core.errors import require, unknown_name
 from raychains.core.validation import positive
 from raychains.tasks import NAMES
 
@@ -142,6 +142,8 @@ OPTIONS = [
     "temperature",
 ]
 """The options that a user's `Task.defaults` may give values for."""
+BY_SAMPLER = ("lr", "momentum", "weight_decay", "temperature", "exploration", "cycles")
+"""Those that may be mappings from samplers, by name or as classes, to values."""
 SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld")
 """Samplers whose step size does not go with the others'."""
 
@@ -149,7 +151,8 @@ SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld")
 def defaults_of(name: str, task: Task) -> Defaults:
     """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones.
 
-    A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it.
+    A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it. A
+    mapping gives the values of the samplers that it names and leaves those of the others.
 
     Raises:
         UserError: an option of the task's defaults that cannot have one, or a value out of range.
@@ -161,6 +164,7 @@ def defaults_of(name: str, task: Task) -> Defaults:
     for key in given:
         if key not in OPTIONS:
             raise unknown_name(f"defaults of task {type(task).__name__}", key, OPTIONS)
+    mapped = {key: given.pop(key) for key in task.defaults if isinstance(task.defaults[key], Mapping)}
     run = given.pop("sampler", "csghmc")
     kind = samplers.method(run).kind
     general = _general(task, given.get("momentum", 0.9))
@@ -169,7 +173,23 @@ def defaults_of(name: str, task: Task) -> Defaults:
         positive(f"lr among the defaults of task {type(task).__name__}", lr)
         given["lr"] = _scaled(general.lr, kind, float(lr))
     compared = (kind,) if "sampler" in task.defaults else general.samplers
-    return dataclasses.replace(general, samplers=compared, run=run, **given)
+    return _with_mapped(dataclasses.replace(general, samplers=compared, run=run, **given), mapped, type(task).__name__)
+
+
+def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: str) -> Defaults:
+    """Return the settings with values by sampler laid over them."""
+    of_sampler = {kind: dict(values) for kind, values in base.of_sampler.items()}
+    lr = dict(base.lr)
+    for key, values in mapped.items():
+        require(key in BY_SAMPLER, f"{key} among the defaults of task {task}", dict(values), "be one value")
+        for sampler, value in values.items():
+            kind = samplers.method(samplers.KINDS.name_of(sampler) if isinstance(sampler, type) else sampler).kind
+            if key == "lr":
+                positive(f"lr of {sampler} among the defaults of task {task}", value)
+                lr |= {(schedule, kind): float(value) for schedule in ("cyclical", "decreasing")}
+            else:
+                of_sampler.setdefault(kind, {})[key] = value
+    return dataclasses.replace(base, lr=lr, of_sampler=of_sampler)
 
 
 def _scaled(given: Rates, sampler: str, lr: float) -> Rates:

@@ -44,6 +44,22 @@ def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -
     assert rc.load(str(report.parent)).table()["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
 
 
+def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Path) -> None:
+    text = said("own_sampler.py", tmp_path)
+    rows = re.findall(r"^ *(\S+.*, \d chains?) +([\d.]+) +([\d.]+) +([\d.]+)$", text, flags=re.M)
+    assert [label for label, *_ in rows] == [
+        "cSGLD, 2 chains", "cSGLD, 1 chain", "AdamSGLD, 2 chains", "AdamSGLD, 1 chain"
+    ]  # fmt: skip
+    assert all(float(error) < 0.1 for _, error, *_ in rows)  # each of ten digits is as frequent
+    (run,) = (tmp_path / "runs" / "runs").iterdir()
+    result = rc.load(str(run))  # which imports nothing, and reads everything
+    specs = result.comparison.chains().values()
+    assert {spec.sampler.kind for spec in specs} == {"sgld", "__main__:AdamSGLD"}
+    assert {spec.sampler.source is None for spec in specs if spec.sampler.kind == "sgld"} == {True}
+    assert all(spec.sampler.source for spec in specs if spec.sampler.kind != "sgld")
+    assert result.table()["error"].tolist() == pytest.approx([float(error) for _, error, *_ in rows], abs=1e-5)
+
+
 def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
     text = said("own_loop.py", tmp_path)
     assert "plain loop: 20 samples" in text

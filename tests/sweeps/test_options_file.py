@@ -42,7 +42,7 @@ def test_compare_takes_the_same_file(tmp_path: Path) -> None:
     ("options", "line"),
     [
         ({"cyles": 4}, "best.json must be one of .*, got 'cyles'; did you mean 'cycles'"),
-        ({"cycles": "two"}, "cycles must be an integer, got 'two'"),
+        ({"epochs": "two"}, "epochs must be an integer, got 'two'"),
         ({"lr": [0.1, 0.2]}, "run takes no argument"),
         ([1, 2], "options must be a JSON file with an object of names and values"),
         ("{", "options must be a JSON file, got"),

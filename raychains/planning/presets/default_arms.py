@@ -9,6 +9,7 @@ from torch import Tensor
 
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
+from raychains.core.registry import path_of
 from raychains.planning import Arm, Comparison, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
@@ -63,7 +64,7 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
 
 def _schedules(sampler: str, asked: Sequence[str]) -> Sequence[str]:
     method = methods.named(sampler)
-    return (method.schedule,) if method.fixed else asked
+    return (method.schedule,) if method.fixed else tuple(path_of("schedules", name) for name in asked)
 
 
 def _columns(table: Iterable[_Column], schedules: Sequence[str]) -> list[_Column]:
@@ -86,7 +87,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     methods.check_used(options, [sampler], [schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
-    return _plan(options, options.task, task, [(sampler, _Column(schedule, True))])
+    return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
 
 
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:

@@ -45,7 +45,8 @@ def drawing(run: RunData) -> Drawing | None:
     arms = run.comparison.arms
     if run.by_blocks or len({arm.sampler for arm in arms}) < 2:
         return None
-    costly = any(a.sampler.startswith("entropy-") or samplers.KINDS[a.sampler].gradients_per_step > 1 for a in arms)
+    parts = [arm.chains[0][0].sampler for arm in arms]
+    costly = any(part.kind.startswith("entropy-") or samplers.gradients_per_step(part) > 1 for part in parts)
     single = [c for split in dict.fromkeys((run.comparison.split, "train")) for c in _of_samples(run, split)]
     if not single and not costly:
         return None

@@ -1,0 +1,91 @@
+"""Options that may differ between a comparison's samplers: one number for all of them, or a text ``sgld=.1,sghmc=.01``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from raychains import samplers
+from raychains.core.config import Sampling
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.registry import path_of
+from raychains.core.validation import is_number
+from raychains.planning import settings
+
+Options = TypeVar("Options", bound=Sampling)
+INTEGERS = ("cycles", "burn_in")
+PER_SAMPLER = (
+    "lr",
+    "final_lr",
+    "momentum",
+    "weight_decay",
+    "temperature",
+    "temperature_ramp",
+    "exploration",
+    *INTEGERS,
+)
+"""The options that take values by sampler."""
+
+
+def chosen(options: Options, sampler: str) -> Options:
+    """Return the options of one of the comparison's samplers, with numbers where they have texts by sampler."""
+    texts = [name for name in PER_SAMPLER if isinstance(getattr(options, name), str)]
+    return dataclasses.replace(options, **{name: value(options, name, sampler) for name in texts}) if texts else options
+
+
+def value(options: Sampling, name: str, sampler: str) -> Any:
+    """Return one option's value for a sampler; None, the sampler's default, where a text by sampler does not name it."""
+    given = getattr(options, name)
+    return _read(name, given).get(_full(sampler)) if isinstance(given, str) else given
+
+
+def check(options: Sampling, chosen: Iterable[str]) -> None:
+    """Refuse values for samplers that are not among the chosen ones.
+
+    Raises:
+        UserError: such a name, a name twice, or a text that gives no values by sampler.
+    """
+    known = {_full(name): name for name in chosen}
+    for name in PER_SAMPLER:
+        given = getattr(options, name)
+        for sampler in _read(name, given) if isinstance(given, str) else ():
+            if sampler not in known:
+                raise unknown_name(f"sampler of {name}", sampler, known.values())
+
+
+def as_text(name: str, given: Mapping[Any, Any]) -> str:
+    """Return a mapping from samplers, by name or as classes, to numbers as the command line writes it.
+
+    Raises:
+        UserError: keys that are no samplers, or values that are no numbers.
+    """
+    entries = []
+    for sampler, number in given.items():
+        text = samplers.KINDS.name_of(sampler) if isinstance(sampler, type) else sampler
+        number = number.item() if hasattr(number, "item") else number
+        if not isinstance(text, str) or not (number is None or is_number(number)):
+            raise UserError(f"{name} must give each sampler one number, got {sampler!r}: {number!r}")
+        entries.append(f"{text}={number!r}")
+    require(bool(entries), name, dict(given), "name a sampler")
+    return ",".join(entries)
+
+
+def _read(name: str, given: str) -> dict[str, Any]:
+    """Return ``"sgld=.1,lm:LM=.01"`` as numbers by sampler."""
+    kind = "an integer" if name in INTEGERS else "a number"
+    if "=" not in given:
+        raise UserError(f"{name} must be {kind}, or SAMPLER=VALUE,… with one for each sampler, got {given!r}")
+    found: dict[str, Any] = {}
+    for entry in given.split(","):
+        sampler, _, text = entry.partition("=")
+        full, number = _full(sampler.strip()), settings.value(text)
+        if not full or full in found or not (number is None or is_number(number)):
+            raise UserError(f"{name} must give each sampler {kind}, as in sgld=A,sghmc=B, got {given!r}")
+        found[full] = number
+    return found
+
+
+def _full(sampler: str) -> str:
+    """Return a sampler's import path where its name is an installed package's, else its name."""
+    return sampler if sampler in samplers.METHODS else path_of("samplers", sampler)
