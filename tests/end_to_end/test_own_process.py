@@ -53,7 +53,7 @@ if __name__ == "__main__":
         )
     except rc.UserError as error:
         sys.exit(f"refused: {error}")
-    print("done:", float(result.table()["error"].iloc[0]))
+    print("done:", float(result.table(full=True)["error"].iloc[0]))
 '''
 
 

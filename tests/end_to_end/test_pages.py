@@ -17,7 +17,7 @@ Names = dict[str, Any]
 
 
 def good_fit(names: Names) -> bool:
-    rows = names["result"].table()
+    rows = names["result"].table(full=True)
     return bool(names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1) and rows["error"].iloc[0] < 0.3)
 
 

@@ -41,7 +41,7 @@ def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -
     assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == int(
         re.search(r"^(\d+) samples;", text, flags=re.M)[1]
     )  # type: ignore[index]
-    assert rc.load(str(report.parent)).table()["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
+    assert rc.load(str(report.parent)).table(full=True)["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
 
 
 def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
