@@ -69,8 +69,8 @@ def to_arviz(
         group: which group of repeats.
         variable: ``theta``, or another that the sampler draws (``anchor``).
         selection: the arm's samples, of a network (`raychains.inference.predictive.select`).
-        predictions: each sample's predictions [examples, …] in the selection's order: log-probabilities of a classifier;
-            of another likelihood with ``parameters`` alone.
+        predictions: each sample's log-probabilities [examples, classes] in the selection's order, of a classifier; with
+            ``parameters`` predictions of a regression, too.
         evaluation: the split that they are on.
         seed: of the projections, and of targets that are drawn.
         parameters: shell patterns of parameters' names, such as ``fc.*``; for networks.
@@ -90,8 +90,8 @@ def to_arviz(
     dims: dict[str, list[str]] = {"projection": ["direction"], "log_p_label": ["example"], "label": ["example"]}
     dims |= {"log_p": ["example"], "target": ["example"]}
     if task.low_dimensional:
-        allowed = "be left out for a density, whose posterior holds every coordinate"
-        require(parameters is None, "parameters", parameters, allowed)
+        every = "be left out for a density, whose posterior holds every coordinate"
+        require(parameters is None, "parameters", parameters, every)
         made, used = _density(root, task, chains, variable)
         lanes = ["repeat"] if chains[0].lanes > 1 else []
         dims |= {variable: [*lanes, "coordinate"], "lp": lanes}

@@ -36,7 +36,8 @@ class InStore:
     """A run or a sweep in its store, with how Python and notebooks show it."""
 
     store: RunStore
-    KEY_FIGURES: ClassVar[tuple[str, ...]]
+    failed: Mapping[str, str]
+    _KEY_FIGURES: ClassVar[tuple[str, ...]]
     """Those that a notebook shows below the table, the most telling first: the first `SHOWN` that there are."""
 
     @property
@@ -72,7 +73,9 @@ class InStore:
         raise NotImplementedError
 
     def _title(self) -> str:
-        return f"{type(self).__name__} {self.store.name!r}: {self._about()}"
+        n = len(self.failed)
+        failed = f", {n} chain{'s' * (n > 1)} failed" * (n > 0)
+        return f"{type(self).__name__} {self.store.name!r}: {self._about()}{failed}"
 
     def __repr__(self) -> str:
         try:
@@ -86,7 +89,7 @@ class InStore:
 
         try:
             table, figures = self._page_table(), self.figures
-            key = list(islice((name for name in self.KEY_FIGURES if name in figures), SHOWN))
+            key = list(islice((name for name in self._KEY_FIGURES if name in figures), SHOWN))
             return notebook.html(self._title(), table, figures, key, self.report, width="28rem")
         except RaychainsError:  # a notebook falls back to the text
             return None
@@ -96,7 +99,7 @@ class InStore:
 class Result(InStore):
     """A run in its store: its table, its files, its posterior predictive."""
 
-    KEY_FIGURES = ("reliability", "density", "samples", "spread", "learning")
+    _KEY_FIGURES = ("reliability", "density", "samples", "spread", "learning")
 
     store: RunStore
     comparison: Comparison

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class SweepResult(InStore):
     """A sweep in its store: its table, its best point, its files."""
 
-    KEY_FIGURES = ("map", "cycles")
+    _KEY_FIGURES = ("map", "cycles")
 
     store: SweepStore
     failed: Mapping[str, str]

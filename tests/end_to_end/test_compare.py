@@ -70,7 +70,9 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
     )
     assert set(again.comparison.chains()) < set(digits.comparison.chains())
     assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in again.comparison.chains())
-    assert list(again.table(full=True)["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
+    assert list(again.table(full=True)["samples"]) == [
+        2 * 4 * 2
+    ]  # chains × cycles × draws of a cycle's last two epochs
 
 
 def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:

@@ -108,7 +108,9 @@ def test_evaluate_needs_it_and_says_so(
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
     evaluated = rc.evaluate(result.path, "train", task=made())
     mean = rc.load(result.path, task=task).predict(X[:40])
-    assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6)
+    assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(
+        np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6
+    )
 
 
 def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(run: tuple[Any, rc.Result]) -> None:

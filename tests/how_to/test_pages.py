@@ -31,6 +31,7 @@ def test_add_a_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = pq.read_table(run / "margins.parquet").to_pylist()
     assert 0 < row["mean"] < 1 and 0 <= row["share_below_half"] <= 1
     assert (run / "figures" / "margins.svg").is_file() and "Mean gap between" in (run / "report.html").read_text()
+    assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
     with pytest.raises(rc.UserError, match=r"measures must name a raychains\.measures\.Measure, got 'margins:margin'"):
         rc.evaluate(str(run), measures=["margins:margin"])
     with pytest.raises(rc.UserError, match="measures must be an import path 'module:name', got 'nowhere:MEASURE'"):
@@ -42,7 +43,9 @@ def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = rc.load("runs/runs/lm")
     (arm,) = result.comparison.arms
     assert {spec.sampler.kind for group in arm.chains for spec in group} == {"lm:LM"} and arm.label == "LM, 2 chains"
-    assert result.table(full=True)["variance_error"].iloc[0] < 0.5 and result.table(full=True)["mean_error"].iloc[0] < 0.5
+    assert (
+        result.table(full=True)["variance_error"].iloc[0] < 0.5 and result.table(full=True)["mean_error"].iloc[0] < 0.5
+    )
     with pytest.raises(rc.UserError, match="lr must be given for sampler lm:LM: task digits has no step size for it"):
         rc.run(task="digits", sampler="lm:LM")
     with pytest.raises(rc.UserError, match=r"sampler must name a subclass of raychains\.Sampler, got 'lm:math'"):

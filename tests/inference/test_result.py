@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from nbclient import NotebookClient
 
 import raychains as rc
 from raychains.api.result import Result
@@ -20,6 +23,7 @@ from raychains.report import notebook, page
 from raychains.report.sweep import page as sweep_page
 from raychains.store import RunStore, Storage, SweepStore
 from tests.checks import refused
+from tests.processes import SECONDS
 from tests.report import runs, swept
 from tests.report.test_page import EVIL, Page
 
@@ -158,10 +162,30 @@ def test_show_prints_the_table_and_the_reports_path(digits: Result, capsys: pyte
     assert all(text in out for text in digits.table()["Error (%)"])
 
 
+def test_a_notebook_displays_figures_and_show_all_of_them(digits: Result, tmp_path: Path) -> None:
+    cells = [
+        f"import raychains as rc\nresult = rc.load({digits.path!r})\nresult.show()",
+        "result.figures['reliability']",
+    ]
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    paths = [str(Path(rc.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(tmp_path)}
+    NotebookClient(made, kernel_name="python3", timeout=SECONDS).execute(env=environment)
+    (shown,) = [o.data["text/html"] for o in made.cells[0].outputs if o.output_type == "display_data"]
+    assert shown.count("data:image/svg+xml;base64,") == len(digits.figures) and "<table" in shown
+    (figure,) = [o.data["image/svg+xml"] for o in made.cells[1].outputs if o.output_type == "execute_result"]
+    assert "prefers-color-scheme: dark" in figure
+
+
+def test_failed_chains_are_named(digits: Result) -> None:
+    result = Result(digits.store, digits.comparison, {"0" * 40: "ValueError: no"})
+    assert repr(result).splitlines()[0].endswith("arms, 1 chain failed")
+
+
 def test_a_density_shows_its_draws(tmp_path: Path) -> None:
     comparison = runs.altered(runs.mixture(repeats=1), _0={"published": {"modes": "24.4 ± 0.22"}})
     result = rc.load(runs.store_run(tmp_path, comparison).location())
-    key = [name for name in result.KEY_FIGURES if name in result.figures]
+    key = [name for name in result._KEY_FIGURES if name in result.figures]
     assert key[0] == "density" and "Modes covered" in repr(result)
     titles = {axis.get_title(loc="left") for axis in result.figures["density"].axes}
     assert any(title.startswith("Exact target") for title in titles)

@@ -43,9 +43,11 @@ class Figures(Mapping[str, Figure]):
         Raises:
             UserError: there is no figure of that name, or nothing to show in it; a `KeyError`, too.
         """
-        found = self._made(name) if name in self._makers else None
-        if found is None:
+        if name not in self._makers:
             raise UnknownFigure(str(unknown_name("figure", name, self)))
+        found = self._made(name)
+        if found is None:
+            raise UnknownFigure(f"figure must be one with something to show ({', '.join(self)}), got {name!r}")
         return found
 
     def _made(self, name: str) -> Drawing | None:
@@ -55,7 +57,7 @@ class Figures(Mapping[str, Figure]):
 
     def __getitem__(self, name: str) -> Figure:
         with laid_out(self.drawing(name)) as figure:
-            # A notebook shows a Figure only after pyplot was imported, unless it has this method.
+            # A notebook shows a Figure that has this method, or that matplotlib's global state knows.
             figure._repr_svg_ = partial(_svg_text, figure)  # type: ignore[attr-defined]
             return figure
 
