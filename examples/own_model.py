@@ -58,7 +58,7 @@ def main(store: str = "runs") -> None:
         task=task, sampler="csghmc", chains=2, epochs=32, cycles=4, batch_size=50, lr=0.03, weight_decay=1e-3,
         store=store, resume=True,
     )  # fmt: skip
-    print(result.table().iloc[0].to_string())
+    print(result.table(full=True).iloc[0].to_string())
 
     posterior = result.predictive()
     p = posterior(test[0])  # [n, 2], the average over all samples

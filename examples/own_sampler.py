@@ -48,7 +48,7 @@ def main(store: str = "runs") -> None:
         task="digits", sampler=("sgld", AdamSGLD), schedule=("cyclical",), lr={"sgld": 0.5, AdamSGLD: 0.003},
         epochs=40, cycles=4, chains=2, repeats=2, store=store, resume=True,
     )  # fmt: skip
-    print(result.table()[["label", "error", "nll", "ece"]].to_string(index=False))
+    print(result.table(full=True)[["label", "error", "nll", "ece"]].to_string(index=False))
 
 
 if __name__ == "__main__":

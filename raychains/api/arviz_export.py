@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import contextlib
+import importlib
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +15,9 @@ import numpy as np
 import raychains
 from raychains import schedules
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.sample import THETA
+from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.base import SHARD, Array, Evaluation, gather
 from raychains.inference.predictive import Selection, select
 from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of
 from raychains.planning import Comparison
@@ -27,6 +32,11 @@ if TYPE_CHECKING:
 
 Groups = dict[str, dict[str, Any]]
 
+MOST = 100_000_000
+"""Numbers of all draws of the chosen parameters that are held at most."""
+KNOWN = 12
+"""Names of parameters that an error lists."""
+
 
 def to_arviz(
     root: Storage,
@@ -40,6 +50,7 @@ def to_arviz(
     predictions: Iterable[Array] | None = None,
     evaluation: Evaluation | None = None,
     seed: int = 0,
+    parameters: str | Sequence[str] | None = None,
 ) -> DataTree:
     """Return the samples of one arm and group of repeats; chains that are not finished are left out.
 
@@ -51,17 +62,24 @@ def to_arviz(
     held-out split it is a log *predictive* density of each sample. ``sample_stats`` has lr, temperature, cycle, step and
     stage of each draw, and of networks train_nll. Chains of unequal length count with their last draws.
 
+    With ``parameters``, ``posterior`` holds these parameters of networks instead, each by its name as [chain, draw, its own
+    dimensions], ``log_likelihood`` log p(target) of every example, and ``posterior_predictive`` a target of every example
+    drawn under each sample.
+
     Args:
         arm: the arm's name; default the first.
         group: which group of repeats.
         variable: ``theta``, or another that the sampler draws (``anchor``).
         selection: the arm's samples, of a network (`raychains.inference.predictive.select`).
-        predictions: each sample's log-probabilities [examples, classes] in the selection's order, of a classifier.
+        predictions: each sample's log-probabilities [examples, classes] in the selection's order, of a classifier; with
+            ``parameters`` predictions of a regression, too.
         evaluation: the split that they are on.
-        seed: of the projections.
+        seed: of the projections, and of targets that are drawn.
+        parameters: shell patterns of parameters' names, such as ``fc.*``; for networks.
 
     Raises:
-        UserError: an unknown arm, group or variable, no finished chain, or the extra is not installed.
+        UserError: an unknown arm, group or variable, no finished chain, patterns that match nothing or too many numbers,
+            or the extra is not installed.
     """
     from_dict = _from_dict()
     arms = {a.name: a for a in comparison.arms}
@@ -72,7 +90,10 @@ def to_arviz(
     require(isinstance(group, int) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
     chains = groups[group]
     dims: dict[str, list[str]] = {"projection": ["direction"], "log_p_label": ["example"], "label": ["example"]}
+    dims |= {"log_p": ["example"], "target": ["example"]}
     if task.low_dimensional:
+        every = "be left out for a density, whose posterior holds every coordinate"
+        require(parameters is None, "parameters", parameters, every)
         made, used = _density(root, task, chains, variable)
         lanes = ["repeat"] if chains[0].lanes > 1 else []
         dims |= {v.name: [*lanes, *v.dims] for v in task.variables} or {variable: [*lanes, "coordinate"]}
@@ -81,7 +102,11 @@ def to_arviz(
     else:
         require(selection is not None, "selection", selection, "be given for a network: its samples")
         assert selection is not None
-        made, used = _network(selection, chains, variable, predictions, evaluation, seed)
+        if parameters is None:
+            made, used = _network(selection, chains, variable, predictions, evaluation, seed)
+        else:
+            patterns = [parameters] if isinstance(parameters, str) else list(parameters)
+            made, used = _parameters(selection, chains, variable, patterns, predictions, evaluation, seed)
         coords = {}
     attributes = {
         "created_by": f"raychains {raychains.__version__}",
@@ -106,6 +131,7 @@ def of_run(
     *,
     dropped: Collection[str] = (),
     predict: bool = False,
+    parameters: str | Sequence[str] | None = None,
     **settings: Any,
 ) -> DataTree:
     """Return `to_arviz` of a stored run: of networks with predictions on the run's split where they are kept.
@@ -114,15 +140,17 @@ def of_run(
         root, comparison, task, arm, group: as for `to_arviz`.
         dropped: digests of chains that the run was evaluated without.
         predict: make predictions that are not kept here, sample by sample.
+        parameters: as for `to_arviz`.
         settings: of `to_arviz`: variable, seed.
 
     Raises:
         UserError: as `to_arviz`, or an unfinished chain of a network.
     """
+    settings["parameters"] = parameters
     if task.low_dimensional:
         return to_arviz(root, comparison, task, arm, group, **settings)
     selection = select(root, comparison, arm, group, dropped=dropped)
-    if task.predicts != "classes":
+    if task.predicts != "classes" and parameters is None:
         return to_arviz(root, comparison, task, arm, group, selection=selection, **settings)
     split = task.splits()[comparison.split]
     kept = Predictions(root, comparison.task_spec, split.fingerprint, split.shards)
@@ -140,6 +168,11 @@ def _from_dict() -> Any:
         raise UserError(
             "arviz export needs the extra 'arviz', which is not installed: pip install 'raychains[arviz]'"
         ) from None
+    with contextlib.suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # arviz-plots 0.8 expects this module to be loaded, which matplotlib 3.11 leaves out
+        importlib.import_module("matplotlib.style.core")
     return from_dict
 
 
@@ -199,18 +232,22 @@ def _network(
     posterior |= {new: values[old] for new, old in renamed.items() if old in values}
     used = [chains[i] for i in followed.chains]
     order = _order(selection, used, variable, followed.draws)
-    metas = [[selection.records[i][1].meta for i in row] for row in order]
+    stats = _stats([[selection.records[i][1].meta for i in row] for row in order])
+    groups: Groups = {"posterior": posterior, "sample_stats": stats}
+    if likelihoods.labels is not None:
+        groups["log_likelihood"] = {"log_p_label": np.array([[likelihoods.values[i] for i in row] for row in order])}
+        groups["observed_data"] = {"label": likelihoods.labels}
+    return groups, used
+
+
+def _stats(metas: Sequence[Sequence[SampleMeta]]) -> dict[str, Any]:
     stats: dict[str, Any] = {
         field: np.array([[getattr(meta, field) for meta in row] for row in metas])
         for field in ("lr", "temperature", "cycle", "epoch", "step", "stage")
     }
     if all(meta.train_nll is not None for row in metas for meta in row):
         stats["train_nll"] = np.array([[meta.train_nll for meta in row] for row in metas])
-    groups: Groups = {"posterior": posterior, "sample_stats": stats}
-    if likelihoods.labels is not None:
-        groups["log_likelihood"] = {"log_p_label": np.array([[likelihoods.values[i] for i in row] for row in order])}
-        groups["observed_data"] = {"label": likelihoods.labels}
-    return groups, used
+    return stats
 
 
 class _LogLikelihoods:
@@ -242,3 +279,104 @@ def _order(selection: Selection, used: Sequence[ChainSpec], variable: str, draws
         ]
         order.append([i for _, i in sorted(mine)][len(mine) - draws :])
     return order
+
+
+def _parameters(
+    selection: Selection,
+    chains: Sequence[ChainSpec],
+    variable: str,
+    patterns: Sequence[str],
+    predictions: Iterable[Array] | None,
+    evaluation: Evaluation | None,
+    seed: int,
+) -> tuple[Groups, list[ChainSpec]]:
+    """The draws of the parameters that patterns name, and what their samples predict."""
+    counts: dict[str, int] = {}
+    known = {record.meta.variable for _, record in selection.records}
+    if variable not in known:
+        raise unknown_name("variable", variable, known)
+    for spec, record in selection.records:
+        if record.meta.variable == variable:
+            counts[spec.digest] = counts.get(spec.digest, 0) + 1
+    used = [spec for spec in chains if spec.digest in counts]
+    order = _order(selection, used, variable, min(counts.values()))
+    place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
+
+    posterior: dict[str, Array] = {}
+    for i, tensors in enumerate(selection.stored()):
+        if i not in place:
+            continue
+        if not posterior:
+            shapes = {name: (len(used), len(order[0]), *t.shape) for name, t in tensors.items()}
+            chosen = _matching(patterns, shapes)
+            posterior = {name: np.empty(shapes[name], tensors[name].numpy().dtype) for name in chosen}
+        for name, values in posterior.items():
+            values[place[i]] = tensors[name].numpy()
+
+    stats = _stats([[selection.records[i][1].meta for i in row] for row in order])
+    groups: Groups = {"posterior": {**posterior}, "sample_stats": stats}
+    if predictions is not None and evaluation is not None:
+        groups |= _predictive(predictions, evaluation, order, selection.task.predicts, seed)
+    return groups, used
+
+
+def _matching(patterns: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Return the names that any of the patterns matches.
+
+    Raises:
+        UserError: a pattern matches none, or all draws of those that match are too many numbers.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in shapes):
+            names = list(shapes)
+            known = ", ".join(names[:KNOWN]) + (f" and {len(names) - KNOWN} more" if len(names) > KNOWN else "")
+            close = get_close_matches(pattern, names, n=1, cutoff=0.3)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UserError(f"parameters must match names of the samples' tensors ({known}), got {pattern!r}{hint}")
+    chosen = [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    require(len(chosen) > 0, "parameters", list(patterns), f"match some of {', '.join(sorted(shapes))}")
+    count = sum(int(np.prod(shapes[name])) for name in chosen)
+    allowed = f"match at most {MOST:,} numbers in all draws: these are {count:,}, about {4e-9 * count:,.1f} GB"
+    require(count <= MOST, "parameters", list(patterns), allowed)
+    return chosen
+
+
+def _predictive(
+    predictions: Iterable[Array], evaluation: Evaluation, order: Sequence[Sequence[int]], predicts: str, seed: int
+) -> Groups:
+    """log p(target) of every example under each sample, a target drawn under each, and the targets themselves."""
+    place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
+    shape = len(order), len(order[0])
+    found: dict[tuple[str, str], Array] = {}
+
+    def put(group: str, name: str, i: int, values: Array) -> None:
+        if (group, name) not in found:
+            found[group, name] = np.empty((*shape, *values.shape), values.dtype)
+        found[group, name][place[i]] = values
+
+    observed: dict[str, Any] = {}
+    for i, block in enumerate(predictions):
+        if i not in place:
+            continue
+        parts = [block[k * SHARD : (k + 1) * SHARD] for k in range(evaluation.shards)]
+        rows = gather([evaluation.reduce([part], shard) for shard, part in enumerate(parts)])
+        target = next((name for name in ("label", "target") if name in rows), None)
+        for name in ("log_p_label", "log_p"):
+            if name in rows:
+                put("log_likelihood", name, i, rows[name])
+        if target is not None:
+            observed = {target: rows[target]}
+            drawn = _drawn(block, predicts, np.random.default_rng([seed, i]))
+            put("posterior_predictive", target, i, drawn.reshape(rows[target].shape))
+    groups: Groups = {"observed_data": observed}
+    for (group, name), values in found.items():
+        groups.setdefault(group, {})[name] = values
+    return groups
+
+
+def _drawn(block: Array, predicts: str, rng: np.random.Generator) -> Array:
+    """A target of every example, drawn under one sample: a class of log-probabilities, or of N(mean, σ²)."""
+    if predicts == "classes":
+        edges = np.exp(block.astype(np.float64)).cumsum(axis=1)
+        return (rng.random((len(block), 1)) * edges[:, -1:] >= edges).sum(axis=1)
+    return block[:, :-1] + block[:, -1:] * rng.standard_normal(block[:, :-1].shape)

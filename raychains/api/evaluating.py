@@ -180,12 +180,12 @@ class _Evaluating:
                     self.folder.write_table(name, rows)
             except UserError as error:
                 refused.append(f"measures: {measure.name}: {error}")
+        own = {figure: draw for measure in chosen for figure, draw in measure.figures.items()}
         if self.page:
-            own = {figure: draw for measure in chosen for figure, draw in measure.figures.items()}
             pages.write(self.folder, self.comparison, own)
         if refused:
             raise UserError("; ".join(refused) + f" (everything else is in {self.folder.location()})")
-        return Result(self.folder, self.comparison, outcome.failed, self.options.data_root)
+        return Result(self.folder, self.comparison, outcome.failed, self.options.data_root, own)
 
     def _own(self) -> DriverOutcome:
         """Evaluate the view of all samples, as at the end of a run."""

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from raychains import inference, samplers, schedules, tasks
+from raychains.core.errors import RaychainsError, format_error
 from raychains.core.registry import is_local, is_path
 from raychains.data.root import rooted
 from raychains.inference import Exported, PosteriorPredictive, results
 from raychains.inference.predictive import Predictive, Selection, select
 from raychains.planning import Comparison
+from raychains.plotting.tables import Table, with_error
 from raychains.store import RunStore, Storage, split_run_path
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
+    from raychains.inference.run_data import RunData
+    from raychains.report.figures.mapping import Figures, Makers
+
+HEADLINES = 3
+"""Arms, and metrics of each, in a result's text."""
+SHOWN = 2
+"""Figures of a result in a notebook."""
+
 
 class InStore:
-    """A run or a sweep in its store."""
+    """A run or a sweep in its store, with how Python and notebooks show it."""
 
     store: RunStore
+    failed: Mapping[str, str]
+    _KEY_FIGURES: ClassVar[tuple[str, ...]]
+    """Those that a notebook shows below the table, the most telling first: the first `SHOWN` that there are."""
 
     @property
     def path(self) -> str:
@@ -37,10 +51,56 @@ class InStore:
         """The HTML report's path or URI."""
         return self.store.location("report.html")
 
+    @property
+    def figures(self) -> Figures:
+        """The page's figures by name, as `matplotlib.figure.Figure`, each drawn when it is asked for."""
+        raise NotImplementedError
 
-@dataclass(frozen=True)
+    def show(self) -> None:
+        """Display the table and all figures in a notebook; elsewhere print the table and where the report lies."""
+        from raychains.report import notebook
+
+        notebook.show(self._title(), self._page_table(), self.figures, self.report)
+
+    def _about(self) -> str:
+        """What was run, in some words."""
+        raise NotImplementedError
+
+    def _headlines(self) -> list[str]:
+        """Up to four lines of results."""
+        raise NotImplementedError
+
+    def _page_table(self) -> Table:
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        n = len(self.failed)
+        failed = f", {n} chain{'s' * (n > 1)} failed" * (n > 0)
+        return f"{type(self).__name__} {self.store.name!r}: {self._about()}{failed}"
+
+    def __repr__(self) -> str:
+        try:
+            lines = [self._title(), *self._headlines(), self.path]
+        except Exception as error:  # a debugger or a notebook may show it at any time
+            lines = [f"{type(self).__name__} {self.store.name!r}: {format_error(error)}"]
+        return "\n  ".join(lines)
+
+    def _repr_html_(self) -> str | None:
+        from raychains.report import notebook
+
+        try:
+            table, figures = self._page_table(), self.figures
+            key = list(islice((name for name in self._KEY_FIGURES if name in figures), SHOWN))
+            return notebook.html(self._title(), table, figures, key, self.report, width="28rem")
+        except RaychainsError:  # a notebook falls back to the text
+            return None
+
+
+@dataclass(frozen=True, repr=False)
 class Result(InStore):
     """A run in its store: its table, its files, its posterior predictive."""
+
+    _KEY_FIGURES = ("reliability", "density", "samples", "spread", "learning")
 
     store: RunStore
     comparison: Comparison
@@ -48,20 +108,72 @@ class Result(InStore):
     """Chains that were given up in this session, and why."""
     data_root: str | None = None
     """The folder of the task's data, if the user named it."""
+    own_figures: Makers = field(default_factory=dict)
+    """Those of the user's measures, of the evaluation in this session."""
 
     def results(self) -> pd.DataFrame:
         """Return metrics per arm and repeat."""
         return results.read(self.store, "results")
 
-    def table(self) -> pd.DataFrame:
-        """Return one row per arm: cost, repeats, samples, chain seconds, mean and standard error of every metric."""
+    def table(self, *, full: bool = False) -> pd.DataFrame:
+        """Return one row per arm: every metric of the page's table as a text, ``4.18 ± 0.04`` (mean and standard error).
+
+        Args:
+            full: return numbers instead: cost, repeats, samples, chain seconds, and of all metrics ``<metric>``, the mean,
+                and ``<metric>_se``, its standard error (nan with one repeat).
+        """
         from raychains.inference.run_data import metrics_of
 
         found = self.results()
         with rooted(self.data_root):
             metrics = metrics_of(self.store, self.comparison, set(found.columns))
         measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
-        return results.summary(self.comparison, found, measured)
+        table = results.summary(self.comparison, found, measured)
+        return table if full else results.compact(table, [m for m in measured if not m.minor])
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the run's page, those of its measures included, by name, each drawn when it is asked for.
+
+        Example: ``result.figures["reliability"].savefig("reliability.pdf")``
+        """
+        from raychains.report.figures import of_run
+
+        return of_run(self._data(), self.own_figures)
+
+    def _data(self) -> RunData:
+        from raychains.inference.run_data import RunData
+
+        run = RunData(self.store, self.comparison)
+        with rooted(self.data_root):
+            _ = run.measured  # the task's, where the plan of an older version does not name them
+        return run
+
+    def _about(self) -> str:
+        arms = len(self.comparison.arms)
+        return f"task {self.comparison.task}" + f", {arms} arms" * (arms > 1)
+
+    def _headlines(self) -> list[str]:
+        from raychains.inference.run_data import built_in_metrics, read_metrics
+
+        found, arms = self.results(), self.comparison.arms
+        if not len(found):
+            return ["not evaluated yet"]
+        known = read_metrics(self.store.plan()) or built_in_metrics(found.columns)
+        metrics = [m for m in known if m.name in found.columns and not m.minor][:HEADLINES]
+        table = results.summary(self.comparison, found, tuple(metrics))
+        lines = []
+        for arm in arms[:HEADLINES]:
+            row = table.loc[arm.name]
+            values = [f"{m.label} {with_error(row[m.name], row[f'{m.name}_se'], m)}" for m in metrics]
+            lines.append(f"{arm.label}: {', '.join(values) if row['repeats'] else 'not evaluated yet'}")
+        more = len(arms) - HEADLINES
+        return [*lines, *[f"and {more} more arm{'s' * (more > 1)}"] * (more > 0)]
+
+    def _page_table(self) -> Table:
+        from raychains.report import tables
+
+        return tables.comparison(self._data())[0]
 
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
         """Return the posterior predictive of one arm (default the first) and group of repeats.
@@ -112,20 +224,34 @@ class Result(InStore):
         selection = self._select(arm, group, first)
         return inference.export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
 
-    def to_arviz(self, arm: str | None = None, group: int = 0, **settings: Any) -> DataTree:
+    def to_arviz(
+        self,
+        arm: str | None = None,
+        group: int = 0,
+        *,
+        parameters: str | Sequence[str] | None = None,
+        **settings: Any,
+    ) -> DataTree:
         """Return the samples of one arm (default the first) as ArviZ's DataTree, by the extra ``arviz``.
 
-        ``settings`` are those of `raychains.api.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
+        Args:
+            arm: the arm's name.
+            group: which group of repeats.
+            parameters: shell patterns of names of a network's parameters, such as ``fc.*``: each is in ``posterior`` by its
+                name, [chain, draw, its own dimensions]. Default a few numbers of θ and of what it predicts.
+            settings: of `raychains.api.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
 
         Raises:
-            UserError: an unknown arm, group or variable, an unfinished chain, or the extra is not installed.
+            UserError: an unknown arm, group or variable, an unfinished chain, patterns that match nothing or too many
+                numbers, or the extra is not installed.
         """
         from raychains.api.arviz_export import of_run
 
         with rooted(self.data_root):
             tasks.check_known(self.comparison.task_spec)
             task = tasks.build(self.comparison.task_spec)
-            return of_run(self.store.root, self.comparison, task, arm, group, dropped=self.dropped(), **settings)
+            about = {"dropped": self.dropped(), "parameters": parameters, **settings}
+            return of_run(self.store.root, self.comparison, task, arm, group, **about)
 
     def _select(self, arm: str | None, group: int, first: int | None) -> Selection:
         with rooted(self.data_root):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, origin, placement
 from raychains.api.keywords import Call, SweepKeywords, accepts
-from raychains.api.result import InStore
+from raychains.api.result import HEADLINES, InStore
 from raychains.callbacks import CallbackList
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
@@ -18,17 +18,21 @@ from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
+from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raychains.report.figures.mapping import Figures
     from raychains.tasks import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult(InStore):
     """A sweep in its store: its table, its best point, its files."""
+
+    _KEY_FIGURES = ("map", "cycles")
 
     store: SweepStore
     failed: Mapping[str, str]
@@ -39,13 +43,44 @@ class SweepResult(InStore):
         """Options of the best point as `raychains.run` takes them; empty where no point ran to its end."""
         return self.store.best() or {}
 
-    def table(self) -> pd.DataFrame:
-        """One row per point and repeat: its options, its metrics on the split val, what it cost and how it ended."""
-        return sweep_data.Sweep.of(self.store).results
+    def table(self, *, full: bool = False) -> pd.DataFrame:
+        """Return one row per point, the best first: swept options, metrics on the split val as texts, how it ended.
+
+        Args:
+            full: return one row per point and repeat instead: its options, its metrics as numbers, what it cost and how it
+                ended.
+        """
+        found = sweep_data.Sweep.of(self.store)
+        return found.results if full else found.compact()
 
     def reports(self) -> pd.DataFrame:
         """One row per report: a chain's metrics after each of its cycles."""
         return sweep_data.Sweep.of(self.store).reports
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the sweep's page by name, each drawn when it is asked for."""
+        from raychains.report.figures.mapping import Figures
+        from raychains.report.sweep import page
+
+        return Figures(page.FIGURES, sweep_data.Sweep.of(self.store))
+
+    def _about(self) -> str:
+        found = sweep_data.Sweep.of(self.store)
+        return f"task {found.plan['task']}, {len(found.points)} points"
+
+    def _headlines(self) -> list[str]:
+        found = sweep_data.Sweep.of(self.store)
+        if found.best is None:
+            return ["no point has a result yet"]
+        point = found.points.loc[found.best]
+        values = [f"{m.label} {with_error(point[m.name], point[f'{m.name}_se'], m)}" for m in found.metrics[:HEADLINES]]
+        return [f"best: {found.text(found.best)}: {', '.join(values)} on {found.split}"]
+
+    def _page_table(self) -> Table:
+        from raychains.report.sweep import rows
+
+        return rows.build(sweep_data.Sweep.of(self.store), "Rank")
 
 
 @accepts(Sweep, SweepKeywords)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from raychains.evaluation.base import BINS, Metric
 from raychains.evaluation.bootstrap import with_intervals
 from raychains.planning.comparison import Comparison
+from raychains.plotting.tables import DASH, with_error
 from raychains.store import RunStore
 
 if TYPE_CHECKING:
@@ -133,6 +134,17 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
                 row[f"{metric.name}_published"] = arm.published[metric.name]
         table.append(row)
     return pd.DataFrame(table).set_index("arm")
+
+
+def compact(table: pd.DataFrame, metrics: Iterable[Metric]) -> pd.DataFrame:
+    """Texts ``4.18 ± 0.04`` by the metrics' labels, of columns ``<metric>`` and ``<metric>_se``; published values beside them."""
+    columns: dict[str, list[str]] = {}
+    for m in metrics:
+        pairs = zip(table[m.name], table[f"{m.name}_se"], strict=True)
+        columns[m.label] = [with_error(float(mean), float(error), m) for mean, error in pairs]
+        if f"{m.name}_published" in table:
+            columns[f"{m.label}, published"] = table[f"{m.name}_published"].fillna(DASH).tolist()
+    return pd.DataFrame(columns, index=table.index)
 
 
 def read(store: RunStore, name: str) -> pd.DataFrame:

@@ -125,11 +125,19 @@ def render(drawing: Drawing) -> tuple[bytes, bytes]:
 
     Equal inputs give equal bytes: no dates, no random ids.
     """
-    svg, png = io.BytesIO(), io.BytesIO()
+    png = io.BytesIO()
     with laid_out(drawing) as figure:  # the layout, which takes most of the time, is found once
-        figure.savefig(svg, format="svg", dpi=200, metadata={"Date": None})
+        svg = as_svg(figure)
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return themed(svg.getvalue()), png.getvalue()
+    return svg, png.getvalue()
+
+
+def as_svg(figure: Figure) -> bytes:
+    """A figure that is laid out as an SVG that follows the reader's colour scheme."""
+    svg = io.BytesIO()
+    with matplotlib.rc_context(SETTINGS):
+        figure.savefig(svg, format="svg", dpi=200, metadata={"Date": None})
+    return themed(svg.getvalue())
 
 
 def themed(svg: bytes) -> bytes:

@@ -75,13 +75,13 @@ def interrupt(folder: Path) -> None:
 
 
 def tables(folder: Path) -> dict[str, object]:
-    """What `raychains.load(…).table()` gives of each finished run, and the sweep's best point."""
+    """What `raychains.load(…).table(full=True)` gives of each finished run, and the sweep's best point."""
     import raychains as rc
 
     os.chdir(folder)
     names = ("finished", "density", "own")
     shown = {
-        name: json.loads(rc.load(f"store/runs/{name}").table().reset_index().to_json(orient="records"))
+        name: json.loads(rc.load(f"store/runs/{name}").table(full=True).reset_index().to_json(orient="records"))
         for name in names
     }
     return {**shown, "best": json.loads((folder / "store/sweeps/sweep/best.json").read_text())}

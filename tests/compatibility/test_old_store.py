@@ -95,7 +95,7 @@ def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
     run = folder / "store" / "runs" / name
     figures = parquets(run / "figures")
     expected = pd.DataFrame(EXPECTED["tables"][name])
-    table = rc.load(str(run)).table().reset_index()
+    table = rc.load(str(run)).table(full=True).reset_index()
     pd.testing.assert_frame_equal(table, expected.astype(table.dtypes), rtol=1e-9)
     raychains(f"report {run}")
     assert page(run) == EXPECTED["pages"][name]

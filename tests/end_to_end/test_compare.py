@@ -24,7 +24,7 @@ from tests.processes import SECONDS
 
 
 def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc.Result, folder: Path) -> None:
-    table = digits.table()
+    table = digits.table(full=True)
     assert list(table["label"]) == ["cSGHMC, 4 chains", "SGHMC, 4 chains", "SGHMC, 4 chains, E/2", "cSGHMC, 1 chain"]
     assert list(table["cost (epochs per chain/total)"]) == ["40/160", "40/160", "20/80", "40/40"]
     assert (table["repeats"] == 2).all()
@@ -70,7 +70,9 @@ def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Resul
     )
     assert set(again.comparison.chains()) < set(digits.comparison.chains())
     assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in again.comparison.chains())
-    assert list(again.table()["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
+    assert list(again.table(full=True)["samples"]) == [
+        2 * 4 * 2
+    ]  # chains × cycles × draws of a cycle's last two epochs
 
 
 def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_sample_is_a_plain_safetensors_file_of_the_models_state_dict(digits: r
 
 def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> None:
     """Oracle: each cycle lands in one uniformly random mode, so M cycles cover 25(1 − .96^M) on average."""
-    modes = table4.table()["modes"]
+    modes = table4.table(full=True)["modes"]
     assert abs(modes["sgld-cyclical-1x50000"] - 17.65) <= 1.6
     assert abs(modes["sgld-cyclical-4x50000"] - 24.81) <= 0.45
     assert 1.0 <= modes["sgld-decreasing-1x50000"] <= 1.3
@@ -129,7 +131,7 @@ def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> Non
 
 
 def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
-    published = table4.table()["modes_published"]
+    published = table4.table(full=True)["modes_published"]
     assert list(published) == ["1.8 ± 0.13", "6.7 ± 0.52", "18 ± 0.47", "24.4 ± 0.22"]
     assert len(table4.comparison.chains()) == 8 and len(table4.results()) == 40
 

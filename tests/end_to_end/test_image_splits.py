@@ -57,11 +57,11 @@ def test_a_run_is_evaluated_on_what_it_held_out_and_on_another_set(
     assert found["entropy"] == pytest.approx(entropy.mean(), rel=1e-4)
     assert found["low_entropy"] == pytest.approx(np.mean(entropy < 0.5), abs=2e-4)
     assert found["samples"] == len(each) >= 2
-    table = letters.table()
+    table = letters.table(full=True)
     assert {"entropy", "mutual_information", "low_entropy", "confidence"} <= set(table.columns)
     page = Path(letters.report).read_text()
     assert "Predictive entropy" in page and "ood:notmnist" in page
 
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))  # a machine without the data reads results all the same
     monkeypatch.setattr("raychains.data.fetch._download", lambda *_: pytest.fail("a table downloads nothing"))
-    assert rc.load(letters.path).table()["entropy"].iloc[0] == pytest.approx(entropy.mean(), rel=1e-4)
+    assert rc.load(letters.path).table(full=True)["entropy"].iloc[0] == pytest.approx(entropy.mean(), rel=1e-4)

@@ -76,15 +76,15 @@ def test_the_predictive_is_the_mixture_of_the_stored_samples(run: tuple[Any, rc.
     assert np.allclose(std, np.sqrt(second - np.mean(means, axis=0) ** 2))
     assert np.allclose(predictive.outputs(X[40:])[:, :, 0], means)
     rmse = np.sqrt(((mean - Y[40:].numpy()) ** 2).mean())
-    assert result.table()["rmse"].iloc[0] == pytest.approx(rmse, rel=1e-6)
+    assert result.table(full=True)["rmse"].iloc[0] == pytest.approx(rmse, rel=1e-6)
 
 
 def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch) -> None:
     _task, result = run
-    table = result.table()
+    table = result.table(full=True)
     monkeypatch.setattr(task_cache, "_GIVEN", {})  # as in another process
     again = rc.load(result.path)
-    assert again.table().equals(table) and list(again.table().columns).count("rmse") == 1
+    assert again.table(full=True).equals(table) and list(again.table(full=True).columns).count("rmse") == 1
     Path(result.report).unlink()
     assert main(["report", result.path]) == 0
     page = Path(result.report).read_text()
@@ -108,7 +108,9 @@ def test_evaluate_needs_it_and_says_so(
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
     evaluated = rc.evaluate(result.path, "train", task=made())
     mean = rc.load(result.path, task=task).predict(X[:40])
-    assert evaluated.table()["rmse"].iloc[0] == pytest.approx(np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6)
+    assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(
+        np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6
+    )
 
 
 def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(run: tuple[Any, rc.Result]) -> None:

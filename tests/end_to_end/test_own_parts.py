@@ -173,7 +173,7 @@ import sys
 import raychains as rc
 sys.path.insert(0, "packages")
 result = rc.load({RUN!r})
-print(result.table()["error"].iloc[0], len(result.results()), result.comparison.arms[0].label)
+print(result.table(full=True)["error"].iloc[0], len(result.results()), result.comparison.arms[0].label)
 assert "own_parts" not in sys.modules
 try:
     result.predict([[0.0] * 64])
@@ -200,7 +200,7 @@ def test_an_older_versions_plan_is_read_without_import(folder: Path, path: str) 
     try:
         done = command(folder, "status", RUN, path=path)
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "own_parts:" in done.stderr
-        text = python(folder, f"import raychains as rc; print(rc.load({RUN!r}).table()['error'].iloc[0])")
+        text = python(folder, f"import raychains as rc; print(rc.load({RUN!r}).table(full=True)['error'].iloc[0])")
         assert 0 <= float(text) <= 1 and not imported(folder)
     finally:
         plan.write_text(json.dumps(stored))
@@ -307,7 +307,7 @@ def test_trials_of_a_sweep_get_a_class_of_a_function(ray_session: None, store: s
         def _update(self, group: dict[str, Any], params: Any, grads: Any) -> None:
             super()._update(group, params, [g / 3 for g in grads])
 
-    found = rc.sweep(task="digits", grid={"sampler": ["sgld", Third]}, lr=0.3, epochs=2, store=store).table()
+    found = rc.sweep(task="digits", grid={"sampler": ["sgld", Third]}, lr=0.3, epochs=2, store=store).table(full=True)
     assert found["sampler"].tolist() == ["sgld", Third.kind] and found["status"].tolist() == ["finished"] * 2
     assert found["nll"].nunique() == 2
 

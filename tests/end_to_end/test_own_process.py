@@ -53,7 +53,7 @@ if __name__ == "__main__":
         )
     except rc.UserError as error:
         sys.exit(f"refused: {error}")
-    print("done:", float(result.table()["error"].iloc[0]))
+    print("done:", float(result.table(full=True)["error"].iloc[0]))
 '''
 
 
@@ -137,7 +137,7 @@ def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = (tmp_path / "runs" / "runs").glob("mydensity-make_task-*/report.html")
     result = rc.load(str(report.parent))
-    row = result.table().iloc[0]
+    row = result.table(full=True).iloc[0]
     assert row["mean coefficients[0]"] == pytest.approx(1, abs=0.3)
     assert row["mean coefficients[1]"] == pytest.approx(-2, abs=0.3)
     assert result.to_arviz().posterior["coefficients"].dims == ("chain", "draw", "column")

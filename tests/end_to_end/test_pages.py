@@ -17,7 +17,7 @@ Names = dict[str, Any]
 
 
 def good_fit(names: Names) -> bool:
-    rows = names["result"].table()
+    rows = names["result"].table(full=True)
     return bool(names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1) and rows["error"].iloc[0] < 0.3)
 
 
@@ -40,6 +40,24 @@ def test_python_runs_as_written(block: str, tmp_path: Path, monkeypatch: pytest.
     names: Names = {}
     exec(compile(code, page, "exec"), names)
     assert BLOCKS[block](names)
+
+
+def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ray_session: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    page = (ROOT / "docs" / "get-started" / "notebooks.md").read_text(encoding="utf-8")
+    names: Names = {}
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(compile(code, "notebooks.md", "exec"), names)
+    shown = re.findall(r"```text\n(.*?)```", page, flags=re.S)[0].splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"\d+\.\d+", "…", line) for line in shown[:2]] == [
+        re.sub(r"\d+\.\d+", "…", line) for line in printed[:2]
+    ]
+    assert (tmp_path / "reliability.pdf").read_bytes().startswith(b"%PDF")
+    assert {"posterior", "log_likelihood", "posterior_predictive"} <= set(names["draws"].children)
 
 
 def test_all_python_of_the_readme_runs() -> None:

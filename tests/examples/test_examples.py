@@ -41,7 +41,7 @@ def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -
     assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == int(
         re.search(r"^(\d+) samples;", text, flags=re.M)[1]
     )  # type: ignore[index]
-    assert rc.load(str(report.parent)).table()["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
+    assert rc.load(str(report.parent)).table(full=True)["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
 
 
 def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Pa
     assert {spec.sampler.kind for spec in specs} == {"sgld", "__main__:AdamSGLD"}
     assert {spec.sampler.source is None for spec in specs if spec.sampler.kind == "sgld"} == {True}
     assert all(spec.sampler.source for spec in specs if spec.sampler.kind != "sgld")
-    assert result.table()["error"].tolist() == pytest.approx([float(error) for _, error, *_ in rows], abs=1e-5)
+    assert result.table(full=True)["error"].tolist() == pytest.approx([float(error) for _, error, *_ in rows], abs=1e-5)
 
 
 def test_both_loops_give_equal_samples(tmp_path: Path) -> None:

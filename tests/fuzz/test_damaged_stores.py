@@ -123,6 +123,7 @@ def test_reading_and_predicting(stored: Stored, damage: Damage) -> None:
         if result is not None:
             comes_to_one_line(result.results)
             comes_to_one_line(result.table)
+            assert repr(result).startswith("Result ")
             p = comes_to_one_line(lambda: result.predict(np.zeros((2, 64), np.float32)))
             assert p is None or np.allclose(p.sum(1), 1)
         for spec in made.comparison().chains().values():

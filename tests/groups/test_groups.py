@@ -95,7 +95,7 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     steps = [t["from_step"] for t in failed]
     assert steps[0] == 0 <= steps[1] < 12 and steps[1] < steps[2] < 300
     assert other[0]["from_step"] == 0 < other[1]["from_step"] < 300
-    assert result.table()["error"].notna().all()
+    assert result.table(full=True)["error"].notna().all()
 
 
 def kill_a_driver(given: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ def test_add_a_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = pq.read_table(run / "margins.parquet").to_pylist()
     assert 0 < row["mean"] < 1 and 0 <= row["share_below_half"] <= 1
     assert (run / "figures" / "margins.svg").is_file() and "Mean gap between" in (run / "report.html").read_text()
+    assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
     with pytest.raises(rc.UserError, match=r"measures must name a raychains\.measures\.Measure, got 'margins:margin'"):
         rc.evaluate(str(run), measures=["margins:margin"])
     with pytest.raises(rc.UserError, match="measures must be an import path 'module:name', got 'nowhere:MEASURE'"):
@@ -44,7 +45,9 @@ def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = rc.load("runs/runs/lm")
     (arm,) = result.comparison.arms
     assert {spec.sampler.kind for group in arm.chains for spec in group} == {"lm:LM"} and arm.label == "LM, 2 chains"
-    assert result.table()["variance_error"].iloc[0] < 0.5 and result.table()["mean_error"].iloc[0] < 0.5
+    assert (
+        result.table(full=True)["variance_error"].iloc[0] < 0.5 and result.table(full=True)["mean_error"].iloc[0] < 0.5
+    )
     with pytest.raises(rc.UserError, match="lr must be given for sampler lm:LM: task digits has no step size for it"):
         rc.run(task="digits", sampler="lm:LM")
     with pytest.raises(rc.UserError, match=r"sampler must name a subclass of raychains\.Sampler, got 'lm:math'"):
@@ -60,7 +63,7 @@ def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (spec, _), *_ = arm.chains
     assert spec.schedule.kind == "warmup:Warmup" and spec.schedule.settings["warmup"] == 0.2
     assert spec.schedule.settings["floor"] == 0.01 and arm.label == "SGLD Warmup, 2 chains"
-    assert result.table()["variance_error"].iloc[0] < 1
+    assert result.table(full=True)["variance_error"].iloc[0] < 1
     with pytest.raises(rc.UserError, match=r"schedule must name a subclass of raychains\.Schedule, got 'warmup:math'"):
         rc.run(task="gaussian", sampler="sgld", schedule="warmup:math")
     with pytest.raises(rc.UserError, match=r"schedule_settings must be one of .*warmup, got 'warm'"):
@@ -72,13 +75,13 @@ def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result = rc.load("runs/runs/moons")
     spec = result.comparison.task_spec
     assert spec.kind == "moons:Moons" and spec.settings == {"width": 8, "train": 200, "jitter": 0.05}
-    assert result.table()["error"].iloc[0] < 0.35
+    assert result.table(full=True)["error"].iloc[0] < 0.35
 
 
 def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("own-density.md", tmp_path, monkeypatch)
     found = {path.name: rc.load(str(path)) for path in Path("runs/runs").iterdir()}
-    row = {name: result.table().iloc[0] for name, result in found.items()}
+    row = {name: result.table(full=True).iloc[0] for name, result in found.items()}
     first = row["first"]
     assert [first["mean x"], first["mean y"]] == pytest.approx([0, 0], abs=0.25)
     assert [first["sd x"], first["sd y"]] == pytest.approx([1, 1.25**0.5], rel=0.2)

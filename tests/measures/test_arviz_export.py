@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import raychains
+from raychains.api import arviz_export
 from raychains.api.arviz_export import to_arviz
 from raychains.core.spec import digest_of
 from raychains.evaluation import diagnostics
@@ -19,7 +20,7 @@ from raychains.tasks.gaussian import Gaussian
 from raychains.tasks.two_modes import TwoModes
 from tests.checks import refused
 from tests.measures.densities import stored
-from tests.measures.made import Made, N, classifier, drawn
+from tests.measures.made import Made, N, classifier, data, drawn, linear, regression
 
 TASK = Gaussian(covariance=[[2.0, -0.6], [-0.6, 0.5]], mean=[1.0, -2.0])
 
@@ -107,6 +108,95 @@ def test_a_run_gives_the_likelihood_where_predictions_are_kept_or_asked_for(tmp_
         blocks = [split.predict(drawn(record.meta.index, task), shard) for shard in range(split.shards)]
         cache.write(record.sha256, blocks)
     assert np.array_equal(result.to_arviz().log_likelihood["log_p_label"].values, predicted)
+
+
+def test_parameters_come_by_name_with_their_dims(tmp_path: Path) -> None:
+    task = classifier(batchnorm=True)
+    drawn_of = {(c, k): drawn(20 * c + k, task) for k in range(6) for c in range(2)}
+    run = Made(tmp_path, task, [(c, k, "theta", tensors) for (c, k), tensors in drawn_of.items()])
+    split = task.splits()["test"]
+    given = {"selection": run.select(0, 0), "predictions": run.predictions(0, 0), "evaluation": split}
+    found = to_arviz(run.root, run.comparison, task, parameters=["2.*", "0.bias"], **given)
+    assert set(found.posterior) == {"2.weight", "2.bias", "0.bias"}
+    weight = found.posterior["2.weight"]
+    assert weight.dims[:2] == ("chain", "draw") and weight.shape == (2, 6, 3, 6)
+    for (c, k), tensors in drawn_of.items():
+        assert np.array_equal(weight.values[c, k], tensors["2.weight"].numpy())
+    assert found.sample_stats["step"].values.tolist() == [list(range(6))] * 2
+    as_before = to_arviz(run.root, run.comparison, task, **{**given, "predictions": run.predictions(0, 0)})
+    before = as_before.log_likelihood["log_p_label"].values
+    assert found.log_likelihood["log_p_label"].values == pytest.approx(before, rel=1e-6)
+    assert np.array_equal(found.observed_data["label"], as_before.observed_data["label"])
+    assert "posterior_predictive" not in as_before.children and set(as_before.posterior) > {"norm", "projection"}
+    alone = to_arviz(run.root, run.comparison, task, parameters="0.bias", selection=run.select(0, 0))
+    assert set(alone.children) == {"posterior", "sample_stats"}
+    assert arviz_stats.rhat(found)["2.weight"].shape == (3, 6)
+
+
+def test_targets_are_drawn_with_the_samples_probabilities(tmp_path: Path) -> None:
+    """The same sample 400 times: the share of each class is its probability, within four standard errors."""
+    task, draws = classifier(), 400
+    tensors = drawn(0, task)
+    run = Made(tmp_path, task, [(0, k, "theta", tensors) for k in range(draws)])
+    split = task.splits()["test"]
+    given = {"predictions": run.predictions(0, 0), "evaluation": split, "parameters": "bias"}
+    labels = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0), **given).posterior_predictive["label"]
+    assert labels.dims == ("chain", "draw", "example") and labels.shape == (1, draws, N)
+    p = np.exp(np.concatenate([split.predict(tensors, s) for s in range(split.shards)]).astype(float))
+    shares = np.stack([(labels.values[0] == c).mean(0) for c in range(3)], axis=1)
+    assert (np.abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / draws) + 1e-12).mean() > 0.99
+    assert shares.mean(0) == pytest.approx(p.mean(0), abs=4 * np.sqrt(0.25 / (draws * N)))
+
+
+def test_a_regressions_targets_and_likelihood(tmp_path: Path) -> None:
+    task, draws = regression(), 300
+    run = Made(tmp_path, task, [(0, k, "theta", linear(1.0, 2.0)) for k in range(draws)])
+    split = task.splits()["test"]
+    given = {"predictions": run.predictions(0, 0), "evaluation": split, "parameters": "*"}
+    found = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0), **given)
+    assert set(found.posterior) == {"weight", "bias"} and found.posterior["weight"].shape == (1, draws, 1, 4)
+    x, y = (t.double().numpy() for t in data(1))
+    mean = x @ linear(1.0, 2.0)["weight"].double().numpy()[0]
+    log_p = -((y - mean) ** 2) / 2 - np.log(2 * np.pi) / 2
+    assert found.log_likelihood["log_p"].values[0, 7] == pytest.approx(log_p, rel=1e-4)
+    assert found.observed_data["target"].values == pytest.approx(y)
+    z = found.posterior_predictive["target"].values[0] - mean
+    assert abs(z.mean()) < 4 / np.sqrt(z.size) and abs(z.var() - 1) < 4 * np.sqrt(2 / z.size)
+
+
+def test_patterns_that_match_nothing_or_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = classifier()
+    run = Made(tmp_path, task, [(0, k, "theta", drawn(k, task)) for k in range(9)])
+    given = {"selection": run.select(0, 0)}
+    with refused("parameters", "wieght*", "did you mean 'weight'"):
+        to_arviz(run.root, run.comparison, task, parameters=["bias", "wieght*"], **given)
+    with refused("parameters", "match"):
+        to_arviz(run.root, run.comparison, task, parameters=[], **given)
+    with refused("variable", "anchor", "theta"):
+        to_arviz(run.root, run.comparison, task, parameters="*", variable="anchor", **given)
+    monkeypatch.setattr(arviz_export, "MOST", 100)
+    with refused("parameters", "at most 100 numbers", "108"):  # 9 draws of 4 × 3
+        to_arviz(run.root, run.comparison, task, parameters="weight", **given)
+    assert to_arviz(run.root, run.comparison, task, parameters="bias", **given).posterior["bias"].size == 27
+    context = stored(tmp_path / "density", TASK, [np.zeros((9, 1, 2))])
+    with refused("parameters", "density"):
+        to_arviz(context.store.root, context.comparison, TASK, parameters="theta")
+
+
+def test_arviz_draws_a_runs_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    task = classifier()
+    run = Made(tmp_path, task, [(c, k, "theta", drawn(50 * c + k, task)) for k in range(50) for c in range(2)])
+    store = run.context().store
+    store.write_plan({"comparison": run.comparison.to_json()})
+    draws = raychains.load(store.location(), task).to_arviz(parameters=["bias"], predict=True)
+    import arviz_plots
+
+    assert {"posterior", "log_likelihood", "posterior_predictive", "observed_data"} <= set(draws.children)
+    plot = arviz_plots.plot_forest(draws, backend="matplotlib")
+    plot.savefig(tmp_path / "forest.png")
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
+    assert arviz_stats.loo(draws).elpd < 0
 
 
 def test_without_the_extra_one_line_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

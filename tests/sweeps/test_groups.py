@@ -16,7 +16,7 @@ def test_a_sweep_of_groups_is_that_of_single_processes(tmp_path: Path) -> None:
     for workers in (1, 2):
         diary, store = Diary(), str(tmp_path / str(workers))
         options = {"epochs": 6, "micro_batch": 23, "grid": {"cycles": [2, 3]}, "workers_per_chain": workers}
-        table = rc.sweep(task=TASK, store=store, name="s", callback=diary, **options).table()
+        table = rc.sweep(task=TASK, store=store, name="s", callback=diary, **options).table(full=True)
         [ready] = diary.of(events.Ready)
         slots[workers] = ready.slots
         digests = sorted(table["digest"])

@@ -37,7 +37,7 @@ def chain_of(result: SweepResult, digest: str) -> tuple[ChainStore, ChainSpec]:
 
 def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
-    table, reports = result.table(), result.reports()
+    table, reports = result.table(full=True), result.reports()
     assert {(row.exploration, row.cycles) for row in table.itertuples()} == {
         (b, m) for b in (0, 0.25, 0.5) for m in (2, 4, 8)
     }
@@ -50,15 +50,15 @@ def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary
 
 def test_callbacks_get_the_events_of_a_run(swept: tuple[SweepResult, Diary]) -> None:
     result, diary = swept
-    by = {status: set(rows["digest"]) for status, rows in result.table().groupby("status")}
+    by = {status: set(rows["digest"]) for status, rows in result.table(full=True).groupby("status")}
     assert len(diary.of(events.Ready)) == 1 and diary.told[-1] == events.RunEnded(outcome="finished")
     assert {event.digest for event in diary.of(events.ChainFinished)} == by["finished"]
     assert {event.digest: event.reason for event in diary.of(events.ChainStopped)} == {
-        row.digest: row.reason for row in result.table().itertuples() if row.status == "stopped"
+        row.digest: row.reason for row in result.table(full=True).itertuples() if row.status == "stopped"
     }
     values = {view.arm: view.metrics[0]["nll"] for view in diary.of(events.ViewDone)}
     assert values == {
-        f"point-{row.point}": row.nll for row in result.table().query("status == 'finished'").itertuples()
+        f"point-{row.point}": row.nll for row in result.table(full=True).query("status == 'finished'").itertuples()
     }
     reported = {(event.digest, event.metrics["nll"]) for event in diary.of(events.ChainReported)}
     assert reported == {(row.digest, row.nll) for row in result.reports().itertuples()}
@@ -73,7 +73,7 @@ def test_callbacks_get_the_events_of_a_run(swept: tuple[SweepResult, Diary]) -> 
 def test_finished_points_cost_the_same_and_stopped_ones_really_less(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
     plan = result.store.plan()
-    for row in result.table().itertuples():
+    for row in result.table(full=True).itertuples():
         chain, spec = chain_of(result, row.digest)
         made = max(p["step"] for p in chain.progress())
         if row.status == "finished":
@@ -97,7 +97,7 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
     swept: tuple[SweepResult, Diary], capsys: pytest.CaptureFixture[str]
 ) -> None:
     result, _ = swept
-    finished = result.table().query("status == 'finished'")
+    finished = result.table(full=True).query("status == 'finished'")
     best = finished.loc[finished["nll"].idxmin()]
     assert result.best["exploration"] == best["exploration"] and result.best["cycles"] == best["cycles"]
     store = str(result.store.root.uri)
@@ -113,12 +113,12 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
 def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
     diary = Diary()
-    before = {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in result.table()["digest"]}
+    before = {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in result.table(full=True)["digest"]}
     again = rc.sweep(
         task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
         resume=True, callback=diary,
     )  # fmt: skip
     assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 9
-    assert len(diary.of(events.ViewDone)) == len(again.table().query("status == 'finished'"))
+    assert len(diary.of(events.ViewDone)) == len(again.table(full=True).query("status == 'finished'"))
     assert {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in before} == before
-    assert again.table().equals(result.table())
+    assert again.table(full=True).equals(result.table(full=True))

@@ -25,7 +25,7 @@ def test_a_sweep_of_four_points(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 4, "space": SPACE, "repeats": 2}
     first = Diary()
     result = rc.sweep(store=str(tmp_path), name="four", callback=first, **options)
-    table = result.table()
+    table = result.table(full=True)
     values = {(view.arm, view.group): view.metrics[0]["nll"] for view in first.of(events.ViewDone)}
     assert [event.point.number for event in first.of(events.PointChosen)] == [0, 1, 2, 3]
     assert values == {(f"point-{row.point}", row.repeat): row.nll for row in table.itertuples()}

@@ -51,7 +51,7 @@ def test_the_table_has_what_the_trials_reported(ran: tuple[Any, Any, Path]) -> N
     results, trainable, store = ran
     found = rc.tune.report(results, trainable)
     assert found.path == str(store / "sweeps" / "mine") and Path(found.report).stat().st_size > 10_000
-    table = found.table().set_index("digest")
+    table = found.table(full=True).set_index("digest")
     assert len(table) == 12 and table.groupby("point").size().eq(2).all()
     for result in results:
         row, last = table.loc[result.metrics["digest"]], result.metrics
@@ -72,7 +72,7 @@ def test_the_table_has_what_the_trials_reported(ran: tuple[Any, Any, Path]) -> N
 def test_the_best_points_file_makes_its_chains(ran: tuple[Any, Any, Path]) -> None:
     results, trainable, _ = ran
     found = rc.tune.report(results, trainable)
-    finished = found.table().query("status == 'finished'")
+    finished = found.table(full=True).query("status == 'finished'")
     whole = finished.groupby("point").filter(lambda rows: len(rows) == 2)
     best = whole[whole["point"] == whole.groupby("point")["nll"].mean().idxmin()]
     options = Run(**found.best, chains=1, repeats=2)
@@ -113,7 +113,7 @@ def test_trials_without_a_report_are_left_out_and_said_so(tmp_path: Path) -> Non
     results, trainable = results_of(tmp_path, TASK, lr=tune.grid_search([0.1, 2.0, 0.05]), cycles=cycles)
     assert len(results.errors) == 1
     found = rc.tune.report(results, trainable)
-    assert list(found.table()["lr"]) == [0.1, 0.05]
+    assert list(found.table(full=True)["lr"]) == [0.1, 0.05]
     note = "1 of 3 trials ended without a report and are left out; the first: "
     [said] = [n for n in found.store.plan()["notes"] if n.startswith(note)]
     assert said.endswith("cycles must be at most the number of steps (16), got 4000")

@@ -154,7 +154,7 @@ def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_se
     task_cache._GIVEN.clear()  # as in another process
     again = rc.load(run.path, task=classify(name="held out"))
     wrong = again.predict(X[TEST]).argmax(1) != LABELS[TEST].numpy()
-    assert run.table()["error"].iloc[0] == pytest.approx(wrong.mean())
+    assert run.table(full=True)["error"].iloc[0] == pytest.approx(wrong.mean())
     assert tasks.build(spec.task).splits()["val"].fingerprint == task.holding_out(10).splits()["val"].fingerprint
 
 

@@ -9,6 +9,7 @@ from raychains.inference.run_data import RunData
 from raychains.measures import weights
 from raychains.plotting.style import Drawing
 from raychains.report.figures import density, gradients, learning, samples, schedule, spread, views
+from raychains.report.figures.mapping import Figures, Makers
 
 FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
     "spread": spread.drawing,
@@ -41,3 +42,9 @@ def sections(names: Iterable[str]) -> dict[str, list[str]]:
     found = {heading: [n for n in listed if n in there] for heading, listed in SECTIONS.items()}
     found[next(reversed(found))] += [n for n in there if not any(n in listed for listed in SECTIONS.values())]
     return {heading: listed for heading, listed in found.items() if listed}
+
+
+def of_run(run: RunData, own: Makers | None = None) -> Figures:
+    """The figures of a run in the page's order; ``own`` are those of the user's measures."""
+    makers = {**FIGURES, **(own or {})}
+    return Figures({name: makers[name] for names in sections(makers).values() for name in names}, run)

@@ -1,0 +1,81 @@
+"""The quick-start notebook in a real kernel: its result, its figures and its predictions are in its outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+
+import raychains as rc
+from tests.processes import SECONDS
+
+NOTEBOOK = Path(rc.__file__).parents[1] / "examples" / "quickstart.ipynb"
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
+    """The code cells with their outputs, and the folder that they ran in."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    paths = [str(NOTEBOOK.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    outside = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "MPLBACKEND")}
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(
+        notebook, kernel_name="python3", timeout=SECONDS, resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute(env={**outside, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(folder / "ipython")})
+    return [cell for cell in notebook.cells if cell.cell_type == "code"], folder
+
+
+def data_of(cell: Any) -> dict[str, str]:
+    """A cell's rich outputs by MIME type."""
+    return {kind: text for output in cell.outputs for kind, text in output.get("data", {}).items()}
+
+
+def printed(cell: Any) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
+
+
+def test_it_is_stored_without_outputs_and_its_first_result_takes_15_lines() -> None:
+    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+    first = next(cell.source for cell in cells if "rc.run" in cell.source)
+    assert first.splitlines()[-1] == "result" and len(list(filter(str.strip, first.splitlines()))) <= 15
+
+
+def test_the_result_is_shown_with_its_table_and_figures(executed: tuple[list[Any], Path]) -> None:
+    cells, folder = executed
+    result = rc.load(str(folder / "runs" / "runs" / "quickstart"))
+    shown = data_of(next(cell for cell in cells if "rc.run" in cell.source))
+    table = result.table()
+    assert all(text in shown["text/html"] for text in table.iloc[0])
+    assert shown["text/html"].count("data:image/svg+xml;base64,") == 2 and "<script" not in shown["text/html"]
+    assert 'href="runs/runs/quickstart/report.html"' in shown["text/html"]
+    assert shown["text/plain"].startswith("Result 'quickstart': task images\n")
+    frame = data_of(next(cell for cell in cells if cell.source == "result.table()"))
+    assert table.iloc[0, 0] in frame["text/html"]
+    assert result.table(full=True)["error"].iloc[0] < 0.8  # always the same class: 0.9
+
+
+def test_figures_are_in_the_outputs(executed: tuple[list[Any], Path]) -> None:
+    cells, _ = executed
+    reliability = next(cell for cell in cells if 'result.figures["reliability"]' in cell.source)
+    assert "<svg" in data_of(reliability)["image/svg+xml"] and "'reliability'" in printed(reliability)
+    forest = next(cell for cell in cells if "plot_forest" in cell.source)
+    assert "image/png" in data_of(forest)
+    draws = printed(next(cell for cell in cells if "to_arviz" in cell.source))
+    assert all(group in draws for group in ("posterior", "posterior_predictive", "log_likelihood"))
+
+
+def test_predictions_are_probabilities(executed: tuple[list[Any], Path]) -> None:
+    cells, _ = executed
+    last = cells[-1]
+    p = np.array([float(n) for n in re.findall(r"\d\.\d*", data_of(last)["text/plain"])]).reshape(3, 10)
+    assert (p >= 0).all() and np.allclose(p.sum(1), 1, atol=0.01)
+    samples, accuracy = re.match(r"(\d+) samples; accuracy ([\d.]+)", printed(last)).groups()  # type: ignore[union-attr]
+    assert int(samples) >= 2 and float(accuracy) > 0.2
