@@ -96,7 +96,7 @@ class Kinds(dict[str, type[T]]):
         if found is None:
             raise UserError(
                 f"{self._field} {name} is code that this process has not imported, and a store's names are imported only "
-                "with trust=True (--trust)"
+                "with `trust=True`"
             )
         return self._checked(found, name)
 
@@ -168,7 +168,7 @@ def _differs(part: Part, kind: Any) -> str:
     if part.source is not None and part.source != (here := source_of(kind)):
         return (
             f"must have the source that the chain was planned with, got another (sha256 {str(here)[:12]} here, "
-            f"{part.source[:12]} there): a changed class makes new chains under a new --name"
+            f"{part.source[:12]} there): a changed class makes new chains under a new `name`"
         )
     return ""
 

@@ -1,0 +1,106 @@
+"""Progress of calls from Python: lines in a log, bars in a terminal, a live view in a notebook, and silence when asked."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+SECONDS = 900.0
+CALL = "rc.run(task='digits', chains=2, repeats=2, epochs=12, cycles=2, batch_size=100, name={name!r}, resume=True, store='runs'{more})"
+
+
+def python(folder: Path, more: str = "", name: str = "r") -> subprocess.CompletedProcess[str]:
+    """Run the call in a process of its own, whose outputs are pipes."""
+    code = f"import raychains as rc; print(type({CALL.format(name=name, more=more)}).__name__)"
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("progress")
+
+
+def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> None:
+    done = python(folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Result\n", "standard output belongs to the script"
+    said = done.stderr
+    order = [
+        "digits: the plan",
+        "starting Ray on this machine",
+        "Ray is up: ",
+        "1 of 2 repeats: Error (%)",
+        "2 of 2 repeats",
+    ]
+    at = [said.find(text) for text in order]
+    assert -1 not in at and at == sorted(at) and "\x1b" not in said
+
+
+def test_progress_false_is_silent(folder: Path) -> None:
+    done = python(folder, ", progress=False", name="silent")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Result\n", "")
+
+
+def test_bars_in_a_terminal_name_arm_repeat_and_chain(folder: Path) -> None:
+    """The chains are gone from the store, so that they run; the terminal is a real one, 100 columns wide."""
+    code = f"import raychains as rc; {CALL.format(name='terminal', more=', epochs=200, seed=5').replace('epochs=12, ', '')}"
+    main, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        stderr=other,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    os.close(other)
+    said = b""
+    while True:
+        try:
+            data = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        said += data
+    assert process.wait(SECONDS) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+    assert re.search(r"cSGHMC, repeat [12], chain [12]", text) and "━" in text
+    assert not re.search(r"chain [0-9a-f]{12}", text)
+
+
+def test_a_live_view_in_a_notebook(folder: Path) -> None:
+    """A real kernel: the view is drawn as HTML and updated in place; after the run it is gone and the result is shown."""
+    notebook = nbformat.v4.new_notebook()
+    more = ", epochs=150, seed=6"
+    code = f"import raychains as rc\nresult = {CALL.format(name='notebook', more=more).replace('epochs=12, ', '')}"
+    notebook.cells = [nbformat.v4.new_code_cell(code), nbformat.v4.new_code_cell("result")]
+    updates: list[dict[str, Any]] = []
+
+    class Client(NotebookClient):
+        def process_message(self, message: Any, cell: Any, index: int) -> Any:
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                updates.append(message["content"])
+            return super().process_message(message, cell, index)
+
+    Client(
+        notebook, timeout=int(SECONDS), kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    views = [content for content in updates if "chains" in content["data"].get("text/html", "")]
+    drawn = [content["data"]["text/html"] for content in views]
+    assert any(re.search(r"cSGHMC, repeat [12], chain [12]", html) for html in drawn), drawn[-1:]
+    live = {content["transient"]["display_id"] for content in updates if content.get("transient", {}).get("display_id")}
+    assert len(live) == 1, "one output is drawn again and again"
+    assert updates[-1]["data"].get("text/html") == "" or any(
+        content["data"].get("text/html") == "" for content in updates
+    ), "the view is removed"
+    (shown,) = notebook.cells[1].outputs
+    assert "<table" in shown["data"]["text/html"]
