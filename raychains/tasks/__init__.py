@@ -108,7 +108,7 @@ def check_known(spec: TaskSpec) -> None:
     if not is_known(spec):
         raise UserError(
             f"task {spec.kind} is code that this process has not imported, and a store's names are imported only with "
-            "trust=True (--trust): pass that, or the task itself, raychains.load(path, task=…)"
+            "`trust=True`: pass that, or the task itself, raychains.load(path, task=…)"
         )
 
 

@@ -105,7 +105,7 @@ def test_the_template_runs_as_it_is_and_is_not_overwritten(
     assert status == 0 and "raychains run --task mytask:make_task" in text
     written = (tmp_path / "mytask.py").read_text()
     status, text = said("init-task", "mytask.py")
-    assert status == 2 and text == "raychains: file must be a new one, got 'mytask.py': it exists\n"
+    assert status == 2 and text == "raychains: FILE must be a new one, got 'mytask.py': it exists\n"
     assert (tmp_path / "mytask.py").read_text() == written
     for name, word in (
         ("my-task.py", "called as a Python module"),
@@ -136,7 +136,7 @@ def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(
     done = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     (report,) = (tmp_path / "runs" / "runs").glob("mydensity-make_task-*/report.html")
-    result = rc.load(str(report.parent))
+    result = rc.load(str(report.parent), trust=True)
     row = result.table(full=True).iloc[0]
     assert row["mean coefficients[0]"] == pytest.approx(1, abs=0.3)
     assert row["mean coefficients[1]"] == pytest.approx(-2, abs=0.3)
