@@ -67,7 +67,8 @@ def make(name: str, **settings: object) -> Task:
     Raises:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
-    kind_of(name)
+    fitted = getattr(kind_of(name), "fitted", None)
+    settings = fitted(settings) if fitted is not None else settings
     task = import_paths.construct(_path(name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 

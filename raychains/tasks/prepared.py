@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+import numpy as np
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int
 from raychains.data import standin_manifest
-from raychains.data.prepared.manifest import manifest_at
+from raychains.data.prepared.manifest import Rows, manifest_at
 from raychains.data.prepared.order import Part
+from raychains.data.prepared.pictures import image_of
 from raychains.data.prepared.streaming import Central, Streaming
 from raychains.data.root import root_of
 from raychains.evaluation.base import Evaluation
@@ -21,6 +24,10 @@ from raychains.priors import resnet_plus_prior
 from raychains.tasks.images import NormalisedPictures, check_thin
 
 LARGEST = 1024
+SMALL, LARGE = 32, 224
+"""Smallest and largest size, in pixels of a side, that is chosen where the user gives none."""
+MEASURED = 64
+"""Pictures whose sizes decide."""
 
 
 def check_name(name: object) -> None:
@@ -146,7 +153,24 @@ class ImageNetResNetPlus50(Prepared):
         return {"depth": 50}
 
 
-class FolderResNetPlus(Prepared):
+class FolderTask(Prepared):
+    """Any prepared set. Where a user names the task without ``size``, the network sees pictures of about their own size."""
+
+    @classmethod
+    def fitted(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings with a size: the median of the first pictures' shorter sides, at most `LARGE`.
+
+        A spec holds the size, so that the choice is made once; one without a size, of an earlier version, means 224.
+        """
+        if "size" in settings:
+            return dict(settings)
+        uri = place_of(str(settings.get("set", "imagenet")))
+        pictures = Rows(uri, manifest_at(uri), "train").read(0)
+        sides = [min(image_of(picture).size) for picture in pictures[:MEASURED]]
+        return {**settings, "size": int(np.clip(np.median(sides), SMALL, LARGE))}
+
+
+class FolderResNetPlus(FolderTask):
     """Any prepared set under ResNet++ with its own prior, so that weight decay must be 0.
 
     Args:
@@ -173,19 +197,19 @@ class FolderResNetPlus(Prepared):
         return {"depth": self.depth, **({"width": self.width} if self.depth != 50 else {})}
 
 
-class FolderResNet18(Prepared):
+class FolderResNet18(FolderTask):
     """Any prepared set under ResNet-18 for small images."""
 
     model = "resnet18"
 
 
-class FolderResNet50(Prepared):
+class FolderResNet50(FolderTask):
     """Any prepared set under torchvision's ResNet-50."""
 
     model = "resnet50"
 
 
-class FolderLeNet(Prepared):
+class FolderLeNet(FolderTask):
     """Any prepared set under a LeNet: a first look."""
 
     model = "lenet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from raychains.core.errors import UserError
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.data.prepared.feed import DECODERS
 from raychains.data.prepared.manifest import Rows
-from raychains.data.prepared.pictures import augmented, central
+from raychains.data.prepared.pictures import augmented, central, image_of
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
 from raychains.tasks.prepared import FolderLeNet
@@ -149,3 +150,17 @@ def test_wrong_settings_are_refused(settings: dict[str, object], words: tuple[st
 def test_other_inputs_are_refused() -> None:
     with refused("images", "uint8", "float32"):
         task().prepare(torch.zeros(2, 3, SIZE, SIZE))
+
+
+def test_the_size_is_that_of_the_pictures_unless_it_is_given(root: Path) -> None:
+    """A spec without a size, as earlier versions made it, means 224."""
+    rows = Rows(str(root / "small"), task().manifest, "train")
+    sides = [min(image_of(jpeg).size) for jpeg in rows.read(0)[:64]]
+    made = tasks.make("imagefolder-lenet", set="small")
+    assert isinstance(made, FolderLeNet) and made.size == max(32, int(np.median(sides))) < 224
+    assert made.spec().settings == {"set": "small", "size": made.size}
+    rebuilt = tasks.build(made.spec())
+    assert isinstance(rebuilt, FolderLeNet) and rebuilt.size == made.size
+    assert tasks.make("imagefolder-lenet", set="small", size=224).spec().settings == {"set": "small"}
+    older = tasks.build(dataclasses.replace(made.spec(), settings={"set": "small"}))
+    assert isinstance(older, FolderLeNet) and older.size == 224
