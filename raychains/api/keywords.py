@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 from raychains import tasks
 from raychains.api import callbacks, own_parts
 from raychains.callbacks import CallbackList
+from raychains.chain import initialization
 from raychains.core.config import USUAL, Compare, Run, Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make, options_of
@@ -162,6 +163,8 @@ def present_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def task_of(options: Any) -> tuple[Task | None, Any]:
     """Return the task where the options hold the object itself; and the options with names in place of objects and classes."""
     options = own_parts.named(options)
+    if not isinstance(options.init_from, str | None):
+        options = dataclasses.replace(options, init_from=initialization.kept(options.init_from))
     if isinstance(options.task, str):
         return None, options
     if not isinstance(options.task, tasks.Task):

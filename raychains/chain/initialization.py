@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
 from raychains.core.errors import UserError, format_error
@@ -17,8 +22,8 @@ from raychains.core.sample import tensors_sha256
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")
 """Entries under which training scripts keep the network, next to optimizers and counters."""
-PREFIXES = ("module.", "_orig_mod.")
-"""Put before every name by DistributedDataParallel and torch.compile."""
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""Put before every name by DistributedDataParallel, torch.compile and Lightning."""
 SHOWN = 6
 """Names that a message lists."""
 
@@ -71,6 +76,60 @@ def _opened(path: str, kind: str, load: Callable[[], Any]) -> Any:
         raise UserError(f"init_from must be a whole {kind}, got {path!r}: {format_error(error)}") from None
 
 
+def kept(start: Any) -> str:
+    """Write a module's or a state dict's tensors to a temporary file of this process, and return its path.
+
+    Raises:
+        UserError: neither a module nor a mapping of names to dense tensors.
+    """
+    state = start.state_dict() if isinstance(start, nn.Module) else start
+    if not isinstance(state, Mapping) or not state:
+        got = type(start).__name__
+        raise UserError(f"init_from must be a file, a torch.nn.Module or its state dict, got {got}")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout is not torch.strided:
+            raise UserError(f"init_from must hold names with dense tensors alone, got {name!r}: {type(value).__name__}")
+    # Copies: parameters may share memory, which a safetensors file cannot hold.
+    data = save_safetensors({name: value.detach().cpu().clone().contiguous() for name, value in state.items()})
+    path = Path(_folder(), f"{hashlib.sha256(data).hexdigest()[:16]}.safetensors")
+    path.write_bytes(data)
+    return str(path)
+
+
+@cache
+def _folder() -> str:
+    folder = tempfile.mkdtemp(prefix="raychains-init-from-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def overlapping(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """Return ``model.state_dict()`` with those of ``tensors`` that fit by name and shape, as ``strict=False`` of torch.
+
+    Returns:
+        The tensors, the names of ``tensors`` that were left out, and the names that stay as the model has them.
+
+    Raises:
+        UserError: none fits.
+    """
+    expected = model.state_dict()
+    found: dict[str, Tensor] = {}
+    left_out: list[str] = []
+    for given, tensor in tensors.items():
+        name = given
+        while name not in expected and (prefix := next((p for p in PREFIXES if name.startswith(p)), None)):
+            name = name.removeprefix(prefix)
+        if name in expected and expected[name].shape == tensor.shape:
+            found[name] = tensor
+        else:
+            left_out.append(given)
+    if not found:
+        raise UserError(
+            f"init_from must have a tensor of the task's network, got {some(tensors)}; the network's are {some(expected)}"
+        )
+    return {n: found.get(n, t) for n, t in expected.items()}, left_out, [n for n in expected if n not in found]
+
+
 def fitted(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], str | None]:
     """Return ``tensors`` under the names of ``model.state_dict()``, and the prefix that was removed.
 
@@ -98,7 +157,7 @@ def check(found: Tensors, expected: Tensors) -> None:
         if name not in found:
             raise UserError(
                 f"init_from must fit the task's network: it lacks {name!r} of shape {_shape(t)}, which the network has; "
-                f"its own are {_some(found)}"
+                f"its own are {some(found)}"
             )
         if found[name].shape != t.shape:
             raise UserError(
@@ -109,7 +168,7 @@ def check(found: Tensors, expected: Tensors) -> None:
         if name not in expected:
             raise UserError(
                 f"init_from must fit the task's network: it has {name!r} of shape {_shape(found[name])}, which the network "
-                f"lacks; the network's are {_some(expected)}"
+                f"lacks; the network's are {some(expected)}"
             )
 
 
@@ -140,7 +199,7 @@ def sampled(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Parameter
     named = dict(model.named_parameters())
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in named):
-            raise UserError(f"sample_only must match names of parameters, got {pattern!r}: there are {_some(named)}")
+            raise UserError(f"sample_only must match names of parameters, got {pattern!r}: there are {some(named)}")
     return {n: p for n, p in named.items() if not patterns or any(fnmatchcase(n, pattern) for pattern in patterns)}
 
 
@@ -171,7 +230,7 @@ def _shape(t: Tensor) -> str:
     return f"[{', '.join(map(str, t.shape))}]"
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
     """The first of the names, for a message."""
     listed = list(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""

@@ -161,8 +161,12 @@ class Sampling(Common):
     """torch.compile of the network's forward pass, with CUDA graphs on a GPU; the chain is then not exact on resume."""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
-    init_from: Text = None
-    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest)."""
+    init_from: Annotated[str | None, Form(objects=True)] = None
+    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest); in
+    Python also a module or a state dict."""
+    init_strict: bool = True
+    """Whether init_from must have all tensors of the network and no others. Otherwise those that fit by name and shape are
+    taken, the rest is initialised by seed 0, and the plan lists both."""
     sample_only: Patterns = ()
     """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
     sampler_settings: Settings = ()
@@ -457,7 +461,7 @@ class Reproduce(Common):
 
 GROUPS = {
     "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
-    "init_from sample_only seed",
+    "init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay cycles exploration burn_in samples_per_cycle thinning "
     "batch_size micro_batch batchnorm precision compile fast",
     "How long, and how many": "epochs steps chains repeats lanes",

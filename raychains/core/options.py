@@ -265,7 +265,7 @@ def command_line(command: str, options: Options) -> str:
         if option.form.positional:
             words += [value] if isinstance(value, str) else value
         elif option.types == (bool,):
-            words += [option.flag] if value else []
+            words += [option.flag if value else f"--no-{option.flag[2:]}"] if value != option.default else []
         elif value != option.default:
             words += [option.flag, *(value if option.several else [str(value)])]
     return shlex.join(words)

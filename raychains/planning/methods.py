@@ -386,12 +386,19 @@ def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
     if patterns and task.low_dimensional:
         raise UserError(f"sample_only must be left out for task {name}, got {patterns}: it is a density")
     model = task.build_model(seed=0, lanes=lanes)
-    tensors, prefix = initialization.fitted(initialization.read(options.init_from), model)
+    given, prefix = initialization.read(options.init_from), None
+    notes: list[str] = []
+    if options.init_strict:
+        tensors, prefix = initialization.fitted(given, model)
+    else:
+        tensors, left_out, kept = initialization.overlapping(given, model)
+        for what, names in (("left out of init_from", left_out), ("not in init_from, and initialised by seed 0", kept)):
+            notes += [f"{len(names)} tensors are {what}: {initialization.some(names)}"] if names else []
     chosen = tuple(sorted(set(options.sample_only)))
     sampled = initialization.sampled(model, chosen)
     digest = tensors_sha256(tensors)
     renamed = f", its names without {prefix!r}" if prefix else ""
-    notes = [f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})"]
+    notes.insert(0, f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})")
     if chosen:
         some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
         names = list(sampled)

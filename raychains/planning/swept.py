@@ -48,7 +48,7 @@ def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
     if dot and field in SETTINGS:
         return field, setting
     elsewhere = {f.name for f in dataclasses.fields(Common)}
-    left_out = {*elsewhere, *fixed, *SETTINGS, "init_from", "sample_only"}
+    left_out = {*elsewhere, *fixed, *SETTINGS, "init_from", "init_strict", "sample_only"}
     plain = [f.name for f in dataclasses.fields(Run) if f.name not in left_out]
     if name in plain:
         return name, None

@@ -113,3 +113,37 @@ def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(ray_se
     for field, value in (("precision", "tf32"), ("compile", "cuda-graphs")):
         with refused(field, "GPU"):
             rc.run(task="digits", epochs=20, chains=1, store=str(folder / "heads"), gpus_per_chain=0, **{field: value})
+
+
+def test_a_module_or_a_state_dict_is_a_start_as_its_file_is(
+    head: rc.Result, network: dict[str, Tensor], folder: Path
+) -> None:
+    """The run is there already: the same chains are planned, whatever form the start has."""
+    model = rc.make_task("digits").build_model(seed=0, lanes=1)
+    model.load_state_dict(network)
+    for given in (network, model, {f"model.{name}": t for name, t in network.items()}):
+        again = rc.run(**settings(folder, init_from=given, resume=True), progress=False)
+        assert again.comparison.digest == head.comparison.digest
+    for wrong in (3, {}, torch.optim.SGD(model.parameters())):
+        with refused("init_from must be a file, a torch.nn.Module or its state dict"):
+            rc.run(**settings(folder, init_from=wrong))
+    with refused("init_from must hold names with dense tensors alone, got 'a': int"):
+        rc.run(**settings(folder, init_from={"a": 1}))
+
+
+def test_tensors_that_do_not_fit_are_left_out_if_the_user_says_so(
+    ray_session: None, network: dict[str, Tensor], folder: Path
+) -> None:
+    other = {**network, "layers.4.weight": torch.zeros(3, 3), "metric.total": torch.zeros(1)}
+    with refused("init_from must fit the task's network"):
+        rc.run(**settings(folder, name="other", init_from=other))
+    found = rc.run(**settings(folder, name="other", init_from=other, init_strict=False, sample_only=()), progress=False)
+    notes = found.store.plan()["notes"]
+    assert "2 tensors are left out of init_from: layers.4.weight, metric.total" in notes
+    assert "1 tensors are not in init_from, and initialised by seed 0: layers.4.weight" in notes
+    (digest,) = {spec.start for spec in found.comparison.chains().values()}
+    stored = load_file(f"{found.store.root.location()}/starts/{digest}.safetensors")
+    fresh = rc.make_task("digits").build_model(seed=0, lanes=1).state_dict()
+    assert all(torch.equal(stored[n], (fresh if n == "layers.4.weight" else network)[n]) for n in network)
+    with refused("init_from must have a tensor of the task's network, got x"):
+        rc.run(**settings(folder, name="none", init_from={"x": torch.zeros(2)}, init_strict=False))

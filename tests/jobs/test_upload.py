@@ -83,5 +83,5 @@ def test_the_script_for_imagenet_is_compare_with_table_3s_preset_unless_another_
         done = subprocess.run(
             [sys.executable, script, *words], cwd=tmp_path, env=outside, capture_output=True, text=True
         )
-        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.returncode == 2 and done.stdout in ("", "raychains compare: planning\n"), done
         assert done.stderr.count("\n") == 1 and line in done.stderr, done.stderr
