@@ -64,7 +64,7 @@ def test_wrong_input_is_one_line_in_the_log_and_its_status_in_the_jobs_info(
     assert (job["status"], job["driver_exit_code"]) == ("FAILED", 2)
     [line] = [line for line in log.splitlines() if line.startswith("raychains:")]
     assert line.startswith(
-        "raychains: store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got 'runs'"
+        "raychains: --store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got 'runs'"
     )
     assert "exit code 2" in job["message"] and line in job["message"] and "Traceback" not in log + job["message"]
 
