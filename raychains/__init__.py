@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raychains.core.config import Compare, Run, Sweep
     from raychains.core.errors import RaychainsError, UserError
     from raychains.core.spec import ChainSpec
+    from raychains.evaluation.base import Metric
     from raychains.inference import PosteriorPredictive
     from raychains.measures import Measure
     from raychains.papers.reproduce import reproduce
@@ -70,6 +71,7 @@ _EXPORTS = {
     "core.errors": ("RaychainsError", "UserError"),
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
+    "evaluation.base": ("Metric",),
     "measures": ("Measure",),
     "papers.reproduce": ("reproduce",),
     "planning.events": ("Callback",),
@@ -90,7 +92,7 @@ _MODULES = {"tune": "api.tune"}
 
 __all__ = ["ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Callback", "Chain"]
 __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
-__all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "NonCyclical"]
+__all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "Metric", "NonCyclical"]
 __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
 __all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "sweep", "tune"]

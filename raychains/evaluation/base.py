@@ -7,8 +7,9 @@ of all rows, because AUROC, equal-mass bins and bootstraps cannot be merged.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,6 +20,8 @@ from raychains.core.errors import UserError, require
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+log = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 Rows = Mapping[str, Array]
@@ -45,6 +48,8 @@ class Metric:
     """Digits after the decimal point when shown."""
     minor: bool = False
     """True if it stands in the result files and in the page's second table only."""
+    of: Callable[[Rows], float] | None = None
+    """A user's function of all rows of a view: columns by name, one entry per example on axis 0. None of built-in metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +109,23 @@ class Evaluation(ABC):
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         """Return the metrics of every shard's rows: one dict per repeat that the view holds (lanes are repeats)."""
 
+    def measure(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        """Return `summarise` with the user's metrics; one that raises is nan, and a warning says why."""
+        found, own = self.summarise(parts), [metric for metric in self.metrics if metric.of is not None]
+        return [{**one, **{m.name: _own(m, gather(parts)) for m in own}} for one in found] if own else found
+
     @abstractmethod
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         """Return, per repeat, the metrics of the view's first 1, 2, … samples."""
+
+
+def _own(metric: Metric, rows: Rows) -> float:
+    assert metric.of is not None
+    try:
+        return float(metric.of(rows))
+    except Exception:  # the evaluation ends hours of sampling
+        log.warning("metric %s could not be computed", metric.name, exc_info=True)
+        return float("nan")
 
 
 class Sharded(Evaluation):

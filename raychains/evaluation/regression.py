@@ -103,7 +103,8 @@ class Regression(_Targeted):
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
-        return [{metric.name: measures.of_points(metric.name, rows) for metric in self.metrics}]
+        names = [metric.name for metric in type(self).metrics]
+        return [{name: measures.of_points(name, rows) for name in names}]
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         sums, n = add_curves(parts), len(self.targets)

@@ -44,5 +44,5 @@ class RunningEnsemble:
             parts = [self._evaluation.reduce_average(average, s) for s, average in enumerate(self._averages)]
         else:
             parts = [self._evaluation.reduce(blocks, shard) for shard, blocks in enumerate(self._blocks)]
-        [found] = self._evaluation.summarise(parts)
+        [found] = self._evaluation.measure(parts)
         return {name: float(value) for name, value in found.items()}

@@ -160,7 +160,7 @@ def planned_metrics(comparison: Comparison) -> list[dict[str, Any]] | None:
 def stored_metrics(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
     """Metrics as a plan stores them."""
     numbers: dict[str, Callable[[Any], Any]] = {"scale": float, "digits": int, "minor": bool}
-    return [{k: numbers.get(k, str)(v) for k, v in asdict(metric).items()} for metric in metrics]
+    return [{k: numbers.get(k, str)(v) for k, v in asdict(metric).items() if k != "of"} for metric in metrics]
 
 
 def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:

@@ -158,7 +158,7 @@ class EvaluationWorker:
         from raychains.evaluation.base import gather
 
         evaluation = self._of(split)
-        metrics, curves = evaluation.summarise(parts), evaluation.curve(parts)
+        metrics, curves = evaluation.measure(parts), evaluation.curve(parts)
         return ViewSummary(metrics=metrics, curves=curves, rows=gather(parts) if rows else {})
 
     def alone(self, split: str, rows: bool, *blocks: Any) -> ViewSummary:

@@ -48,7 +48,7 @@ class Bench:
             return spectrum(diagonal_fisher(model, self._examples(point.fisher), self._gradient(model), sampled))
         tensors = model.state_dict()
         parts = [split.reduce([split.predict(tensors, shard)], shard) for shard in range(split.shards)]
-        (metrics,) = split.summarise(parts)
+        (metrics,) = split.measure(parts)
         return {name: float(value) for name, value in metrics.items()}
 
     def network(self, point: Point) -> tuple[nn.Module, set[str]]:

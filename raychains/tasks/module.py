@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from raychains.core.errors import UserError, format_error, require
 from raychains.core.sample import tensors_sha256
 from raychains.core.validation import integer
 from raychains.data.source import Source
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.base import Evaluation, Metric
 from raychains.tasks.base import PredictiveTask, Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, sizes
@@ -59,6 +59,9 @@ class FromModule(PredictiveTask):
         version: part of the identity, for what hashes do not see: the forward pass and a loss's code.
         resident: whether the training set is read into memory; None decides by size: at most a quarter of the machine's
             memory. A streamed set gives the same batches, read ahead of the chain. The test set is read as it is asked for.
+        metrics: further metrics, each a `raychains.Metric` with a function ``of(rows)`` of a predictive's rows on a split:
+            columns of one entry per example, named in `reduce_classification` and `reduce_regression` of
+            `raychains.evaluation`. Not part of the identity: they change no sample.
         defaults: values of options that are left out of a run, as in ``{"epochs": 40, "lr": 0.05}``.
 
     A dataset with a text attribute ``fingerprint`` is identified by that and not read for a hash.
@@ -81,6 +84,7 @@ class FromModule(PredictiveTask):
         name: str = "own",
         version: str | int = "1",
         resident: bool | None = None,
+        metrics: Sequence[Metric] = (),
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         check_name(name, version)
@@ -95,8 +99,10 @@ class FromModule(PredictiveTask):
         self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
         self.defaults = {} if defaults is None else dict(defaults)
+        self._metrics: tuple[Metric, ...] = ()
         model = self._checked_model()
         self._classes = self._try(model)
+        self._metrics = self._checked_metrics(metrics, model)
         self._parts = {
             "version": self.version,
             "likelihood": self.likelihood.name,
@@ -168,7 +174,33 @@ class FromModule(PredictiveTask):
         return LazySplits({name: partial(self._split, data) for name, data in sets.items() if data is not None})
 
     def _split(self, data: UserDataset) -> Evaluation:
-        return self.likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
+        made = self.likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
+        made.metrics = (*made.metrics, *self._metrics)  # type: ignore[misc]  # this split's alone
+        return made
+
+    def _checked_metrics(self, given: Any, model: nn.Module) -> tuple[Metric, ...]:
+        """Return the user's metrics, each tried on what the model of seed 0 predicts of the first test inputs."""
+        metrics = tuple(given) if isinstance(given, Sequence) else (given,)
+        if not metrics:
+            return ()
+        split = self._split(self._test)
+        rows = split.reduce([split.predict(model.state_dict(), 0)], 0).rows
+        names = [metric.name for metric in split.metrics]
+        for metric in metrics:
+            ok = isinstance(metric, Metric) and callable(metric.of)
+            require(ok, "metrics", metric, "be raychains.Metric objects with a function of=")
+            require(
+                metric.name not in names, "metrics", metric.name, f"have names of their own, not of {', '.join(names)}"
+            )
+            names.append(metric.name)
+            try:
+                float(metric.of(rows))
+            except Exception as error:
+                raise UserError(
+                    f"metrics: {metric.name} must return a number of the rows {', '.join(rows)}, got "
+                    f"{format_error(error, kind=True)}"
+                ) from None
+        return metrics
 
     def _checked_model(self) -> nn.Module:
         """Return the model of seed 0, built twice to see that a seed determines it."""

@@ -175,3 +175,48 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
     assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
     assert len(stored(result)) == 4
     assert stored(result) == undisturbed_hashes(result.comparison)
+
+
+def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
+    ray_session: None, folder: Path, run: tuple[Any, rc.Result], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The chains are those of the first run: metrics change no sample. One that fails on a whole split is nan, and a warning."""
+    mean_error = rc.Metric(
+        name="mae",
+        label="Mean absolute error",
+        better="lower",
+        of=lambda rows: abs(rows["mean"] - rows["target"]).mean(),
+    )
+    task = made(metrics=[mean_error])
+    result = rc.run(task=task, store=str(folder / "own"), name="metrics", **SETTINGS)
+    assert stored(result) == stored(run[1])
+    found = result.table(full=True).iloc[0]
+    mean, _ = rc.load(result.path, task=task).predictive().mean_and_std(X[40:])
+    assert found["mae"] == pytest.approx(np.abs(mean - Y[40:].numpy()).mean(), rel=1e-6)
+    assert "Mean absolute error" in result.table().columns and "Mean absolute error" in Path(result.report).read_text()
+    assert found["rmse"] == run[1].table(full=True)["rmse"].iloc[0]
+    split = task.splits()["test"]
+    broken = rc.Metric(name="odd", label="Odd", better="neither", of=lambda rows: rows["nothing"])
+    split.metrics = (*split.metrics, broken)
+    tensors = task.build_model(seed=0, lanes=1).state_dict()
+    with caplog.at_level("WARNING"):
+        (measured,) = split.measure([split.reduce([split.predict(tensors, 0)], 0)])
+    assert np.isnan(measured["odd"]) and measured["mae"] > 0 and "metric odd could not be computed" in caplog.text
+    for wrong, line in (
+        ([3], "metrics must be raychains.Metric objects with a function of=, got 3"),
+        (
+            [rc.Metric(name="a", label="A", better="lower")],
+            "metrics must be raychains.Metric objects with a function of=",
+        ),
+        ([rc.Metric(name="nll", label="A", better="lower", of=len)], "metrics must have names of their own"),
+        (
+            [rc.Metric(name="a", label="A", better="lower", of=lambda rows: rows["x"])],
+            "metrics: a must return a number of the rows",
+        ),
+        (
+            [rc.Metric(name="a", label="A", better="lower", of=lambda rows: rows)],
+            "metrics: a must return a number of the rows",
+        ),
+    ):
+        with refused(line):
+            made(metrics=wrong)
