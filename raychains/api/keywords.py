@@ -8,7 +8,7 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
@@ -108,8 +108,9 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
     def decorate(function: Callable[[Call], R]) -> Function[C, P, R]:
         @functools.wraps(function)
         def called(options: Any = None, **settings: Any) -> R:
-            return function(read(kind, options, settings))
+            return function(read(kind, options, settings, pythons))
 
+        pythons = {*inspect.signature(keywords).parameters} - {*options_of(kind)} | {"callback"}
         hints = get_type_hints(keywords)
         known = inspect.signature(keywords).parameters
         order = [name for name in [*USUAL, *known] if name in known]
@@ -128,25 +129,28 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
     return decorate
 
 
-def read(kind: Any, options: Any, settings: Mapping[str, Any]) -> Call:
+def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collection[str]) -> Call:
     """Return a call's options and what only Python passes.
 
     Args:
         kind: the command's dataclass.
         options: one, or None.
-        settings: keywords; beside ``options`` only those of Python.
+        settings: keywords; those that are given beside ``options`` replace its values.
+        pythons: keywords that are no options.
 
     Raises:
         UserError: an unknown keyword, or a value of another type or out of range.
     """
     settings = present_names(settings)
-    own = {name: settings.pop(name) for name in ("callback", "progress", "worker_pool") if name in settings}
+    own = {name: settings.pop(name) for name in pythons if name in settings}
     if options is None:
         made = make(kind, settings)
     elif not isinstance(options, kind):
-        raise UserError(f"options must be a raychains.{kind.__name__}, got {options!r}: give settings by keyword")
+        raise UserError(
+            f"options must be a raychains.{kind.__name__}, got a {type(options).__name__}: give settings by keyword"
+        )
     else:
-        made = dataclasses.replace(options, **settings)
+        made = make(kind, {**{name: getattr(options, name) for name in options_of(kind)}, **settings})
     task, made = task_of(made)
     made, own_callbacks = callbacks.named(made, own.get("callback"))
     return Call(made, task, own_callbacks, own.get("progress", True), own.get("worker_pool"))

@@ -167,6 +167,20 @@ def test_near_misses_are_suggested() -> None:
         make(config.Prepare, {"set": "x"})
 
 
+def test_what_only_python_takes_is_named_as_well() -> None:
+    for call, line in (
+        (lambda: rc.sweep(worker_pool=3), "unknown argument 'worker_pool'"),
+        (lambda: rc.run(rc.Run(epochs=3), epoch=4), "unknown argument 'epoch'; did you mean 'epochs'"),
+        (lambda: rc.run({"epochs": 3}), "options must be a raychains.Run, got a dict: give settings by keyword"),
+        (lambda: rc.run(progress="no"), "progress must be true or false, got 'no'"),
+        (lambda: rc.run(callback=3), "callback must be an object with a method on\\(event\\)"),
+        (lambda: rc.run(sampler=3), "sampler must be a name, an import path 'module:Class' or a class, got 3"),
+        (lambda: rc.compare(lr={"sgld": "high"}), "lr must give each sampler one number, got 'sgld': 'high'"),
+    ):
+        with pytest.raises(UserError, match=line):
+            call()
+
+
 def test_short_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
     for argv, line in (
         (["--beta", "1"], "--exploration must lie in [0, 1), got 1.0"),
@@ -198,7 +212,7 @@ def test_help_shows_every_option_and_the_short_one_fits_a_screen(
     )
     assert main([command, "--help"]) == 0
     usual = capsys.readouterr().out
-    assert len(usual.splitlines()) <= 75 and max(map(len, usual.splitlines())) <= 80
+    assert len(usual.splitlines()) <= 80 and max(map(len, usual.splitlines())) <= 80
     left_out = [option for option in options.values() if f"\n  {option.flag}" not in usual]
     assert ("--help-all" in usual) == bool(left_out)
     groups = " ".join(config.GROUPS.values()).split()
@@ -226,7 +240,7 @@ rc.compare(rc.Compare(), sampler="sgld", callback="jsonl")
 rc.sweep(grid={"lr": [0.1, 1]})
 rc.run(epochs="3")
 rc.compare(epoch=3)
-rc.sweep(exploration="half")
+rc.sweep(asha="half")
 """
 
 
@@ -238,7 +252,7 @@ def test_type_checkers_know_the_options(tmp_path: Path) -> None:
     )
     found = [line.partition(": error: ")[2] for line in done.stdout.splitlines() if ": error: " in line]
     assert len(found) == 3, done.stdout + done.stderr
-    assert 'Argument "epochs"' in found[0] and 'did you mean "epochs"' in found[1] and '"exploration"' in found[2]
+    assert 'Argument "epochs"' in found[0] and 'did you mean "epochs"' in found[1] and '"asha"' in found[2]
 
 
 def test_messages_name_options_as_they_are_typed() -> None:
