@@ -35,6 +35,7 @@ NAMES = {
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
     "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Callback RaychainsError UserError",
 }
+SHOWN = {"Options": {"members": False}, "Results": {"inherited_members": True}, "Tasks": {"inherited_members": True}}
 MODULES = "samplers schedules tasks priors models measures callbacks"
 
 
@@ -93,10 +94,14 @@ def api() -> str:
         raise PluginError(f"raychains.__all__ and NAMES of docs/site/hooks.py differ in {sorted(differ)}")
     parts = ["# Python API", "`import raychains as rc`"]
     for heading, names in NAMES.items():
-        parts += [f"## {heading}", *(f"::: raychains.{name}" for name in names.split())]
+        parts += [f"## {heading}", *(entry(name, SHOWN.get(heading, {})) for name in names.split())]
     parts += ["## Modules"]
     for name in MODULES.split():
         exported = getattr(import_module(f"raychains.{name}"), "__all__", [])
         members = [member for member in exported if member not in public] or None  # None: all that are public
-        parts += [f"::: raychains.{name}\n    options: {json.dumps({'members': members})}"]
+        parts += [entry(name, {"members": members})]
     return "\n\n".join(parts)
+
+
+def entry(name: str, options: dict[str, Any]) -> str:
+    return f"::: raychains.{name}\n    options: {json.dumps(options)}"
