@@ -13,7 +13,7 @@ BASE ?= e42d637
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare install test test-long golden gpu lint format types clean FORCE
+.PHONY: help compare install test test-long docs golden gpu lint format types clean FORCE
 
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
@@ -26,13 +26,14 @@ help:
 	@echo "                 STORE=folder or URI, COMPARE_FLAGS='…' for more of raychains compare's options"
 	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
 	@echo "make test-long   the tests marked long"
+	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
 	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
 	@echo "                 as JSON in OUT=gpu.json; GPU_FLAGS='--short', GPU_FLAGS=\"--only 'law/*'\""
 	@echo "make lint        ruff: rules and format          make format   rewrite to that format"
 	@echo "make types       mypy"
 	@echo "make install     only build .venv, with the test tools"
-	@echo "make clean       remove .venv and caches; never $(STORE)/"
+	@echo "make clean       remove .venv, site/ and caches; never $(STORE)/"
 	@echo "The first of them installs into .venv (several minutes). Another Python: make PYTHON=python3.12 test"
 
 compare: .venv/.installed-run
@@ -47,6 +48,11 @@ test: .venv/.installed-test
 
 test-long: .venv/.installed-test
 	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)
+
+# The variable turns off Material's notice of its successor, not the strict checks.
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict -f docs/site/mkdocs.yml
+	@echo "The site begins at site/index.html. Its search needs a server: python3 -m http.server --directory site"
 
 golden: .venv/.installed-test
 	.venv/bin/python -m tests.golden.compare $(BASE)
@@ -65,7 +71,7 @@ types: .venv/.installed-test
 	.venv/bin/python -m mypy raychains $(wildcard jobs/*.py)
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ── .venv ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,6 +93,10 @@ endif
 
 .venv/.installed-test: .venv/.made pyproject.toml constraints.txt
 	$(call pip_install,-e ".[test]")
+	@touch $@ .venv/.installed-run .venv/.installed-docs
+
+.venv/.installed-docs: .venv/.made pyproject.toml constraints.txt
+	$(call pip_install,-e ".[docs]")
 	@touch $@ .venv/.installed-run
 
 # --no-user: a `user = true` among pip's settings is an error inside an environment.
