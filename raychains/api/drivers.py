@@ -184,7 +184,7 @@ def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None
     if failed:
         digest, reason = next(iter(failed.items()))
         raise ChainsFailed(
-            f"{len(failed)} {what} failed, results of the others are in {folder.location()}; the first, {digest[:12]}: "
+            f"{len(failed)} {what} failed; what was computed is in {folder.location()}; the first, {digest[:12]}: "
             f"{last_line(reason)}"
         )
 

@@ -109,6 +109,8 @@ class Option:
             UserError: another type or choice.
         """
         found = self._converted(value)
+        if found == "" and self.default != "":
+            raise UserError(f"{self.name} must not be empty")
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
         if self.form.check is not None and isinstance(found, int | float):

@@ -238,6 +238,11 @@ def load(field: str, path: str) -> Any:
     if path in _LOCAL:
         return _LOCAL[path]
     module, _, name = path.partition(":")
+    if "/" in module or module.endswith(".py"):
+        shown = f"{module.rpartition('/')[2].removesuffix('.py')}:{name}"
+        raise UserError(
+            f"{field} must be an import path 'module:name', not a file's, got {path!r}: write {shown} in the file's folder"
+        )
     try:
         with _current_folder_first():
             found: Any = importlib.import_module(module)

@@ -17,7 +17,7 @@ class TaskPayload:
     """Folders that the user's process imports from, the current one first."""
     task: tuple[Any, ...] = ()
     """A reference to the task where it is an object; none where its spec tells how to build it."""
-    classes: bytes = b""
+    classes: tuple[bytes, ...] = ()
     """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
 
 

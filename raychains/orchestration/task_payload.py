@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -48,7 +47,7 @@ def pack(task: Task, workers: Workers, kinds: Iterable[str] | None = ()) -> Task
     return TaskPayload(import_folders(), (workers.put(task),), classes)
 
 
-def pack_classes(kinds: Iterable[str] | None = None) -> bytes:
+def pack_classes(kinds: Iterable[str] | None = None) -> tuple[bytes, ...]:
     """Return those of some samplers and schedules that other processes cannot import, by value.
 
     Args:
@@ -62,19 +61,19 @@ def pack_classes(kinds: Iterable[str] | None = None) -> bytes:
         with contextlib.suppress(*([UserError] if kinds is None else [])):
             source_of(one)  # it goes along: where the class arrives there is no source
             found.append(_pickled(one, f"the class {kind}"))
-    return pickle.dumps(found) if found else b""
+    return tuple(found)
 
 
-def unpack_classes(classes: bytes) -> None:
+def unpack_classes(classes: Iterable[bytes]) -> None:
     """Make the classes of `pack_classes` known to this process.
 
     Raises:
         UserError: they cannot be made here.
     """
-    if not classes:
-        return
+    from ray import cloudpickle
+
     try:
-        registry.give(pickle.loads(one) for one in pickle.loads(classes))
+        registry.give(cloudpickle.loads(one) for one in classes)
     except Exception as error:
         raise UserError(f"a sampler or schedule cannot be unpickled here: {format_error(error, kind=True)}") from None
 

@@ -97,7 +97,7 @@ class TrialSettings:
     allow_unequal_budget: bool
     folders: tuple[str, ...]
     """Folders that the user's process imports from."""
-    classes: bytes
+    classes: tuple[bytes, ...]
     """The user's samplers and schedules that trials cannot import: `task_payload.pack_classes`."""
 
 

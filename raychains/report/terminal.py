@@ -35,6 +35,9 @@ from raychains.store.runs import BEST
 if TYPE_CHECKING:
     from raychains.inference import Exported
 
+WIDE = 10_000
+"""Columns in which every table is measured."""
+
 
 class Terminal:
     """A callback that shows a run or a sweep on a terminal; use it as a context manager around the call.
@@ -280,7 +283,18 @@ class Terminal:
             for arm in arms:
                 cells[arm.name].append(_cell(self._found[arm.name], metric))
                 cells[arm.name] += [arm.published.get(metric.name, DASH)] * published
-        return terminal(Table("arm", heads(*columns), [Row((arm.label,), texts(*cells[arm.name])) for arm in arms]))
+        # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
+        shown = list(range(len(columns)))
+        for left_out in [2, 0, 1, *reversed(shown[4:])]:
+            rows = [Row((arm.label,), texts(*(cells[arm.name][i] for i in shown))) for arm in arms]
+            table = terminal(Table("arm", heads(*(columns[i] for i in shown)), rows))
+            if (
+                self._console.measure(table, options=self._console.options.update_width(WIDE)).maximum
+                <= self._console.width
+            ):
+                break
+            shown.remove(left_out)
+        return table
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""

@@ -82,6 +82,8 @@ class Sampler(torch.optim.Optimizer):
     def __init__(
         self, params: Any, *, num_data: int, temperature: float, seed: int | None, lanes: int = 1, **settings: Any
     ) -> None:
+        if type(self)._update is Sampler._update and type(self).step is Sampler.step:
+            raise UserError(f"sampler {type(self).__name__} must define _update(group, params, grads), its update rule")
         positive_int("num_data", num_data, ": the number of training data, N")
         positive_int("lanes", lanes)
         self.num_data, self.lanes = num_data, lanes

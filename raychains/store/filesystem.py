@@ -140,7 +140,12 @@ def _make_folders(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folders(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError as error:  # as in /proc
+        raise UserError(
+            f"store must be a folder that can be written to, got {str(folder)!r}: {error.strerror}"
+        ) from None
     _sync_folder(folder.parent)
 
 

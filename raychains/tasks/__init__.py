@@ -67,8 +67,9 @@ def make(name: str, **settings: object) -> Task:
     Raises:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
-    fitted = getattr(kind_of(name), "fitted", None)
-    settings = fitted(settings) if fitted is not None else settings
+    kind = kind_of(name)
+    if hasattr(kind, "fitted") and all(takes(kind, setting) for setting in settings):
+        settings = kind.fitted(settings)
     task = import_paths.construct(_path(name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 

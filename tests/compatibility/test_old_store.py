@@ -69,6 +69,11 @@ def page(path: Path) -> list[list[list[str]]]:
     return tables_of((path / "report.html").read_text(encoding="utf-8"))
 
 
+def by_column(table: list[list[str]]) -> dict[str, tuple[str, ...]]:
+    head, *rows = table
+    return dict(zip(head, zip(*rows, strict=True), strict=True))
+
+
 def events(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
@@ -98,7 +103,9 @@ def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
     table = rc.load(str(run)).table(full=True).reset_index()
     pd.testing.assert_frame_equal(table, expected.astype(table.dtypes), rtol=1e-9)
     raychains(f"report {run}")
-    assert page(run) == EXPECTED["pages"][name]
+    (first, *others), (expected_first, *expected_others) = page(run), EXPECTED["pages"][name]
+    # The columns of the first table are in another order since: metrics stand before costs.
+    assert by_column(first) == by_column(expected_first) and others == expected_others
     assert_equal(parquets(run / "figures"), figures)
     assert all((run / "figures" / figure).with_suffix(".svg").exists() for figure in figures)
     state = status(str(run), capsys)

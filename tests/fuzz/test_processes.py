@@ -17,10 +17,10 @@ CASES: list[tuple[list[str], str]] = [
     (["run", "--lr", "nan"], "lr must be a finite number above 0, got nan"),
     (["run", "--chains", "9" * 400], "chains must be at most"),
     (["run", "--epochs", "1e3"], "epochs must be an integer, got '1e3'"),
-    (["run", "--sampler-settings", "eta"], "sampler_settings must be NAME=VALUE"),
+    (["run", "--sampler-settings", "eta"], "--sampler-settings must be NAME=VALUE"),
     (["run", "--nope\x1b[31m"], "unknown option"),
     (["compare", "--store", "~nobody-here/x"], "store must be"),
-    (["report", "STORE/runs/../x"], "run must be"),
+    (["report", "STORE/runs/../x"], "RUN must be"),
     (["evaluate", "STORE/runs/small", "--split", "no"], "split must be one of test, train, got 'no'"),
     (["report", "STORE/runs/torn"], "plan.json is damaged"),
     (["frobnicate\n"], "command must be one of"),
@@ -53,5 +53,5 @@ def test_a_process_ends_with_the_same_line_and_status(store: Path, tmp_path: Pat
     argv, line = [*CASES[7][0]], CASES[7][1]
     command = [sys.executable, "-m", "raychains.cli", *(a.replace("STORE", str(store)) for a in argv)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2 and not done.stdout, done
+    assert done.returncode == 2 and done.stdout == "raychains evaluate: planning\n", done
     assert done.stderr.startswith("raychains: ") and done.stderr.count("\n") == 1 and line in done.stderr

@@ -206,7 +206,7 @@ def test_the_command_writes_the_runs_name_and_says_how_to_load_it(
     np.testing.assert_allclose(loaded(images).probabilities, run.predict(images), rtol=0, atol=1e-6)
     assert main(["export", run.path]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("raychains: to must be a new file") and said.count("\n") == 1
+    assert said.startswith("raychains: --to must be a new file") and said.count("\n") == 1
     assert main(["export", run.path, "--to", "one", "--first", "1", "--dtype", "fp16"]) == 0
     assert capsys.readouterr().out.startswith("exported: one, 1 sample of ")
 

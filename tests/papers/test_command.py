@@ -186,7 +186,7 @@ def test_a_folder_of_results_has_one_scale(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main([*command, "--scale", "gpu"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("raychains: to must be a folder of its own for scale gpu") and said.count("\n") == 1
+    assert said.startswith("raychains: --to must be a folder of its own for scale gpu") and said.count("\n") == 1
     assert "holds fig1 at scale cpu" in said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -13,6 +14,12 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from rich.console import Console
+
+import raychains as rc
+from raychains.planning.events import Evaluating, ViewDone
+from raychains.planning.presets import default_arms
+from raychains.report.terminal import Terminal
 
 SECONDS = 900.0
 CALL = "rc.run(task='digits', chains=2, repeats=2, epochs=12, cycles=2, batch_size=100, name={name!r}, resume=True, store='runs'{more})"
@@ -104,3 +111,24 @@ def test_a_live_view_in_a_notebook(folder: Path) -> None:
     ), "the view is removed"
     (shown,) = notebook.cells[1].outputs
     assert "<table" in shown["data"]["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [(140, "chain s", "nothing"), (80, "ECE (%)", "chain s"), (50, "Error (%)", "ECE (%)")],
+)
+def test_a_narrow_terminal_has_fewer_columns_and_whole_numbers(width: int, shown: str, left_out: str) -> None:
+    """Costs go first, then the last metrics; no number is broken over two lines."""
+    comparison = default_arms.compare(rc.Compare(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
+    said = io.StringIO()
+    with Terminal(Console(file=said, width=width)) as terminal:
+        terminal.on(Evaluating(comparison=comparison))
+        for arm in comparison.arms:
+            values = {"error": 0.1, "nll": 0.23, "ece": 0.2, "brier": 0.1}
+            terminal.on(ViewDone(arm=arm.name, group=0, metrics=[values, values], chain_seconds=1.0))
+        terminal.table()
+    table = said.getvalue().partition("arm ")[2]
+    assert shown in table and left_out not in table
+    rows = [line for line in table.splitlines() if "SGLD" in line or "SGHMC" in line]
+    assert len(rows) == len(comparison.arms) and all("10.00 ± 0.00" in row for row in rows)
+    assert max(map(len, said.getvalue().splitlines()[-len(rows) - 4 :])) <= width

@@ -123,7 +123,7 @@ def test_trials_without_a_report_are_left_out_and_said_so(tmp_path: Path) -> Non
 def test_a_trial_that_broke_is_a_failed_point(tmp_path: Path) -> None:
     results, trainable = results_of(tmp_path, "tests.sweeps.tasks:Breaking", cycles=tune.grid_search([2, 4]))
     with pytest.raises(
-        ChainsFailed, match=r"^2 chains of the sweep failed, results of the others are in .*/sweeps/some; the first, "
+        ChainsFailed, match=r"^2 chains of the sweep failed; what was computed is in .*/sweeps/some; the first, "
     ):
         rc.tune.report(results, trainable)
     rows = pd.read_parquet(tmp_path / "store" / "sweeps" / "some" / "results.parquet")
