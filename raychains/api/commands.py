@@ -73,7 +73,7 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
     require(options.seed >= 0, "seed", options.seed, "be an integer of at least 0")
     folder = Path(options.source).expanduser().absolute()
     if not folder.is_dir():
-        raise UserError(f"from must be an existing folder, got {options.source!r}")
+        raise UserError(f"source must be an existing folder, got {options.source!r}")
     to = Storage(options.to if options.to is not None else data_root() / options.set)
     order = {"shards": options.shards, "row_group": options.row_group, "seed": options.seed}
     plan = Plan(name=options.set, source=sources.find(folder), **order)  # type: ignore[arg-type]

@@ -214,11 +214,11 @@ def test_the_command_writes_the_runs_name_and_says_how_to_load_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--arm", "sgld"], "arm must be one of"),
-        (["--first", "none"], "first must be an integer"),
-        (["--group", "3"], "group must lie in"),
-        (["--dtype", "int8"], "dtype must be one of"),
-        (["--to", "no/such/folder"], "to must be a file in an existing folder"),
+        (["--arm", "sgld"], "--arm must be one of"),
+        (["--first", "none"], "--first must be an integer"),
+        (["--group", "3"], "--group must lie in"),
+        (["--dtype", "int8"], "--dtype must be one of"),
+        (["--to", "no/such/folder"], "--to must be a file in an existing folder"),
     ],
     ids=["arm", "first", "group", "dtype", "to"],
 )

@@ -160,7 +160,7 @@ def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None
         ({"task_settings": ("train=0",)}, ("train", "0")),
         ({"task_settings": ("trains=9",)}, ("task_settings", "trains")),
         ({"temperature_ramp": 1.5}, ("ramp", "1.5")),
-        ({"batchnorm": "freeze"}, ("batchnorm", "keep, reestimate, shared or refuse", "freeze")),
+        ({"batchnorm": "freeze"}, ("batchnorm", "keep, reestimate, refuse, shared", "freeze")),
         ({"schedule": "linear", "final_lr": -1.0}, ("final_lr", "-1")),
     ],
 )  # fmt: skip

@@ -56,7 +56,7 @@ def test_damaged_pictures_are_refused_by_name_or_left_out(tmp_path: Path) -> Non
     folder = folder_of_classes(tmp_path / "in")
     (folder / "train" / "n01" / "n01_3.JPEG").write_bytes(picture(3)[:200])
     (folder / "val" / "n02" / "n02_1.JPEG").write_bytes(b"nothing")
-    with refused("from", "2", "n01/n01_3.JPEG", "n02/n02_1.JPEG", "--skip-damaged"):
+    with refused("source", "2", "n01/n01_3.JPEG", "n02/n02_1.JPEG", "`skip_damaged=True`"):
         prepare(plan(folder), Storage(tmp_path / "out"))
     assert not (tmp_path / "out" / NAME).exists()
     again: list[int] = []

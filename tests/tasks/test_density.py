@@ -216,8 +216,8 @@ def test_a_run_says_how_many_rows_a_step_reads() -> None:
     assert batch_size(logistic()) == 12 and batch_size(logistic(), batch_size=5) == 5 and batch_size(make()) == 1
     few = logistic(defaults={"batch_size": 4})
     assert batch_size(few) == 4 and batch_size(few, batch_size=6) == 6
-    for wrong in (0, 13, 2.5):
-        with refused("batch_size", "12", str(wrong)):
+    for wrong, allowed in ((0, "of at least 1"), (13, "[1, 12]"), (2.5, "an integer")):
+        with refused("batch_size", allowed, str(wrong)):
             batch_size(logistic(), batch_size=wrong)
     with refused("weight_decay"):
         batch_size(logistic(), weight_decay=0.1)

@@ -182,14 +182,14 @@ class Plan:
         if damaged and not skip_damaged:
             more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
             raise UserError(
-                f"from must hold whole pictures, got {len(damaged)} damaged: {'; '.join(damaged[:SHOWN])}{more}; "
+                f"source must hold whole pictures, got {len(damaged)} damaged: {'; '.join(damaged[:SHOWN])}{more}; "
                 "`skip_damaged=True` leaves them out"
             )
         splits = {}
         for split in self.source.splits:
             parts = [written[w.name] for w in self.works if w.split == split]
             if not any(p.images for p in parts):
-                raise UserError(f"from must hold whole pictures of the split {split}, got damaged ones only")
+                raise UserError(f"source must hold whole pictures of the split {split}, got damaged ones only")
             splits[split] = Split(
                 shards=tuple(p.shard for p in parts), fingerprint=fingerprint([i for p in parts for i in p.images])
             )

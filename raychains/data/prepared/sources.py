@@ -60,14 +60,14 @@ def find(folder: Path) -> Source:
         source = Source(splits, {})
     else:
         raise UserError(
-            f"from must hold {TRAIN_TAR}, {VAL_TAR} and {DEVKIT}, or train/CLASS/*.jpg and val/CLASS/*.jpg, got {str(folder)!r}"
+            f"source must hold {TRAIN_TAR}, {VAL_TAR} and {DEVKIT}, or train/CLASS/*.jpg and val/CLASS/*.jpg, got {str(folder)!r}"
         )
     for split, items in source.splits.items():
         if not items:
-            raise UserError(f"from must hold pictures of the split {split}, got none in {str(folder)!r}")
+            raise UserError(f"source must hold pictures of the split {split}, got none in {str(folder)!r}")
         new = {i.label for i in items} - {i.label for i in source.splits["train"]}
         if new:
-            raise UserError(f"from must hold the same classes in train and {split}, got {min(new)!r} in {split} only")
+            raise UserError(f"source must hold the same classes in train and {split}, got {min(new)!r} in {split} only")
     return source
 
 
@@ -83,7 +83,7 @@ def _folder_of_classes(folder: Path) -> list[Item]:
 def _ilsvrc(folder: Path) -> Source:
     for name in (VAL_TAR, DEVKIT):
         if not (folder / name).is_file():
-            raise UserError(f"from must hold {name} beside {TRAIN_TAR}, got {str(folder)!r} without it")
+            raise UserError(f"source must hold {name} beside {TRAIN_TAR}, got {str(folder)!r} without it")
     wnids, words, truth = _devkit(folder / DEVKIT)
     val = sorted(_members(folder / VAL_TAR, 0))
     if len(val) != len(truth):

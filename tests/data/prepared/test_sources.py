@@ -82,10 +82,10 @@ def test_folders_of_classes_are_found_below_images_too(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said(ilsvrc: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     empty = tmp_path_factory.mktemp("empty")
-    with refused("from", "train/CLASS", str(empty)):
+    with refused("source", "train/CLASS", str(empty)):
         sources.find(empty)
     (empty / "train").mkdir()
-    with refused("from", "train", "none"):
+    with refused("source", "train", "none"):
         sources.find(empty)
     (ilsvrc / sources.DEVKIT).unlink()
     with refused(sources.DEVKIT):
