@@ -70,6 +70,9 @@ def unpack_classes(classes: Iterable[bytes]) -> None:
     Raises:
         UserError: they cannot be made here.
     """
+    classes = tuple(classes)
+    if not classes:
+        return  # also where Ray cannot be imported
     from ray import cloudpickle
 
     try:
