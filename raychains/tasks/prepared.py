@@ -165,8 +165,15 @@ class FolderTask(Prepared):
         if "size" in settings:
             return dict(settings)
         uri = place_of(str(settings.get("set", "imagenet")))
-        pictures = Rows(uri, manifest_at(uri), "train").read(0)
-        sides = [min(image_of(picture).size) for picture in pictures[:MEASURED]]
+        manifest = manifest_at(uri)
+        if "train" not in manifest.splits:
+            return dict(settings)  # refused with the set's splits when the task is made
+        try:
+            sides = [min(image_of(picture).size) for picture in Rows(uri, manifest, "train").read(0)[:MEASURED]]
+        except OSError as error:
+            raise UserError(
+                f"size must be given for a set whose pictures cannot be read, {settings.get('set', 'imagenet')!r}: {error}"
+            ) from None
         return {**settings, "size": int(np.clip(np.median(sides), SMALL, LARGE))}
 
 

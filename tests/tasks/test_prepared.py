@@ -164,3 +164,15 @@ def test_the_size_is_that_of_the_pictures_unless_it_is_given(root: Path) -> None
     assert tasks.make("imagefolder-lenet", set="small", size=224).spec().settings == {"set": "small"}
     older = tasks.build(dataclasses.replace(made.spec(), settings={"set": "small"}))
     assert isinstance(older, FolderLeNet) and older.size == 224
+
+
+def test_a_set_whose_pictures_are_gone_needs_a_size(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(root / "small", tmp_path / "small")
+    for shard in (tmp_path / "small").rglob("*.parquet"):
+        shard.unlink()
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    with refused("size must be given", "'small'"):
+        tasks.make("imagefolder-lenet", set="small")
+    assert tasks.make("imagefolder-lenet", set="small", size=32).spec().settings == {"set": "small", "size": 32}
