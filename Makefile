@@ -8,12 +8,14 @@ COMPARE_FLAGS ?=
 DEVICE ?= cpu
 OUT ?= gpu.json
 GPU_FLAGS ?=
+TIMES ?= 30
 PYTEST_FLAGS ?=
-BASE ?= e42d637
+BASE ?= e265b69
+COUNT ?= 10000
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare install test test-long docs golden gpu lint format types clean FORCE
+.PHONY: help compare install test test-long fuzz simulate docs golden gpu lint format types clean FORCE
 
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
@@ -26,6 +28,8 @@ help:
 	@echo "                 STORE=folder or URI, COMPARE_FLAGS='…' for more of raychains compare's options"
 	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
 	@echo "make test-long   the tests marked long"
+	@echo "make simulate    COUNT=10000 more histories on simulated time, counted in docs/reliability/simulation.json"
+	@echo "make fuzz        TIMES=30 times as many malformed inputs as in make test, and others every time"
 	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
 	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
@@ -48,6 +52,12 @@ test: .venv/.installed-test
 
 test-long: .venv/.installed-test
 	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)
+
+simulate: .venv/.installed-test
+	.venv/bin/python -m tests.simulation --count "$(COUNT)"
+
+fuzz: .venv/.installed-test
+	RAYCHAINS_FUZZ="$(TIMES)" .venv/bin/python -m pytest --timeout 0 tests/fuzz $(PYTEST_FLAGS)
 
 # The variable turns off Material's notice of its successor, not the strict checks.
 docs: .venv/.installed-docs

@@ -266,6 +266,9 @@ class Evaluator(Actor):
         super().__init__(cluster)
         self.free = 0.0
 
+    def _alive(self, reference: Reference) -> None:
+        self.answer(reference)
+
     def _serve(self, reference: Reference, work: Any) -> None:
         self.answer(reference)
 

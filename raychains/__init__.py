@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult, sweep
     from raychains.chain.chain import Chain
     from raychains.core.config import Compare, Run, Sweep
-    from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, UserError
+    from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, RayLost, UserError
     from raychains.core.spec import ChainSpec
     from raychains.evaluation.base import Metric
     from raychains.inference import PosteriorPredictive
@@ -68,7 +68,7 @@ _EXPORTS = {
     "api.sweep": ("SweepResult", "sweep"),
     "chain.chain": ("Chain",),
     "core.config": ("Compare", "Run", "Sweep"),
-    "core.errors": ("ChainsFailed", "Interrupted", "RaychainsError", "UserError"),
+    "core.errors": ("ChainsFailed", "Interrupted", "RaychainsError", "RayLost", "UserError"),
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
     "evaluation.base": ("Metric",),
@@ -91,7 +91,7 @@ _NAMED = {"make_task": "make"}
 _MODULES = {"tune": "api.tune"}
 
 __all__ = ["ATMC", "BSAM", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Callback", "Chain"]
-__all__ += ["ChainsFailed", "Interrupted"]
+__all__ += ["ChainsFailed", "Interrupted", "RayLost"]
 __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
 __all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "Metric", "NonCyclical"]
 __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]

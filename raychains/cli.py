@@ -23,7 +23,8 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
-from raychains.core.errors import ChainsFailed, RaychainsError, UserError, unknown_name
+from raychains.core import bounded
+from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, unknown_name
 from raychains.core.options import Option, make, on_command_line, options_of, suggestion
 
 COMMANDS = {
@@ -59,13 +60,15 @@ Your own:    raychains init-task mytask.py; raychains run --task mytask:make_tas
              raychains init-density mydensity.py; raychains run --task mydensity:make_task
 Every run is in the store: STORE/runs/NAME/report.html, its samples in STORE/chains/.
 Options of a command: raychains COMMAND --help.  Exit status: 0 done, 1 bug, 2 wrong input, 3 some chains failed,
-130 interrupted."""
+4 Ray was lost, 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status. A user's mistake is one line on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     try:
         with _ended_by_sigterm():
             status = _status_of(arguments)
@@ -132,6 +135,13 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class _Printable(logging.Formatter):
+    """Lines of a log, in which nothing controls a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def one_line(error: BaseException, arguments: Sequence[str] = ()) -> str:
     """Return an error's message as one line that a terminal shows unchanged, with options as they are typed.
 
@@ -140,7 +150,7 @@ def one_line(error: BaseException, arguments: Sequence[str] = ()) -> str:
     text = str(error)
     if arguments and arguments[0] in COMMANDS:
         text = on_command_line(text, _kind(arguments[0]))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text, lines=False)
 
 
 def entry_point() -> None:
@@ -332,7 +342,7 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
 def _read(file: str) -> bytes:
     """A local file's bytes, or those of one that a URI names."""
     if "://" not in file:
-        return Path(file).expanduser().read_bytes()
+        return bounded.read(Path(file).expanduser())
     from raychains.store import Storage
 
     plain, question, query = file.partition("?")
@@ -385,52 +395,49 @@ def _do(command: str, options: Any) -> None:
 
 
 def _export(options: Any) -> None:
-    from rich.console import Console
-
     import raychains as rc
     from raychains.data.root import rooted
-    from raychains.report.console import progress_bar
+    from raychains.report.console import Console, progress_bar
     from raychains.report.terminal import export_lines
 
     settings = {name: getattr(options, name) for name in ("to", "arm", "group", "first", "dtype")}
     with rooted(options.data_root), progress_bar(Console(), "samples") as bar:
         exported = rc.load(options.run, trust=options.trust).export(**settings, progress=bar)
-    print(*export_lines(exported), sep="\n")
+    print(*map(printable, export_lines(exported)), sep="\n")
 
 
 def _plan(options: Any) -> None:
-    from rich.console import Console
-
     from raychains.api.commands import plan, rate
+    from raychains.report.console import Console
     from raychains.report.terminal import show_costs
 
     show_costs(Console(), options, *plan(options), rate(options))
 
 
 def _prepare(options: Any) -> None:
-    from rich.console import Console
-
     from raychains.api.commands import prepare
-    from raychains.report.console import progress_bar
+    from raychains.report.console import Console, progress_bar
 
     with progress_bar(Console(), "pictures prepared") as bar:
         manifest, where = prepare(options, progress=lambda _, done, total: bar(done, total))
     counts = ", ".join(f"{split.images:,} pictures of {name}" for name, split in manifest.splits.items())
     left_out = f", {len(manifest.skipped)} damaged ones left out" if manifest.skipped else ""
-    print(f"{where}: {counts} in {len(manifest.classes)} classes{left_out}")
+    print(printable(f"{where}: {counts} in {len(manifest.classes)} classes{left_out}"))
 
 
 def _reproduce(options: Any) -> None:
+    from raychains.papers import contents
+
+    if options.list:
+        contents.show(options)
+        return
+    contents.select(options.names)  # an unknown name is refused before anything heavy is imported
     from raychains.papers import reproduce
     from raychains.papers import terminal as published
     from raychains.report.console import standard_output
     from raychains.report.terminal import Terminal
 
     console = standard_output()
-    if options.list or options.dry_run:
-        for planned in reproduce.plans(options):
-            published.show_plan(console, planned)
-        return
     try:
         reproduce.reproduce(
             options,
@@ -440,7 +447,8 @@ def _reproduce(options: Any) -> None:
     except ChainsFailed:
         print(f"index: {reproduce.index_of(options)}")
         raise
-    print(f"index: {reproduce.index_of(options)}")
+    if not options.dry_run:
+        print(f"index: {reproduce.index_of(options)}")
 
 
 if __name__ == "__main__":

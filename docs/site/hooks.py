@@ -33,7 +33,7 @@ NAMES = {
     "Tasks": "Task LogDensity PredictiveTask make_task",
     "Samplers": "Sampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC EntropyMCMC EntropySGD EntropySGLD SAM BSAM SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
-    "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed",
+    "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",
 }
 SHOWN = {"Options": {"members": False}, "Results": {"inherited_members": True}, "Tasks": {"inherited_members": True}}
 MODULES = "samplers schedules tasks priors models measures callbacks"

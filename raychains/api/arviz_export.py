@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ import numpy as np
 
 import raychains
 from raychains import schedules
-from raychains.core.errors import UserError, require, unknown_name
+from raychains.chain.initialization import some
+from raychains.core.errors import UserError, near_miss, require, unknown_name
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
 from raychains.evaluation.base import SHARD, Array, Evaluation, gather
@@ -34,8 +34,6 @@ Groups = dict[str, dict[str, Any]]
 
 MOST = 100_000_000
 """Numbers of all draws of the chosen parameters that are held at most."""
-KNOWN = 12
-"""Names of parameters that an error lists."""
 
 
 def to_arviz(
@@ -328,11 +326,10 @@ def _matching(patterns: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) ->
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in shapes):
-            names = list(shapes)
-            known = ", ".join(names[:KNOWN]) + (f" and {len(names) - KNOWN} more" if len(names) > KNOWN else "")
-            close = get_close_matches(pattern, names, n=1, cutoff=0.3)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UserError(f"parameters must match names of the samples' tensors ({known}), got {pattern!r}{hint}")
+            hint = near_miss(pattern, shapes, cutoff=0.3)
+            raise UserError(
+                f"parameters must match names of the samples' tensors ({some(shapes)}), got {pattern!r}{hint}"
+            )
     chosen = [name for name in shapes if any(fnmatchcase(name, pattern) for pattern in patterns)]
     require(len(chosen) > 0, "parameters", list(patterns), f"match some of {', '.join(sorted(shapes))}")
     count = sum(int(np.prod(shapes[name])) for name in chosen)

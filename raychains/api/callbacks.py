@@ -152,7 +152,7 @@ def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
         raise UserError(
             f"tensorboard must be a local folder, given by `tensorboard`, where the store is none, got {root.location()!r}"
         )
-    return Path(root.location(f"{folder}/tensorboard").removeprefix("file://"))
+    return root.folder(f"{folder}/tensorboard")
 
 
 def _is_name(path: str) -> bool:

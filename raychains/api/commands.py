@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,13 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
 
     check_name(options.set)
     require(options.seed >= 0, "seed", options.seed, "be an integer of at least 0")
-    folder = Path(options.source).expanduser().absolute()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(options.source)).absolute()
+    if not os.path.isdir(folder):
         raise UserError(f"source must be an existing folder, got {options.source!r}")
-    to = Storage(options.to if options.to is not None else data_root() / options.set)
+    try:
+        to = Storage(options.to if options.to is not None else data_root() / options.set)
+    except UserError as error:
+        raise UserError(str(error).replace("store must", "to must", 1)) from None
     order = {"shards": options.shards, "row_group": options.row_group, "seed": options.seed}
     plan = Plan(name=options.set, source=sources.find(folder), **order)  # type: ignore[arg-type]
     prepare.check_target(plan, to)

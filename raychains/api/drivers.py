@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed, Interrupted, UserError, last_line
+from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, last_line
 from raychains.core.options import command_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
-from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
+from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import DriverOutcome
     from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.session import Session
     from raychains.orchestration.worker_pool import WorkerPool
+
+T = TypeVar("T")
 
 
 class OutOfTime(Exception):
@@ -84,6 +88,7 @@ def placement(options: Common) -> ResourceConfig:
         "workers_per_chain": workers,
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         "slot_timeout": seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
+        "stall_timeout": seconds("stall_timeout", options.stall_timeout),
         "checkpoint_every": seconds("checkpoint_every", options.checkpoint_every),
         "data_root": root_of(options.data_root) if options.data_root is not None else None,
     }
@@ -108,7 +113,7 @@ def origin(command: str, options: Common) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def connected(options: Common, callback: Callback | None = None) -> Iterator[None]:
+def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
     """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
     from raychains.orchestration.session import connect, connection
 
@@ -116,9 +121,56 @@ def connected(options: Common, callback: Callback | None = None) -> Iterator[Non
         callback.on(Message(text=what))
     session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
     try:
-        yield
+        yield session
     finally:
         session.close()
+
+
+def on_ray(options: Common, folder: RunStore, callback: Callback, drive: Callable[[Callback], T]) -> T:
+    """Return ``drive(callback)``, with Ray connected. If the Ray that was started here for it dies, start it anew and repeat.
+
+    Args:
+        folder: of the run or the sweep, which ``drive`` resumes from what the store holds.
+
+    Raises:
+        RayLost: Ray died more often than ``max_failures`` allows, or was not started here.
+    """
+    told = _Told(callback)
+    for deaths in itertools.count(1):
+        with connected(options, told) as session:
+            try:
+                with session.watch.driving():
+                    return drive(told)
+            except RayLost:
+                reason = session.watch.lost
+            if not session.started or deaths > options.max_failures:
+                often = (
+                    f" (death {deaths} of this call; max_failures={options.max_failures})" if session.started else ""
+                )
+                raise RayLost(
+                    f"{reason}{often}; what the store holds is intact. To go on: the same call with `resume=True`, "
+                    f"`name={folder.name}`"
+                ) from None
+            again = "it is started anew, and chains resume from their newest checkpoints"
+            told.on(Message(text=f"warning: {reason}: {again} (death {deaths} of at most {options.max_failures})"))
+    raise AssertionError
+
+
+class _Told:
+    """A callback that hears of each result once, however often Ray is started anew."""
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+        self._views: dict[tuple[str, int], ViewDone] = {}
+
+    def on(self, event: RunEvent) -> None:
+        """Hand the event on."""
+        if isinstance(event, ViewDone):
+            at = (event.arm, event.group)
+            if self._views.get(at) == event:
+                return
+            self._views[at] = event
+        self._callback.on(event)
 
 
 @contextlib.contextmanager
@@ -207,7 +259,7 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
 
 def drive(
     comparison: Comparison,
-    root: Storage,
+    folder: RunStore,
     options: Common,
     callback: Callback,
     lease: Lease,
@@ -216,9 +268,11 @@ def drive(
     """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors."""
     from raychains.orchestration.run import run_chains
 
-    with connected(options, callback):
+    def run(callback: Callback) -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
-        return run_chains(comparison, root, placement(options), callback, lease=lease, workers=worker_pool)
+        return run_chains(comparison, folder.root, placement(options), callback, lease=lease, workers=worker_pool)
+
+    return on_ray(options, folder, callback, run)
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:

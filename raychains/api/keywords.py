@@ -8,7 +8,7 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
@@ -38,38 +38,41 @@ PYTHONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunKeywords(Run):
+class _Python:
+    """Keywords that only Python has, or that take more there."""
+
+    task: str | Task = "digits"
+    callback: callbacks.Requested = None
+    progress: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneMethod(_Python):
+    """Keywords of calls with one method."""
+
+    sampler: str | type[Sampler] | None = None
+    schedule: str | type[Schedule] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunKeywords(_OneMethod, Run):
     """The keywords of `rc.run`."""
 
-    task: str | Task = "digits"  # type: ignore[assignment]
-    sampler: str | type[Sampler] | None = None  # type: ignore[assignment]
-    schedule: str | type[Schedule] | None = None  # type: ignore[assignment]
-    callback: callbacks.Requested = None  # type: ignore[assignment]
-    progress: bool = True
     worker_pool: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareKeywords(Compare):
+class CompareKeywords(_Python, Compare):
     """The keywords of `rc.compare`."""
 
-    task: str | Task = "digits"  # type: ignore[assignment]
     sampler: str | type[Sampler] | Sequence[str | type[Sampler]] = ()  # type: ignore[assignment]
     schedule: str | type[Schedule] | Sequence[str | type[Schedule]] = ("cyclical", "decreasing")  # type: ignore[assignment]
-    callback: callbacks.Requested = None  # type: ignore[assignment]
-    progress: bool = True
     worker_pool: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepKeywords(Sweep):
+class SweepKeywords(_OneMethod, Sweep):
     """The keywords of `rc.sweep`."""
-
-    task: str | Task = "digits"  # type: ignore[assignment]
-    sampler: str | type[Sampler] | None = None  # type: ignore[assignment]
-    schedule: str | type[Schedule] | None = None  # type: ignore[assignment]
-    callback: callbacks.Requested = None  # type: ignore[assignment]
-    progress: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,9 @@ class Call:
     progress: bool
     worker_pool: Any = None
 
-    @contextlib.contextmanager
-    def callbacks(self) -> Iterator[CallbackList]:
-        """Yield the call's callbacks, the progress among them; they are closed at the end."""
-        with callbacks.called(self.own_callbacks, progress=self.progress) as called:
-            yield called
+    def callbacks(self) -> contextlib.AbstractContextManager[CallbackList]:
+        """Return a context with the call's callbacks, the progress among them; they are closed at its end."""
+        return callbacks.called(self.own_callbacks, progress=self.progress)
 
 
 class Function(Protocol[C, P, R]):
@@ -168,7 +169,7 @@ def task_of(options: Any) -> tuple[Task | None, Any]:
     """Return the task where the options hold the object itself; and the options with names in place of objects and classes."""
     options = own_parts.named(options)
     if not isinstance(options.init_from, str | None):
-        options = dataclasses.replace(options, init_from=initialization.kept(options.init_from))
+        options = dataclasses.replace(options, init_from=initialization.to_file(options.init_from))
     if isinstance(options.task, str):
         return None, options
     if not isinstance(options.task, tasks.Task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from raychains import inference, samplers, schedules, tasks
-from raychains.core.errors import RaychainsError, format_error
+from raychains.core.errors import RaychainsError, format_error, printable
 from raychains.core.registry import is_local, is_path
 from raychains.data.root import rooted
 from raychains.inference import Exported, PosteriorPredictive, results
@@ -33,7 +34,7 @@ SHOWN = 2
 """Figures of a result in a notebook."""
 
 
-class InStore:
+class InStore(ABC):
     """A run or a sweep in its store, with how Python and notebooks show it."""
 
     store: RunStore
@@ -52,9 +53,9 @@ class InStore:
         return self.store.location("report.html")
 
     @property
+    @abstractmethod
     def figures(self) -> Figures:
         """The page's figures by name, as `matplotlib.figure.Figure`, each drawn when it is asked for."""
-        raise NotImplementedError
 
     def show(self) -> None:
         """Display the table and all figures in a notebook; elsewhere print the table and where the report lies."""
@@ -62,16 +63,17 @@ class InStore:
 
         notebook.show(self._title(), self._page_table(), self.figures, self.report)
 
+    @abstractmethod
     def _about(self) -> str:
-        """What was run, in some words."""
-        raise NotImplementedError
+        """The task and the number of arms or points, for the first line of a text."""
 
+    @abstractmethod
     def _headlines(self) -> list[str]:
         """Up to four lines of results."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _page_table(self) -> Table:
-        raise NotImplementedError
+        """The table that the page begins with."""
 
     def _title(self) -> str:
         n = len(self.failed)
@@ -83,7 +85,7 @@ class InStore:
             lines = [self._title(), *self._headlines(), self.path]
         except Exception as error:  # a debugger or a notebook may show it at any time
             lines = [f"{type(self).__name__} {self.store.name!r}: {format_error(error)}"]
-        return "\n  ".join(lines)
+        return "\n  ".join(map(printable, lines))
 
     def _repr_html_(self) -> str | None:
         from raychains.report import notebook

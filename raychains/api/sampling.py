@@ -13,6 +13,7 @@ from raychains.api.drivers import check_kept, drive, interrupted, leased, origin
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
+from raychains.chain import proof
 from raychains.core.config import Compare, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
@@ -115,6 +116,8 @@ def execute(
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
+    if not folder.exists():
+        proof.prove(next(iter(comparison.chains().values())), planned.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
@@ -123,7 +126,7 @@ def execute(
             folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
         if planned.start is not None:
             initial_states.publish(root, planned.start)
-        outcome = drive(comparison, root, options, callback, lease, worker_pool)
+        outcome = drive(comparison, folder, options, callback, lease, worker_pool)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_failed, check_kept, connected, interrupted, leased, located, origin, placement
+from raychains.api.drivers import check_failed, check_kept, interrupted, leased, located, on_ray, origin, placement
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
 from raychains.callbacks import CallbackList
+from raychains.chain import proof
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
-from raychains.planning.events import SweepPlanned
+from raychains.planning.events import Callback, SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
 from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
@@ -105,22 +106,26 @@ def sweep(call: Call) -> SweepResult:
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
     from raychains.inference import sweep_results
     from raychains.orchestration.optuna_search import import_optuna
-    from raychains.orchestration.sweep import SweepExperiment
+    from raychains.orchestration.sweep import SweepExperiment, SweepOutcome
 
     plan, root = planned.plan, Storage(options.store)
     resources = placement(options)
     if plan.search == "optuna":
         import_optuna()
     folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))
+    if not folder.exists():
+        point = plan.points[0] if plan.points else planned.points.make(0, {})
+        proof.prove(point.specs[0], planned.points.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, plan)) as lease:
         callback.on(_planned(plan, folder, root))
         if not folder.exists():
             sweep_results.write_plan(folder, plan, origin("sweep", options))
         if planned.points.start is not None:
             initial_states.publish(root, planned.points.start)
-        with connected(options, callback):
+
+        def run(callback: Callback) -> SweepOutcome:
             lease.confirm()
-            outcome = SweepExperiment(
+            return SweepExperiment(
                 planned,
                 options=located(planned.points.options),
                 task=task,
@@ -129,6 +134,8 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
                 callback=callback,
                 lease=lease,
             ).run()
+
+        outcome = on_ray(options, folder, callback, run)
         check_kept(lease)
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import located, placement
 from raychains.api.keywords import task_of
+from raychains.chain import proof
 from raychains.core.config import Run
 from raychains.core.errors import UserError, require, trial_error
 from raychains.core.options import make
@@ -86,7 +87,9 @@ def trainable(
     made = located(made)
     with rooted(made.data_root):
         built, shared, _ = swept.with_validation(made, given)
-        swept.Points(shared, built).make(0, {})  # what is wrong is said here, not in every trial
+        points = swept.Points(shared, built)
+        point = points.make(0, {})  # what is wrong is said here, not in every trial
+        proof.prove(point.specs[0], points.start)
     return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
 
 

@@ -24,6 +24,8 @@ from raychains.planning.events import (
     Resumed,
     RunEnded,
     RunEvent,
+    Stalled,
+    StallEnded,
     Stopping,
     SweepPlanned,
     Tick,
@@ -38,5 +40,5 @@ NAMES = ("jsonl", "mlflow", "ray-metrics", "tensorboard", "wandb")
 
 __all__ = ["NAMES", "Callback", "CallbackList", "ChainBegan", "ChainDropped", "ChainFailed", "ChainFinished"]
 __all__ += ["ChainReported", "ChainRestarted", "ChainStatus", "ChainStopped", "Evaluating", "Measuring", "Message"]
-__all__ += ["NullCallback", "Planned", "PointChosen", "Ready", "Resumed", "RunEnded", "RunEvent", "Stopping"]
-__all__ += ["SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting", "WorkerLost"]
+__all__ += ["NullCallback", "Planned", "PointChosen", "Ready", "Resumed", "RunEnded", "RunEvent", "Stalled"]
+__all__ += ["StallEnded", "Stopping", "SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting", "WorkerLost"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.core.errors import RaychainsError, UserError, require
-from raychains.core.rng import ReplayClosure, seeded, set_streams, streams
+from raychains.core.rng import ReplayClosure, kept_globals, seed_globals, seeded, set_streams, streams
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
@@ -103,6 +104,9 @@ class Chain:
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._dropout = seeded(self.device, stream_seed(spec, "dropout"))
+        # Python's and NumPy's generators, from which a user's network may draw, start anew with each gradient.
+        own = tasks.is_own(spec.task) and not self.task.low_dimensional
+        self._globals = stream_seed(spec, "globals") if own else None
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
@@ -148,7 +152,7 @@ class Chain:
         outside = streams(self.device)
         set_streams(self.device, self._dropout)
         try:
-            with self._execution.stepping():
+            with self._execution.stepping(), nullcontext() if self._globals is None else kept_globals():
                 together = self.group.size > 1
                 while not self.done and (together or not stop()):
                     self._asked = together and stop()
@@ -183,7 +187,10 @@ class Chain:
             self.sampler.step()
         else:
             parts = self.task.divide(batch, self.sampler.parts)
-            again = [ReplayClosure(self.model, self._augmentation, partial(self._gradient, part)) for part in parts]
+            again = [
+                ReplayClosure(self.model, self._augmentation, partial(self._gradient, part, number))
+                for number, part in enumerate(parts)
+            ]
             self.sampler.step(again)
             losses = [a.loss for a in again]
         if losses[0] is not None:
@@ -192,9 +199,14 @@ class Chain:
         self.step += 1
         return setting
 
-    def _gradient(self, batch: Any) -> Tensor | None:
-        """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone."""
+    def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
+        """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
+
+        ``number`` is that of a part of the step's batch.
+        """
         if self._micro is None:
+            if self._globals is not None:
+                seed_globals(self._globals, self.step * self.sampler.parts + number)
             loss = self.task.backward(self.model, batch, self._augmentation)
         else:
             loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
@@ -321,6 +333,7 @@ class Chain:
             "step": self.step,
             "index": self.index,
             "model": self._stored(),
+            "buffers": initialization.unsaved(self.model),
             "sampler": self.sampler.state_dict(),
             "augmentation": self._augmentation.get_state(),
             "dropout": self._dropout,
@@ -355,6 +368,7 @@ class Chain:
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
         self._failure = None
         self.model.load_state_dict({**self.model.state_dict(), **state["model"]})
+        initialization.restore(self.model, state.get("buffers", {}))  # states of older versions have none
         self.sampler.load_state_dict(state["sampler"])
         for p, own in self.sampler.state.items():
             own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})

@@ -207,10 +207,10 @@ class _Watched(Chain):
         self._inspect(keep=setting.keep)
         return setting
 
-    def _gradient(self, batch: Any) -> Tensor | None:
+    def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         if self._evaluations == 0:  # the step's lr and temperature are set, its state is still the old one
             self._noise_std = self.sampler.effective_noise_std()
-        loss = super()._gradient(batch)
+        loss = super()._gradient(batch, number)
         two = self.sampler.gradients_per_step == 2
         point = 1 + self._evaluations % 2 if two else None  # each sub-minibatch is evaluated at both in turn
         self._evaluations += 1

@@ -17,6 +17,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor, nn
 
+from raychains.core import bounded
 from raychains.core.errors import UserError, format_error
 from raychains.core.sample import tensors_sha256
 
@@ -45,9 +46,12 @@ def read(path: str) -> dict[str, Tensor]:
 
 @lru_cache(maxsize=1)  # every arm of a comparison asks
 def _read(path: str, _modified: int, _size: int) -> Tensors:
-    data = Path(path).read_bytes()
+    try:
+        data = bounded.read(path)
+    except UserError as error:
+        raise UserError(f"init_from must be a file that can be read: {error}") from None
     if data[8:9] == b"{":
-        found = _opened(path, "safetensors file", lambda: load_safetensors(data))
+        found = _opened(path, "safetensors file", lambda: dict(sorted(load_safetensors(data).items())))
     elif data[:2] == b"PK" or data[:1] == b"\x80":
         found = _opened(path, "torch file", lambda: torch.load(path, map_location="cpu", weights_only=True))
     else:
@@ -76,7 +80,7 @@ def _opened(path: str, kind: str, load: Callable[[], Any]) -> Any:
         raise UserError(f"init_from must be a whole {kind}, got {path!r}: {format_error(error)}") from None
 
 
-def kept(start: Any) -> str:
+def to_file(start: Any) -> str:
     """Write a module's or a state dict's tensors to a temporary file of this process, and return its path.
 
     Raises:
@@ -220,6 +224,25 @@ def stored(model: nn.Module, kept: Iterable[nn.Parameter]) -> list[str]:
     ids = {id(p) for p in kept}
     ids |= {id(b) for module in model.modules() if _owns(module, ids) for b in module.buffers(recurse=False)}
     return [name for name, t in model.state_dict(keep_vars=True).items() if id(t) in ids]
+
+
+def unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers by name that ``model.state_dict()`` lacks: those registered with ``persistent=False``."""
+    ids = {id(t) for t in model.state_dict(keep_vars=True).values()}
+    return {name: b for name, b in model.named_buffers() if id(b) not in ids}
+
+
+def restore(model: nn.Module, buffers: Tensors) -> None:
+    """Set the buffers of `unsaved`, also those that the model makes or enlarges in its forward pass."""
+    device = next(model.parameters()).device
+    for name, value in buffers.items():
+        path, _, last = name.rpartition(".")
+        module = model.get_submodule(path)
+        there = module._buffers.get(last)
+        if there is not None and there.shape == value.shape and there.dtype == value.dtype:
+            there.copy_(value)
+        else:
+            module.register_buffer(last, value.to(device).clone(), persistent=False)
 
 
 def _owns(module: nn.Module, ids: set[int]) -> bool:

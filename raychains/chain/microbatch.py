@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from raychains import tasks
 from raychains.chain.process_group import Group, run_of
 from raychains.core.errors import UserError
-from raychains.core.rng import kept_buffers, seeded, set_streams, streams
+from raychains.core.rng import kept_buffers, seed_globals, seeded, set_streams, streams
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, stream_seed
 from raychains.tasks import Task
@@ -26,7 +27,7 @@ EXTRA = 2
 class MicroBatches:
     """Fills gradients with those of the mean loss of a global batch, a micro-batch at a time, shared among ranks.
 
-    Augmentation and dropout of a micro-batch come from streams seeded by (step, number). BatchNorm normalises each
+    Augmentation, dropout and what a user's network draws in a micro-batch come from streams seeded by (step, number). BatchNorm normalises each
     micro-batch by itself; its running statistics follow micro-batch 0, so they are rank 0's.
 
     Raises:
@@ -47,6 +48,7 @@ class MicroBatches:
         self._parameters = list(sampled.values())
         self._device = self._parameters[0].device
         self._augmentation = torch.Generator(self._device)
+        self._globals = stream_seed(spec, "globals") if tasks.is_own(spec.task) else None
         task.share(*run_of(group.rank, group.size, self.count), self.count)
         group.broadcast(t.data if isinstance(t, nn.Parameter) else t for t in model.state_dict().values())
 
@@ -81,6 +83,8 @@ class MicroBatches:
         index = step * self.count + number
         set_streams(self._device, seeded(self._device, stream_seed(self._spec, "dropout", index)))
         self._augmentation.manual_seed(stream_seed(self._spec, "augmentation", index))
+        if self._globals is not None:
+            seed_globals(self._globals, index)
         for p in self._model.parameters():
             p.grad = None
         with nullcontext() if number == 0 else kept_buffers(self._model):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from raychains import tasks
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
@@ -56,8 +57,11 @@ def check_prior(task: Task, spec: ChainSpec) -> None:
 
 def not_exact(spec: ChainSpec) -> str:
     """Return one line on a chain that is not exact, for plan and report."""
-    how = {"none": "fast kernels", "default": "compiled", "cuda-graphs": "compiled, CUDA graphs"}[spec.compile]
-    return f"not exact ({how}): a chain that goes on from a checkpoint follows the same law, not the same bytes"
+    own = tasks.is_own(spec.task) and spec.compile == "none"
+    kernels = "fast kernels, or state that no checkpoint holds" if own else "fast kernels"
+    how = {"none": kernels, "default": "compiled", "cuda-graphs": "compiled, CUDA graphs"}[spec.compile]
+    follows = "has other bytes than one that never stopped" if own else "follows the same law, not the same bytes"
+    return f"not exact on resume ({how}): a chain that goes on from a checkpoint {follows}"
 
 
 class Execution:

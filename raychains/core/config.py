@@ -1,7 +1,6 @@
 """The options of every command: one flat dataclass each, the same names on the command line and in Python.
 
-A number that is left out takes the method's default for the task, which the printed plan shows. Optional options are shown
-by their kind alone.
+A number that is left out takes the method's default for the task, which the printed plan shows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ PRESET = (
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
 Text = str | None
 Integer = int | None
-Number = float | None
 Count = Annotated[int, Form(check=positive_int)]
 MaybeCount = Annotated[int | None, Form(check=positive_int)]
 Natural = Annotated[int, Form(check=integer)]
@@ -80,6 +78,9 @@ class Common(Options):
     slot_timeout: MaybeDuration = None
     """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
     default 15min if no node has room, and no limit if others occupy it."""
+    stall_timeout: Duration = 30.0
+    """Silence of a chain or an evaluation that is announced, in seconds or as 30s, 5min; 20 of its slowest steps where that is
+    longer, ten times as much before the first step. After three times as much (before the first step, six) another worker takes over."""
     evaluators: MaybeCount = None
     """Evaluation workers; default one for every two slots."""
     gpus_per_evaluator: NotNegative = None
@@ -161,11 +162,14 @@ class Sampling(Common):
     """torch.compile of the network's forward pass, with CUDA graphs on a GPU; the chain is then not exact on resume."""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
+    exact: bool = True
+    """Refuse an own task whose chain depends on more than a checkpoint holds, which is tried before it first runs. Otherwise it
+    runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest); in
     Python also a module or a state dict."""
     init_strict: bool = True
-    """Whether init_from must have all tensors of the network and no others. Otherwise those that fit by name and shape are
+    """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape are
     taken, the rest is initialised by seed 0, and the plan lists both."""
     sample_only: Patterns = ()
     """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
@@ -445,14 +449,14 @@ class Reproduce(Common):
     """
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
-    """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list says what each is."""
+    """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
     """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
     networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
-    """Say what there is: data, gradient evaluations and hours at every scale. Nothing is run."""
+    """List tables and figures with the data they need and the estimated hours at every scale. Nothing is run."""
     dry_run: bool = False
-    """Say what would be run, and what sharing chains saves. Nothing is run."""
+    """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
     max_hours: Positive = None
     """Stop after so many hours; the same command continues the rest."""
     to: Text = None
@@ -463,10 +467,10 @@ GROUPS = {
     "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
     "init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay cycles exploration burn_in samples_per_cycle thinning "
-    "batch_size micro_batch batchnorm precision compile fast",
+    "batch_size micro_batch batchnorm precision compile fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
     "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
-    "slot_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures on_divergence",
+    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures on_divergence",
     "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",
 }
 """Options that commands share, by the headings of help texts."""

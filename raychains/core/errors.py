@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Iterable
+
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 class RaychainsError(Exception):
@@ -18,8 +22,8 @@ class UserError(RaychainsError, ValueError):
     exit_status = 2
 
 
-class StorageFull(UserError):
-    """The store has no room left. Earlier files are intact; after space is freed, the run can be resumed."""
+class StorageRefused(UserError):
+    """The store has no room left, or takes no files: read-only, no rights. Earlier files are intact; the run can be resumed later."""
 
 
 class StorageAway(UserError):
@@ -30,6 +34,12 @@ class ChainsFailed(RaychainsError):
     """A run finished but some of its chains failed; the samples of the others are in the store."""
 
     exit_status = 3
+
+
+class RayLost(RaychainsError):
+    """The Ray that the call works on is gone: its processes died, or the cluster does not answer. The store is intact."""
+
+    exit_status = 4
 
 
 class Interrupted(RaychainsError):
@@ -52,9 +62,13 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
 def unknown_name(field: str, value: str, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest known name suggested."""
     names = sorted(known)
-    close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return UserError(f"{field} must be one of {', '.join(names)}, got {value!r}{hint}")
+    return UserError(f"{field} must be one of {', '.join(names)}, got {value!r}{near_miss(value, names)}")
+
+
+def near_miss(value: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return ``; did you mean 'sgld'?`` with the known name that is nearest, or nothing where none is near."""
+    close = difflib.get_close_matches(value, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def format_error(error: BaseException, *, kind: bool = False) -> str:
@@ -62,6 +76,21 @@ def format_error(error: BaseException, *, kind: bool = False) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     name = type(error).__name__
     return ": ".join([name, *([" ".join(lines)] if lines else [])]) if kind else (lines or [name])[0]
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    """Return ``text`` as a terminal may show it: what controls a terminal or turns text around is written out.
+
+    With ``lines`` its ends of lines, tabs and wide spaces stay; else it is one line.
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        c = found[0]
+        if c.isprintable() or (lines and (c in "\n\t" or unicodedata.category(c) == "Zs")):
+            return c
+        return c.encode("unicode_escape").decode()
+
+    return _NOT_PLAIN.sub(shown, text)
 
 
 def trial_error(error: BaseException) -> str:

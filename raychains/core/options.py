@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import os
 import re
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from raychains.core.errors import UserError, unknown_name
+from raychains.core.errors import UserError, near_miss, unknown_name
 from raychains.core.registry import NAMES_WRITTEN, check_name
 
 METAVARS = {str: "TEXT", int: "INT", float: "NUMBER", bool: "", tuple: "NAME …"}
@@ -33,7 +32,7 @@ OTHER_NAMES = {"beta": "exploration", "learning_rate": "lr", "step_size": "lr", 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How an option is written on the command line, where its name and type do not say it."""
+    """The form of an option on the command line and its checks, where its name and type do not give them."""
 
     metavar: str = ""
     """The value in help texts; ``{a,b}`` allows these alone."""
@@ -183,7 +182,7 @@ class Option:
 
 def options_of(kind: Any) -> Mapping[str, Option]:
     """Return the options of a command's dataclass by name, those of its bases first."""
-    return _read(kind)
+    return _read(kind)  # in two, because mypy takes no class for hashable that a cache is asked for
 
 
 @cache
@@ -276,8 +275,8 @@ def command_line(command: str, options: Options) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'exploration'?`` for an unknown name that is near to a known one, else nothing."""
     known = list(known)
-    close = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in known else difflib.get_close_matches(name, known, 1, 0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    other = OTHER_NAMES.get(name)
+    return f"; did you mean {other!r}?" if other in known else near_miss(name, known)
 
 
 def on_command_line(text: str, kind: type[Any]) -> str:
@@ -288,10 +287,12 @@ def on_command_line(text: str, kind: type[Any]) -> str:
     known = options_of(kind)
 
     def typed(match: re.Match[str]) -> str:
-        name, equals, value = match[1].partition("=")
+        name, equals, value = match[1].replace("'", "").partition("=")
         if name not in known and not equals:
             return match[0]
         flag = known[name].flag if name in known else f"--{name.replace('_', '-')}"
+        if value == "False" and name in known and known[name].types == (bool,):
+            return f"--no-{flag[2:]}"
         return f"{flag} {value}" if equals and value != "True" else flag
 
     text = re.sub(r"`([a-z_]+(?:=[^`]*)?)`", typed, text)

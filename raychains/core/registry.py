@@ -50,7 +50,7 @@ def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
 @cache
 def names_written(folder: str, pattern: str) -> tuple[str, ...]:
     """Return the names that a folder's modules write as ``pattern`` says, in the order of files; none is imported."""
-    modules = sorted((file for file in files("raychains").joinpath(folder).iterdir()), key=lambda file: file.name)
+    modules = sorted(files("raychains").joinpath(folder).iterdir(), key=lambda file: file.name)
     texts = [file.read_text(encoding="utf-8") for file in modules if file.name.endswith(".py")]
     return tuple(name for text in texts for name in re.findall(pattern, text, flags=re.M))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 import re
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from raychains.core.errors import StorageAway, StorageFull, UserError, format_error
+from raychains.core.errors import StorageAway, StorageRefused, format_error
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +21,19 @@ T = TypeVar("T")
 KeepTrying = Callable[[str], bool]
 """Asked before every wait, with a one-line reason; False gives up."""
 
+_JITTER = random.Random()
+"""Of its own: the process's generator may be a chain's at the moment."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAMES = (
     "EIO ESTALE EAGAIN EINTR EBUSY ENOLCK ETIMEDOUT ETIME EPIPE EREMOTEIO ECONNRESET ECONNREFUSED ECONNABORTED ENOTCONN "
     "ESHUTDOWN ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH"
 )
 _TRANSIENT = {getattr(errno, name) for name in _NAMES.split() if hasattr(errno, name)}
+_LASTING = {
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EFBIG),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),
+}
+"""Refused today, refused tomorrow: no rights, a read-only filesystem, a name that it cannot have."""
 _FULL_TEXT = re.compile(r"StorageFull|QuotaExceeded|HTTP status 507|No space left", re.IGNORECASE)
 # Object stores' errors come without a number: the SDKs' own words, then those of network libraries.
 _LASTING_TEXT = re.compile(r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_|HTTP status 4(?!08|29)\d\d|does not exist")
@@ -40,9 +48,12 @@ _REFUSED_TEXT = re.compile(
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return an object store's message on a wrong bucket or wrong credentials; None for other errors."""
-    refused = isinstance(error, OSError) and error.errno is None and _REFUSED_TEXT.search(str(error))
-    return format_error(error) if refused else None
+    """Return the message of storage that refuses for good: its rights, its names, a wrong bucket; None for other errors."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno is not None:
+        return error.strerror or os.strerror(error.errno) if error.errno in _LASTING else None
+    return format_error(error) if _REFUSED_TEXT.search(str(error)) else None
 
 
 def is_full(error: BaseException) -> bool:
@@ -106,8 +117,7 @@ class Retrying:
             keep_trying: asked before every wait instead of counting seconds.
 
         Raises:
-            UserError: an object store refuses: no such bucket, wrong credentials; at once.
-            StorageFull: no room left, at once.
+            StorageRefused: no room left, or the storage refuses: read-only, no rights, a name too long, no such bucket; at once.
             StorageAway: ``keep_trying`` returned False, or the patience is spent.
             OSError: any other error, at once.
         """
@@ -118,13 +128,13 @@ class Retrying:
                 value = attempt()
             except OSError as error:
                 if is_full(error):
-                    raise StorageFull(
+                    raise StorageRefused(
                         f"{self._what} is full: {place} could not be {verb} ({format_error(error)}); everything written before is "
                         "intact: free space and repeat with `resume=True`"
                     ) from error
                 if reason := refusal(error):
-                    raise UserError(
-                        f"{self._what} must exist and be open to the credentials given, but {place} could not be {verb}: {reason}"
+                    raise StorageRefused(
+                        f"{self._what} must exist and let its files be {verb}, but {place} could not be: {reason}"
                     ) from error
                 if not is_transient(error):
                     self._back(verb, place)  # the storage answers, if only that there is no such file
@@ -133,7 +143,7 @@ class Retrying:
                 began = now if began is None else began
                 reason = f"{place} could not be {verb}: {format_error(error)}"
                 self._away(verb, now, reason)
-                wait = random.uniform(0.5, 1.0) * delay  # so that a fleet does not come back in one moment
+                wait = _JITTER.uniform(0.5, 1.0) * delay  # so that a fleet does not come back in one moment
                 delay = min(2 * delay, self._patience.cap)
                 if keep_trying is not None:
                     go_on = keep_trying(reason)

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from raychains.core.errors import UserError
+from raychains.core.validation import is_int
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -41,9 +44,19 @@ class SampleMeta:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SampleMeta:
-        """Return the metadata that `to_json` wrote; unknown fields, of later versions, are ignored."""
+        """Return the metadata that `to_json` wrote; unknown fields, of later versions, are ignored.
+
+        Raises:
+            TypeError: a field is missing or of another kind.
+        """
         known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{k: v for k, v in data.items() if k in known})
+        found = cls(**{k: v for k, v in data.items() if k in known})
+        whole = all(is_int(n) and n >= 0 for n in (found.index, found.cycle, found.epoch, found.step, found.draws))
+        texts = all(isinstance(text, str) for text in (found.digest, found.variable, found.stage))
+        numbers = all(isinstance(x, int | float) for x in (found.lr, found.temperature, found.train_nll or 0.0))
+        if not (whole and texts and numbers):
+            raise TypeError(f"no sample's metadata: {found}")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,16 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def check_tensors(tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], where: str = "") -> None:
+    """Raise `UserError` unless ``tensors`` have the names and shapes of a ``network``'s state dict; ``where`` begins messages."""
+    for name in sorted(tensors.keys() | network.keys()):
+        found, expected = (f"of shape {list(t[name].shape)}" if name in t else "none" for t in (tensors, network))
+        if found != expected:
+            raise UserError(
+                f"{where}sample must have the tensors of the task's network, {name!r} {expected}, got {found}"
+            )
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:

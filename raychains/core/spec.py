@@ -63,7 +63,7 @@ class Part:
     source: str | None = None
     """sha256 of a user's class, `raychains.core.source`; None of a built-in one, and in older versions' specs."""
     facts: Mapping[str, JSON] | None = field(default=None, compare=False)
-    """What a stored plan says of a user's class, for readers that do not import it; no part of the JSON form."""
+    """Facts that a stored plan has of a user's class, for readers that do not import it; no part of the JSON form."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
@@ -251,7 +251,7 @@ class Environment:
         return dataclasses.asdict(self)
 
 
-Purpose = Literal["init", "order", "augmentation", "noise", "dropout"]
+Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals"]
 
 
 def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import math
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from raychains.core import bounded
 from raychains.core.errors import UserError
 
 _RIGHT: set[tuple[str, int, int, int, str]] = set()
@@ -30,7 +30,7 @@ def read_checked(path: Path, md5: str | None, name: str, *, declared: bool = Fal
     """
     try:
         status = path.stat()
-        data = path.read_bytes()
+        data = bounded.read(path)
     except OSError as error:
         raise UserError(f"data set {name}: cannot read {path}: {error.strerror or error}") from error
     if md5 is None:
@@ -63,7 +63,7 @@ def read_idx(data: bytes, what: str) -> np.ndarray:
     """
     if data[:2] == b"\x1f\x8b":
         try:
-            data = gzip.decompress(data)
+            data = bounded.unzipped(data, what)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{what} cannot be unpacked: {' '.join(str(error).split())}") from error
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != _UINT8 or len(data) < 4 + 4 * data[3]:

@@ -21,7 +21,7 @@ def data_root(given: str | None = None) -> Path:
     Raises:
         UserError: a root that was given, by argument or variable, does not exist or is not a folder.
     """
-    value, source = (given, "data-root") if given is not None else (os.environ.get(VARIABLE), VARIABLE)
+    value, source = (given, "data_root") if given is not None else (os.environ.get(VARIABLE), VARIABLE)
     if not value:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raychains"
     if "://" in value:
@@ -29,7 +29,7 @@ def data_root(given: str | None = None) -> Path:
     try:
         path = Path(value).expanduser().absolute()
         found = path.is_dir()
-    except (RuntimeError, ValueError):  # the home of no user; a NUL or half a surrogate pair
+    except (RuntimeError, ValueError, OSError):  # the home of no user; a NUL or half a surrogate pair; a name too long
         path, found = Path(value), False
     if not found:
         raise UserError(f"{source} must be an existing folder, got {str(path)!r}")

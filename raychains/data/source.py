@@ -141,7 +141,7 @@ class Streamed:
         self._current: tuple[int, Pair] | None = None
         """The batch that was asked for last, on the device: parts of it and repetitions come from here."""
         self._pool: ThreadPoolExecutor | None = None
-        if len(dataset):
+        if length(dataset, name):
             _refuse_random(dataset, name)
 
     def __reduce__(self) -> Any:
@@ -271,7 +271,37 @@ def _pair(example: Any, index: int, name: str) -> Pair:
     return _tensor(example[0], index, name, "input"), _tensor(example[1], index, name, "target")
 
 
+def length(dataset: Any, name: str = "dataset") -> int:
+    """Return a data set's length.
+
+    Raises:
+        UserError: it has none that Python takes for one.
+    """
+    try:
+        return len(dataset)
+    except Exception as error:  # whatever a user's __len__ raises
+        raise UserError(f"{name} must have a length, got {format_error(error, kind=True)}") from None
+
+
+def check_plain(value: Any, name: str, what: str, verb: str = "hold") -> None:
+    """Refuse a tensor or an array that is no dense block of numbers.
+
+    Raises:
+        UserError: it is sparse or nested, masked, or on the device meta; the line begins with ``name`` and ends with ``what``.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise UserError(f"{name} must {verb} whole arrays, got a masked one {what}: fill its gaps, as .filled(…) does")
+    if not isinstance(value, Tensor):
+        return
+    if value.is_nested or value.layout is not torch.strided:
+        kind = "nested" if value.is_nested else "sparse"
+        raise UserError(f"{name} must {verb} dense tensors, got a {kind} one {what}")
+    if value.is_meta:
+        raise UserError(f"{name} must {verb} tensors with values, got one on the device meta {what}")
+
+
 def _tensor(value: Any, index: int, name: str, what: str) -> Tensor:
+    check_plain(value, name, f"as {what} at index {index}")
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, np.ndarray | np.generic | int | float):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raychains.core import bounded
 from raychains.core.errors import UserError
 from raychains.data.formats import read_checked
 
@@ -69,7 +70,7 @@ def find(root: Path) -> Declaration | None:
     """
     path = root / FILE
     try:
-        text = path.read_text()
+        text = bounded.read(path).decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from raychains.core.errors import UserError, require
+from raychains.core.sample import check_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,9 @@ class Evaluation(ABC):
     def measure(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         """Return `summarise` with the user's metrics; one that raises is nan, and a warning says why."""
         found, own = self.summarise(parts), [metric for metric in self.metrics if metric.of is not None]
-        return [{**one, **{m.name: _own(m, gather(parts)) for m in own}} for one in found] if own else found
+        rows = gather(parts) if own else {}
+        values = {metric.name: _own(metric, rows) for metric in own}
+        return [{**one, **values} for one in found]
 
     @abstractmethod
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
@@ -178,6 +181,8 @@ class DrawSums(Evaluation):
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
         if normalised(weights, len(blocks)) is not None:
             raise UserError("weights must be equal for a density: every draw counts the same there")
+        if len({block.shape for block in blocks}) > 1:
+            raise UserError(f"samples must have equally many lanes, got {sorted({len(block) for block in blocks})}")
         running = np.cumsum(np.stack(blocks), axis=0)
         return Reduced(rows={self.column: running[-1]}, curves=self.compare(running))
 
@@ -191,6 +196,31 @@ class DrawSums(Evaluation):
         curves = add_curves(parts)
         lanes = next(iter(curves.values())).shape[1]
         return [{name: v[:, lane].tolist() for name, v in curves.items()} for lane in range(lanes)]
+
+
+def load_sample(model: nn.Module, tensors: Mapping[str, Any]) -> None:
+    """Give a network a sample's tensors.
+
+    Raises:
+        UserError: they are none of this network's.
+    """
+    try:
+        model.load_state_dict(dict(tensors))
+    except RuntimeError:
+        check_tensors(tensors, model.state_dict())
+        raise  # the device's
+
+
+def draws_of(tensors: Mapping[str, Any], dim: int) -> Array:
+    """Return the draws [draws, lanes, dim] in a density's sample.
+
+    Raises:
+        UserError: it has none, or of another dimension.
+    """
+    found = np.asarray(tensors.get("theta", np.empty(0)))
+    if found.ndim != 3 or found.shape[2] != dim:
+        raise UserError(f"sample must have draws 'theta' of shape [draws, lanes, {dim}], got {list(found.shape)}")
+    return found
 
 
 def normalised(weights: Sequence[float] | None, samples: int) -> Array | None:

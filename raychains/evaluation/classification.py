@@ -14,7 +14,18 @@ from torch import Tensor, nn
 
 from raychains.core.errors import UserError
 from raychains.evaluation import calibration, metrics
-from raychains.evaluation.base import BINS, Array, Metric, Reduced, Sharded, add_curves, add_sums, gather, normalised
+from raychains.evaluation.base import (
+    BINS,
+    Array,
+    Metric,
+    Reduced,
+    Sharded,
+    add_curves,
+    add_sums,
+    gather,
+    load_sample,
+    normalised,
+)
 
 MANY_CLASSES = 100
 """Above this many classes blocks are kept in half precision."""
@@ -193,7 +204,7 @@ def log_probabilities(
         inputs: [n, …], on the model's device; of those with several axes it takes `IMAGES_AT_ONCE` at a time.
         prepare: turns ``inputs`` into the network's; None leaves them as they are.
     """
-    model.load_state_dict(dict(tensors))
+    load_sample(model, tensors)
     dtype = next(model.parameters()).dtype
     blocks = []
     at_once = IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs))

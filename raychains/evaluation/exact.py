@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, DrawSums, Metric
+from raychains.evaluation.base import Array, DrawSums, Metric, draws_of
 from raychains.evaluation.moments import Gaussian
 
 
@@ -99,7 +99,7 @@ class ModeCoverage(DrawSums):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return counts [lanes, modes], int64."""
-        draws = np.asarray(tensors["theta"])
+        draws = draws_of(tensors, self._centres.shape[1])
         squared = sum((draws[..., None, d] - self._centres[:, d]) ** 2 for d in range(self._centres.shape[1]))
         return np.count_nonzero(squared <= self._radius**2, axis=0)
 
@@ -148,7 +148,7 @@ class ModeShare(DrawSums):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return sums [lanes, 1 + modes], float64."""
-        draws = np.asarray(tensors["theta"], dtype=np.float64)
+        draws = np.asarray(draws_of(tensors, self._centres.shape[1]), dtype=np.float64)
         held = self.responsibilities(draws).sum(0)
         return np.concatenate([np.full((draws.shape[1], 1), float(len(draws))), held], axis=1)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raychains.core.errors import require
-from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, finite, gather
+from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, draws_of, finite, gather
 
 MOST_NAMED = 20
 """Coordinates whose mean and standard deviation are metrics."""
@@ -152,7 +152,7 @@ class GaussianMoments(DrawSums):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return sums [lanes, 1 + dim + dim²], float64."""
-        z = np.moveaxis(np.asarray(tensors["theta"], dtype=np.float64) - self._mean, 1, 0)
+        z = np.moveaxis(np.asarray(draws_of(tensors, len(self._mean)), dtype=np.float64) - self._mean, 1, 0)
         lanes, draws, dim = z.shape
         products = np.swapaxes(z, 1, 2) @ z
         return np.concatenate([np.full((lanes, 1), float(draws)), z.sum(1), products.reshape(lanes, dim * dim)], axis=1)
@@ -201,7 +201,7 @@ class DrawMoments(DrawSums):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return sums [lanes, 2 + 3·dim], float64."""
-        z = np.moveaxis(np.asarray(tensors["theta"], dtype=np.float64) - self._centre, 1, 0)
+        z = np.moveaxis(np.asarray(draws_of(tensors, np.size(self._centre)), dtype=np.float64) - self._centre, 1, 0)
         lanes, draws, _ = z.shape
         first, counts = z.sum(1), np.tile([1.0, draws], (lanes, 1))
         return np.concatenate([counts, first, (z**2).sum(1), first**2 / draws], axis=1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, gather, normalised
+from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, gather, load_sample, normalised
 
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
@@ -156,7 +156,7 @@ class Pointwise(_Targeted):
 @torch.no_grad()
 def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
     """Return the network's outputs for inputs [n, …] under one sample, in float32 at least."""
-    model.load_state_dict(dict(tensors))
+    load_sample(model, tensors)
     parameter = next(model.parameters())
     out = model(inputs.to(parameter.dtype)) if inputs.is_floating_point() else model(inputs)
     return out.to(torch.promote_types(out.dtype, torch.float32))

@@ -19,7 +19,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from raychains.core.errors import StorageFull, UserError
+from raychains.core import bounded
+from raychains.core.errors import StorageRefused, UserError
 from raychains.store import codec, filesystem
 
 FORMAT = 1
@@ -52,7 +53,7 @@ def write(
 
     Raises:
         UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for ``dtype``.
-        StorageFull: no room.
+        StorageRefused: no room.
     """
     check_free(target)
     try:
@@ -64,7 +65,7 @@ def write(
                 raise _taken(target)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(f"to must have room for the samples, got {str(target)!r}: {error.strerror}") from None
+            raise StorageRefused(f"to must have room for the samples, got {str(target)!r}: {error.strerror}") from None
         why = error.strerror or error
         raise UserError(f"to must be a file that can be written, got {str(target)!r}: {why}") from None
     return length
@@ -185,7 +186,7 @@ def describe(file: str | Path) -> dict[str, Any]:
         UserError: no such file, one that `write` did not make, a torn or altered one, or one of a newer format.
     """
     try:
-        with open(file, "rb") as f:
+        with bounded.opened(file) as f:
             start = f.read(8)
             header = start + f.read(codec.header_length(start))
             about = codec.describe(header)

@@ -13,12 +13,13 @@ from torch import Tensor
 from raychains import tasks
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, unknown_name
+from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.planning.comparison import Comparison
-from raychains.store import ChainStore, SampleRecord, Storage, codec, initial_states
+from raychains.store import ChainStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
 
 
@@ -39,18 +40,20 @@ class Selection:
             Corrupt: a file is torn or altered.
         """
         for spec, record in self.records:
-            store = ChainStore(self.root, spec.digest)
-            try:
-                yield codec.decode(store.read_sample(record.file))[0]
-            except codec.Corrupt as error:
-                where = self.root.location(f"chains/{spec.digest}/{record.file}")
-                raise codec.Corrupt(f"{where}: {error}") from None
+            yield ChainStore(self.root, spec.digest).sample(record.file)[0]
 
     def completed(self) -> Iterator[dict[str, Tensor]]:
-        """Yield each sample's tensors with those that stayed at the chain's start: whole state dicts."""
+        """Yield each sample's tensors with those that stayed at the chain's start: whole state dicts.
+
+        Raises:
+            UserError: one has other tensors than the task's network.
+        """
         complete = initial_states.Completion(self.root)
-        for (spec, _), tensors in zip(self.records, self.stored(), strict=True):
-            yield complete(tensors, initial_states.needed(spec))
+        network = self.task.build_model(seed=0, lanes=1).state_dict()
+        for (spec, record), tensors in zip(self.records, self.stored(), strict=True):
+            whole = complete(tensors, initial_states.needed(spec))
+            check_tensors(whole, network, f"{self.root.location(f'chains/{spec.digest}/{record.file}')}: ")
+            yield whole
 
 
 def select(

@@ -39,6 +39,16 @@ class RunData:
         """The arms' styles in figures."""
         return ArmStyles(self.comparison)
 
+    @property
+    def repeated(self) -> bool:
+        """Whether an arm has several repeats."""
+        return any(arm.repeats > 1 for arm in self.comparison.arms)
+
+    @property
+    def over_repeats(self) -> str:
+        """Words of captions on means: none where there is one repeat."""
+        return ", mean over the repeats" if self.repeated else ""
+
     @cached_property
     def results(self) -> pd.DataFrame:
         """Metrics per arm and repeat; empty before any arm is evaluated."""
@@ -213,5 +223,5 @@ def _describe(record: Mapping[str, Any]) -> str:
     elif e.get("cpu_capability"):
         parts.append(str(e["cpu_capability"]))
     if threads := e.get("threads"):
-        parts.append(f"{threads} thread{'s' * (threads > 1)}")
+        parts.append(f"{threads} thread{'s' * (threads != 1)}")
     return ", ".join(parts)

@@ -95,7 +95,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Likeness of the predictives",
         caption=(
             "Left: share of the inputs with the same most probable class; right: mean total variation of the two "
-            f"predictives. Mean over groups of repeats. The diagonal is {diagonal}."
+            f"predictives{run.over_repeats}. The diagonal is {diagonal}."
         ),
         alt="Agreement and total variation of the predictives of each two arms",
         draw=lambda: _draw(arms, maps),

@@ -204,11 +204,12 @@ def reliability(run: RunData) -> Drawing | None:
     found = diagrams(run, EQUAL_WIDTH)
     if not found:
         return None
+    together = ", all repeats together" if run.repeated else ""
     return Drawing(
         name="reliability",
         title="Reliability",
         caption=(
-            f"Accuracy of the predictions in {found[0].bins} equal-width bins of confidence, all repeats together; upright "
+            f"Accuracy of the predictions in {found[0].bins} equal-width bins of confidence{together}; upright "
             "lines are Wilson's 95 % intervals over as many predictions as one repeat has. Hatched: the gap between "
             "accuracy and mean confidence, above the bar where the predictive is over-confident. Bins with fewer than "
             f"{FEW} predictions are pale. Below: predictions per bin (logarithmic)."
@@ -281,11 +282,12 @@ def calibration(run: RunData) -> Drawing | None:
     if not found:
         return None
     errors = "; ".join(f"{d.arm.label}: {100 * d.error:.1f} %" for d in found)
+    together = ", all repeats together" if run.repeated else ""
     return Drawing(
         name="calibration",
         title="Calibration in bins of equal mass",
         caption=(
-            f"Accuracy minus mean confidence in {found[0].bins} bins of equally many predictions, all repeats together: "
+            f"Accuracy minus mean confidence in {found[0].bins} bins of equally many predictions{together}: "
             "above 0 the predictive is under-confident, below it over-confident. Upright lines are Wilson's 95 % intervals "
             "over as many predictions as one repeat has. Confidence is shown on the scale of its log odds. "
             f"Expected calibration errors over these bins: {errors}."

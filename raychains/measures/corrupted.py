@@ -109,7 +109,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="corrupted",
         title="Corrupted inputs",
         caption=(
-            f"Mean over {types} type{'s' * (types != 1)} of corruption and over the repeats; upright lines hold the middle "
+            f"Mean over {types} type{'s' * (types != 1)} of corruption{' and over the repeats' if run.repeated else ''}; upright lines hold the middle "
             "half of the types. Severity 0 is the clean split. corrupted_types.parquet has the numbers by type."
         ),
         alt="Error and calibration error of every arm against the severity of the inputs' corruption",

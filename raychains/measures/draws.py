@@ -18,7 +18,7 @@ from raychains.evaluation.base import SHARD, Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.evaluation.vectors import projections
 from raychains.inference.predictive import Selection
-from raychains.store import ChainStore, Storage, codec
+from raychains.store import ChainStore, Storage
 from raychains.tasks import Task
 
 ROWS = 10_000
@@ -58,7 +58,7 @@ def read(root: Storage, spec: ChainSpec, variable: str = THETA) -> Draws:
     blocks = []
     for record in store.records():
         if record.meta.variable == variable:
-            tensors = codec.decode(store.read_sample(record.file))[0]
+            tensors, _ = store.sample(record.file)
             parts = [t.numpy().reshape(*t.shape[:2], -1) for t in tensors.values()]
             blocks.append(np.concatenate(parts, axis=2))
     values = np.concatenate(blocks)

@@ -19,7 +19,7 @@ from raychains.measures.draws import evenly
 from raychains.models.batchnorm import has_batchnorm
 from raychains.planning.points import Point, combination
 from raychains.planning.views import Key, key_of
-from raychains.store import ChainStore, SampleRecord, Storage, codec
+from raychains.store import ChainStore, SampleRecord, Storage
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def reader(root: Storage, samples: Sequence[Drawn], names: Collection[str]) -> C
 
     def read(i: int) -> Array:
         one = samples[i]
-        tensors, _ = codec.decode(ChainStore(root, one.spec.digest).read_sample(one.record.file))
+        tensors, _ = ChainStore(root, one.spec.digest).sample(one.record.file)
         return flat(tensors, names & tensors.keys())
 
     names = frozenset(names)

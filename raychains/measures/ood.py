@@ -172,7 +172,7 @@ def entropy(run: RunData, table: pd.DataFrame) -> Drawing | None:
         caption=(
             "Share of the inputs whose predictive entropy is at most x: of another set's inputs a curve that stays low is "
             "less over-confident, of the run's own inputs one that rises early is surer. The dotted line marks "
-            f"{SURE:g} nats. Mean over the repeats."
+            f"{SURE:g} nats.{' Mean over the repeats.' if run.repeated else ''}"
         ),
         alt="Distribution functions of predictive entropy of every arm, a panel for every set of inputs",
         draw=lambda: _draw_entropy(run, mean, companions),
@@ -209,13 +209,14 @@ def detection(run: RunData, table: pd.DataFrame) -> Drawing | None:
         f"{companion} {100 * rows['outside'].iloc[0] / (rows['outside'].iloc[0] + rows['inside'].iloc[0]):.0f} %"
         for companion, rows in table.groupby("companion", sort=False)
     )
+    more = " Mean over the repeats ± one standard error." if run.repeated else ""
     return Drawing(
         name="detection",
         title="Detection of other sets' inputs",
         caption=(
             "How well a threshold on each score tells another set's inputs (the positives) from the run's own. By chance "
             f"the AUROC is 50 %, the FPR 95 % and the AUPR the share of the other set's inputs: {chance}. FPR: share of the "
-            "own inputs that are flagged where 95 % of the others are. Mean over the repeats ± one standard error."
+            f"own inputs that are flagged where 95 % of the others are.{more}"
         ),
         alt="Areas under curves and false positive rates of every arm, by score, a row of panels for every set of inputs",
         draw=lambda: _draw_detection(run, table),

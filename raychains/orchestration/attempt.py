@@ -123,6 +123,9 @@ class Attempt:
         self._checkpoint_written.set()
         self._ended: Ended | None = None
         self._waiting: str | None = None
+        self._running: Chain | None = None
+        self._held_by: str | None = None
+        """Why the stepping thread makes no steps."""
         self._status = AttemptStatus(digest=self.spec.digest)
 
     # What the worker calls
@@ -146,7 +149,9 @@ class Attempt:
 
     def status(self) -> AttemptStatus:
         """Return where the chain is, and what it waits for."""
-        return replace(self._status, waiting=self._waiting)
+        chain = self._running
+        made = chain.step if chain is not None else None
+        return replace(self._status, waiting=self._waiting, made=made, held=self._held_by)
 
     def allow(self, step: int) -> None:
         """Let the chain pass its holds up to ``step``."""
@@ -178,11 +183,12 @@ class Attempt:
         writer: threading.Thread | None = None
         chain: Chain | None = None
         try:
-            chain = self._chain()
+            chain = self._running = self._chain()
             environment = chain.environment().to_json()
             writer = threading.Thread(target=self._write, args=(environment,), name="writer", daemon=True)
             writer.start()
             outcome = self._step(chain)
+            self._held_by = "the storage has not taken its last files"
             self._to_write.put(self._taken_records())
             self._to_write.put(_End(outcome, chain.step))
         except Exception as error:
@@ -292,24 +298,28 @@ class Attempt:
 
     def _delivered_within(self, seconds: float) -> bool:
         """Wait while two samples are undelivered, unless the chain is to stop."""
-        return self._within(seconds, lambda: self._undelivered.acquire(timeout=0.1))
+        return self._within(seconds, lambda: self._undelivered.acquire(timeout=0.1), "its samples are not taken")
 
     def _written_within(self, seconds: float) -> bool:
         """Wait while a checkpoint waits for the storage: states are large, so that one waits at most."""
-        return self._within(seconds, lambda: self._checkpoint_written.wait(timeout=0.1))
+        held = "the storage has not taken its last checkpoint"
+        return self._within(seconds, lambda: self._checkpoint_written.wait(timeout=0.1), held)
 
     def _allowed_within(self, step: int, seconds: float) -> bool:
         """Wait while the caller holds the chain at this step, unless the chain is to stop."""
         with self._allowed:
-            return self._within(seconds, lambda: self._allowed.wait_for(lambda: not self._held(step), 0.1))
+            allowed = partial(self._allowed.wait_for, lambda: not self._held(step), 0.1)
+            return self._within(seconds, allowed, "it is held here")
 
-    def _within(self, seconds: float, done: Callable[[], bool]) -> bool:
+    def _within(self, seconds: float, done: Callable[[], bool], held: str) -> bool:
         until = time.monotonic() + seconds
         while not done():
+            self._held_by = held
             if self._stop.is_set() or self._over.is_set():
                 return True
             if time.monotonic() > until:
                 return False
+        self._held_by = None
         return True
 
     def _taken_records(self) -> list[dict[str, Any]]:
@@ -399,6 +409,7 @@ class Attempt:
         outcome: str = outcome_of(error)
         if outcome == "diverged" and chain is not None and not self._over.is_set():
             self._status = replace(self._status, stage="finding where it diverged")
+            self._held_by = "its steps are repeated to find where it diverged"
             # A replay takes as long as the chain took from its checkpoint on.
             reason = str(error) if self._stop.is_set() else diagnosed(error, chain, self._store, self.number)
             self._end(outcome, reason)

@@ -17,6 +17,7 @@ from raychains.orchestration.messages import AttemptStatus, ChainAssignment, Cha
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
 from raychains.planning.coordinator import AttemptEvent, Ended, Event, Sampled, SlotLost, SlotReady, Start
+from raychains.planning.stall import ChainPace
 from raychains.store import Storage
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class _Worker:
     """
     up: int = 0
     """Number of its actors that are up."""
+    pace: ChainPace = field(default_factory=ChainPace)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class ChainWorkers:
         self._pending: dict[int, _Worker] = {}
         """Workers that are not up yet, oldest first."""
         self._max_stillborn, self._stillborn = resources.max_failures, 0
+        self._stall_timeout = resources.stall_timeout
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -117,7 +120,8 @@ class ChainWorkers:
         # Reserved whole, or not at all: two halves of groups never wait for one another.
         reservation = self.workers.reserve(self.slots.bundle(), ranks) if ranks > 1 else None
         actors = [self._actor(slot, rank, reservation) for rank in range(ranks)]
-        worker = _Worker(slot, actors, self._clock.monotonic(), reservation)
+        pace = ChainPace(self._stall_timeout)
+        worker = _Worker(slot, actors, self._clock.monotonic(), reservation, pace=pace)
         self._workers[slot] = self._pending[slot] = worker
         for actor in actors:
             self._control(worker, "ready", self._payload, actor=actor)
@@ -176,9 +180,13 @@ class ChainWorkers:
 
     # Chains
 
-    def start(self, action: Start, spec: ChainSpec, about: dict[str, Any]) -> None:
-        """Run a chain on a slot; its events are asked for once the worker has taken it on."""
+    def start(self, action: Start, spec: ChainSpec, about: dict[str, Any], failures: int = 0) -> None:
+        """Run a chain on a slot; its events are asked for once the worker has taken it on.
+
+        ``failures``: losses of the chain's workers since it last progressed, each of which doubles the patience with it.
+        """
         worker = self._workers[action.slot]
+        worker.pace = ChainPace(self._stall_timeout, failures)
         worker.digest, worker.attempt, worker.status = action.digest, action.attempt, None
         assignment = ChainAssignment(
             spec=spec.to_json(),
@@ -206,6 +214,30 @@ class ChainWorkers:
             if worker.digest is not None and not worker.polled:
                 worker.polled = True
                 self._control(worker, "status")
+
+    def watch(self, seconds: float) -> Iterable[tuple[int, str, ChainPace]]:
+        """Note that time passed; return (slot, chain, pace) of busy workers."""
+        busy = [(w, w.digest) for w in self._workers.values() if w.digest is not None]
+        for worker, _ in busy:
+            worker.pace.passed(seconds, asked=worker.polled)
+        return [(worker.slot, digest, worker.pace) for worker, digest in busy]
+
+    def not_up(self, seconds: float) -> Iterable[tuple[int, ChainPace]]:
+        """Note that time passed; return (slot, pace) of workers that have a place and have long not come up."""
+        late = []
+        for worker in self._pending.values():
+            steps = worker.pace.steps
+            steps.silent += seconds
+            if steps.silent > steps.limit:
+                if self.workers.unplaced(worker.actors):
+                    steps.silent = 0.0  # it waits for a node, which is announced by itself
+                else:
+                    late.append((worker.slot, worker.pace))
+        return late
+
+    def give_up(self, slot: int, reason: str) -> SlotLost:
+        """End a worker that stalls."""
+        return self._lost(self._workers[slot], reason)
 
     def statuses(self) -> Iterable[tuple[int, AttemptStatus]]:
         """Return (slot, last known status) of busy workers."""
@@ -255,6 +287,8 @@ class ChainWorkers:
                 worker.polled = False
                 if answer is not None and answer.digest == worker.digest:
                     worker.status = answer
+                    made = answer.made if answer.made is not None else answer.step
+                    worker.pace.answered(made, held=answer.held, waiting=answer.waiting is not None)
             case "start" if current:
                 for _ in range(AHEAD):
                     self._ask(worker)

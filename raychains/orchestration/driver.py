@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raychains.core.errors import StorageFull
+from raychains.core.errors import RayLost, StorageRefused
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
@@ -11,6 +11,7 @@ from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.workers import CLOCK, Clock
 from raychains.planning import events
+from raychains.planning.stall import LONGEST_LOOK
 
 WAIT = 0.2
 """Seconds between looks at Ctrl-C when nothing else happens."""
@@ -46,7 +47,8 @@ class Driver:
         self._lease, self._resources, self._callback = lease, resources, callback
         self._evaluate, self._own_evaluators, self._clock = evaluate, own_evaluators, clock
         self._stopped = False
-        self._tick_due = 0.0
+        self._tick_due, self._ticked = 0.0, clock.monotonic()
+        self._evaluation_stalls = False
         self._waiting: str | None = None
         """The reason why the run waits that the callback heard last."""
 
@@ -54,7 +56,8 @@ class Driver:
         """Run until every chain ended and every view is evaluated, or the user stopped the run.
 
         Raises:
-            StorageFull: the store has no room left.
+            StorageRefused: the store has no room left, or takes no files.
+            RayLost: Ray is gone.
             UserError: the cluster had no room for too long, or a node has another raychains.
             RaychainsError: workers die before they are up, or an evaluation fails.
         """
@@ -73,6 +76,9 @@ class Driver:
                 self._tick(last=True)
                 if self._waiting is not None and not self._stopping:
                     self._callback.on(events.Resumed())  # the run was over before the next look
+        except RayLost:
+            if not self._stopping:
+                raise  # chains that were to stop have, at their last checkpoints
         finally:
             if self.sampling is not None:
                 self.sampling.workers.close()
@@ -129,22 +135,34 @@ class Driver:
             self._callback.on(events.Resumed())
         self._waiting = reasons[0] if reasons else None
 
+    def _watch_evaluation(self, seconds: float) -> None:
+        """Tell the callback once when the evaluation stalls, and once when it goes on."""
+        stall = self.evaluation.watch(seconds)
+        if stall is not None and not self._evaluation_stalls:
+            self._callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason))
+        elif stall is None and self._evaluation_stalls:
+            self._callback.on(events.StallEnded())
+        self._evaluation_stalls = stall is not None
+
     def _tick(self, *, last: bool = False) -> None:
         now = self._clock.monotonic()
         if now < self._tick_due and not last:
             return
         before = self._clock.thread_time()  # CPU time: a machine that is busy with other things makes ticks no rarer
-        running = self.sampling.tick() if self.sampling is not None else []
+        seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
+        running = self.sampling.tick(seconds) if self.sampling is not None else []
+        self._watch_evaluation(seconds)
         self._announce_waiting()
         coordinator = self.sampling.coordinator if self.sampling is not None else None
         slots = len(self.sampling.workers) if self.sampling is not None else 0
+        silent = any(chain.stalled_seconds is not None for chain in running)
         tick = events.Tick(
             running=running,
             finished=len(self.results.seconds),
             chains=self.results.chains,
             evaluated=self.evaluation.evaluated,
             to_evaluate=self.evaluation.expected,
-            remaining_seconds=self.sampling.speed.remaining(max(1, slots)) if self.sampling is not None else None,
+            remaining_seconds=self.sampling.speed.remaining(max(1, slots)) if self.sampling and not silent else None,
             failed=len(coordinator.with_status("failed", "dropped")) if coordinator is not None else 0,
             slots=slots,
             samples=len(self.evaluation.pool),
@@ -158,8 +176,8 @@ class Driver:
         failed, while_sampling = {}, None
         if self.sampling is not None:
             coordinator = self.sampling.coordinator
-            if coordinator.full is not None:
-                raise StorageFull(coordinator.full)
+            if coordinator.storage_refused is not None:
+                raise StorageRefused(coordinator.storage_refused)
             failed = {
                 digest: coordinator.chains[digest].reason for digest in coordinator.with_status("failed", "dropped")
             }

@@ -10,12 +10,12 @@ import torch
 
 from raychains.chain.chain import Diverged
 from raychains.chain.process_group import RankMissing
-from raychains.core.errors import RaychainsError, StorageAway, StorageFull
+from raychains.core.errors import RaychainsError, StorageAway, StorageRefused
 from raychains.data.prepared.feed import DecoderGone
 
-Outcome = Literal["failed", "diverged", "lost", "full"]
+Outcome = Literal["failed", "diverged", "lost", "storage_refused"]
 """``failed``: it would come again, and the chain is given up. ``lost``: the process cannot be trusted any more, or nothing
-is known of its cause; the chain is tried elsewhere. ``full``: the storage has no room."""
+is known of its cause; the chain is tried elsewhere. ``storage_refused``: it has no room, or takes no files."""
 
 _BROKEN = re.compile(
     r"CUDA error|CUDA out of memory|CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|cuDNN error|NCCL error|HIP error"
@@ -26,8 +26,8 @@ _BROKEN = re.compile(
 
 def outcome_of(error: BaseException) -> Outcome:
     """Return what becomes of a chain after ``error``, raised in it or while writing it."""
-    if isinstance(error, StorageFull):
-        return "full"
+    if isinstance(error, StorageRefused):
+        return "storage_refused"
     if isinstance(error, StorageAway | RankMissing | DecoderGone):
         return "lost"
     if isinstance(error, Diverged):

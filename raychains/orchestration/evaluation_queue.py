@@ -46,6 +46,11 @@ class _Job(Job):
     version: int = 0
     blocks: list[Any] = field(default_factory=list)
 
+    @property
+    def kind(self) -> str:
+        """See `Job`."""
+        return "a prediction" if isinstance(self.what, _Predicted) else "a summary"
+
 
 class EvaluationQueue(JobQueue[_Job]):
     """Hands samples to evaluators as they come and views as they are complete.

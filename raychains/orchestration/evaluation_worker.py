@@ -9,7 +9,7 @@ import gc
 import os
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig, StoredSample, ViewSummary
@@ -34,6 +34,8 @@ class EvaluationWorker:
 
     The store is read for samples that are no longer in the object store, and for kept predictions.
     """
+
+    concurrency_groups: ClassVar = {"control": 1}
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self._name = config.name
@@ -60,6 +62,9 @@ class EvaluationWorker:
 
     def __repr__(self) -> str:
         return self._name
+
+    def alive(self) -> None:
+        """Answer, in a group of its own: the process is neither stopped nor cut off."""
 
     def serve(self, work: EvaluationConfig) -> None:
         """Take up a comparison's samples, in order with the other calls; of another task's data none are kept."""
@@ -123,15 +128,21 @@ class EvaluationWorker:
             data: its file as uint8; None to read the store.
             samples: how many of its kind there are; None neither looks nor keeps.
         """
+        from raychains.core.errors import UserError
         from raychains.store import codec
 
         kept = self._predictions(split, sample.digest) if samples is not None else None
         blocks = kept.read(sample.sha256, sample.start) if kept is not None else None
         if blocks is None:
             raw = bytes(memoryview(data)) if data is not None else self._read(sample)
-            sampled, own = codec.decode(raw)
-            evaluation, tensors = self._of(split, sample.digest), self._complete(sampled, sample.start)
-            blocks = [evaluation.predict(tensors, shard) for shard in range(evaluation.shards)]
+            evaluation = self._of(split, sample.digest)
+            try:
+                sampled, own = codec.decode_sample(raw)
+                tensors = self._complete(sampled, sample.start)
+                blocks = [evaluation.predict(tensors, shard) for shard in range(evaluation.shards)]
+            except (codec.Corrupt, UserError) as error:
+                where = self._root.location(f"chains/{sample.digest}/{sample.file}")
+                raise type(error)(f"{where}: {error}") from None
             if kept is not None and samples is not None and own["sha256"] == sample.sha256:  # an index may be damaged
                 self._perhaps_keep(kept, sample, blocks, samples)
         return node_id(), *blocks

@@ -6,6 +6,7 @@ import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,7 @@ from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names, Workers
 from raychains.planning.comparison import Comparison
+from raychains.planning.stall import Pace, Stall
 from raychains.store import Storage
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,11 @@ class Job:
 
     lost: int = 0
 
+    @property
+    def kind(self) -> str:
+        """Jobs of one kind take about as long: their name, for people."""
+        return "a job"
+
 
 J = TypeVar("J", bound=Job)
 
@@ -43,6 +50,12 @@ class Evaluator:
 
     actor: Any
     jobs: dict[Any, Any] = field(default_factory=dict)
+    silent: float = 0.0
+    """Seconds since it answered, or was given a job when it had none."""
+    answered: bool = False
+    asked: Any = None
+    """The reference of an outstanding question whether its process is alive."""
+    answers: Pace = field(default_factory=Pace)
 
 
 class Evaluators:
@@ -113,7 +126,7 @@ class Evaluators:
         config = EvaluatorConfig(store=self._store, data_root=self._resources.data_root, gpus=gpus, name=name)
         actor = self.workers.start(EvaluationWorker, self._names.run, options, config)
         self.workers.call(actor, "serve", self._work)  # before all jobs: calls run in their order
-        self.running.append(Evaluator(actor))
+        self.running.append(Evaluator(actor, answers=Pace(self._resources.stall_timeout)))
 
     def forget(self, evaluator: Evaluator) -> None:
         """Take one out that died."""
@@ -175,9 +188,6 @@ class JobQueue(ABC, Generic[J]):
         name: of a job, in messages.
     """
 
-    own_errors = False
-    """An error that raychains raises on purpose is raised again as it is."""
-
     def __init__(self, evaluators: Evaluators, name: str) -> None:
         self.evaluators, self.workers, self._job_name = evaluators, evaluators.workers, name
         self._jobs: deque[J] = deque()
@@ -185,6 +195,8 @@ class JobQueue(ABC, Generic[J]):
         """Evaluators by the references of what they were asked."""
         self._room: tuple[dict[int, Evaluator], ...] = tuple({} for _ in range(IN_FLIGHT))
         """Evaluators that have room, by how many jobs they have."""
+        self._slowest: dict[str, float] = {}
+        """Seconds of the slowest job of each kind; 0 where only evaluators' first jobs are known."""
         for evaluator in evaluators.running:
             self._seat(evaluator)
 
@@ -221,6 +233,7 @@ class JobQueue(ABC, Generic[J]):
         while self._jobs and (evaluator := next((e for row in self._room for e in row.values()), None)) is not None:
             job = self._jobs.popleft()
             if not self.stale(job):
+                evaluator.silent = evaluator.silent if evaluator.jobs else 0.0
                 ref = self.call(evaluator.actor, job)
                 evaluator.jobs[ref], self._asked[ref] = job, evaluator
                 self._seat(evaluator)
@@ -243,7 +256,65 @@ class JobQueue(ABC, Generic[J]):
                 self._check(job, error)
                 self.again(job, error)
             return None
+        pace = self._pace(evaluator, job)
+        pace.heard()
+        self._slowest[job.kind], evaluator.silent, evaluator.answered = pace.slowest, 0.0, True
         return None if self.stale(job) else self.done(job, answer)
+
+    def watch(self, seconds: float) -> Stall | None:
+        """Note that so much time passed. Replace evaluators that stall for too long; return the longest stall of the others.
+
+        Raises:
+            RaychainsError: a job lost too many evaluators.
+        """
+        stalls = []
+        busy = [evaluator for evaluator in self.evaluators.running if evaluator.jobs]
+        self._ask_whether_alive(busy, seconds)
+        for evaluator in busy:
+            job = next(iter(evaluator.jobs.values()))
+            stall = self._stall(evaluator, job)
+            if stall is None:
+                continue
+            if self.workers.unplaced([evaluator.actor]):
+                evaluator.silent = evaluator.answers.silent = 0.0  # it waits for a node, which is announced by itself
+            elif stall.given_up:
+                self.workers.kill(evaluator.actor)
+                self._check(job, CallFailed(f"{stall.reason} for {stall.seconds:.0f} s", died=True))
+                self._lost(evaluator)
+            else:
+                stalls.append(stall)
+        return max(stalls, key=lambda stall: stall.seconds, default=None)
+
+    def _ask_whether_alive(self, busy: Sequence[Evaluator], seconds: float) -> None:
+        """Note that so much time passed; take the evaluators' answers, and ask again."""
+        asked = {e.asked: e for e in busy if e.asked is not None}
+        ready = {*self.workers.wait([*asked], 0.0)} if asked else set()
+        for evaluator in busy:
+            evaluator.silent += seconds
+            if evaluator.asked is not None:
+                evaluator.answers.silent += seconds
+            if evaluator.asked in ready:
+                evaluator.answers.heard()
+            if evaluator.asked is None or evaluator.asked in ready:
+                evaluator.asked = self.workers.call(evaluator.actor, "alive", group="control")
+
+    def _stall(self, evaluator: Evaluator, job: J) -> Stall | None:
+        """Return how an evaluator stalls; its process is the judge as long as its jobs have no pace."""
+        pace, answers = self._pace(evaluator, job), evaluator.answers
+        answers.patience = pace.patience
+        if answers.silent > answers.limit:
+            return Stall(
+                answers.silent, f"{job.kind} is not answered, nor is its worker", answers.silent > answers.last_limit
+            )
+        if pace.silent > pace.limit:
+            return Stall(pace.silent, f"{job.kind} is not answered", pace.known and pace.silent > pace.last_limit)
+        return None
+
+    def _pace(self, evaluator: Evaluator, job: J) -> Pace:
+        """Return the pace of an evaluator's oldest job; its first one loads libraries and data."""
+        known = 2 * (evaluator.answered and job.kind in self._slowest)
+        slowest = self._slowest.get(job.kind, 0.0)
+        return Pace(evaluator.answers.timeout, 2.0**job.lost, evaluator.silent, slowest, known)
 
     def close(self) -> None:
         """Let go of the evaluators and of the calls that are outstanding."""
@@ -259,10 +330,10 @@ class JobQueue(ABC, Generic[J]):
             self._room[len(evaluator.jobs)][id(evaluator)] = evaluator
 
     def _check(self, job: J, error: CallFailed) -> None:
-        """Raise what no second try mends."""
+        """Raise what no second try mends; an error that raychains raises on purpose as it is."""
         if error.storage_away:
             return
-        if self.own_errors and error.raised and isinstance(error.cause, RaychainsError):
+        if error.raised and isinstance(error.cause, RaychainsError):
             raise error.cause from None
         if not (error.died or error.lost_object):
             raise RaychainsError(f"{self._job_name} failed: {error}") from error

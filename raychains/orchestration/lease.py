@@ -7,11 +7,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import RaychainsError, StorageFull, UserError, format_error
+from raychains.core.errors import RaychainsError, StorageRefused, UserError, format_error
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import process_identity
 from raychains.orchestration.workers import CLOCK, Clock
@@ -29,6 +29,8 @@ FRESH = 2.0
 """Seconds for which a list of the other drivers is good enough to leave a chain to one of them."""
 PATIENCE = 2.0
 """Seconds that a read of the entries waits for a renewal in progress."""
+CLAIMS = 3
+"""Times that a chain's next attempt is reserved in a row, while others are faster."""
 PEERS_EVERY = 2.0
 """Seconds between reads of chains that others run."""
 PEERS_FOR = 0.5
@@ -37,32 +39,82 @@ COMPARE_EVERY = 15.0
 """Seconds between checks whether another driver took over a chain that runs here."""
 
 
+class Identity(Protocol):
+    """Tells processes apart; the module `process_identity` is one."""
+
+    def here(self) -> dict[str, Any]:
+        """Return host, place, pid and start of this process."""
+
+    def place(self) -> str:
+        """Return what processes that see each other have in common."""
+
+    def gone(self, where: str, pid: int, start: str, /) -> bool:
+        """Return whether a process is known to have ended."""
+
+
+def in_thread(waits: Iterator[float]) -> Callable[[], None]:
+    """Run an iterator in a thread that sleeps for the seconds it yields; return what ends it."""
+    closing = threading.Event()
+
+    def run() -> None:
+        for seconds in waits:
+            if closing.wait(seconds):
+                return
+
+    thread = threading.Thread(target=run, name="lease", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        closing.set()
+        if thread is not threading.current_thread():
+            thread.join(timeout=RENEW_EVERY)  # a trial that nobody holds any more may be collected in any thread
+
+    return end
+
+
 class Lease:
     """This driver among those of a store. As a context it claims a run's name; without, it only reads and reserves.
 
     Args:
         patient: wait for a driver of which it is not known whether it lives, at most until it counts as dead.
         driver_id: of a predecessor that is known to be gone, whose chains this driver takes over at once; by default a new one.
+        clock: of waits and ages; the storage's own tells drivers apart.
+        identity: of this process and others.
+        background: runs the renewals beside the caller's work, as `in_thread` does.
 
     Raises:
         UserError: on entering the context, when another living driver runs ``run``.
     """
 
-    def __init__(self, root: Storage, run: str = "", *, patient: bool = False, driver_id: str | None = None) -> None:
+    def __init__(
+        self,
+        root: Storage,
+        run: str = "",
+        *,
+        patient: bool = False,
+        driver_id: str | None = None,
+        clock: Clock = CLOCK,
+        identity: Identity = process_identity,
+        background: Callable[[Iterator[float]], Callable[[], None]] = in_thread,
+    ) -> None:
         self._root = root.waiting(lambda _: False)  # chains are asked for again: the driver does not wait for storage
         self.run = run
         """The run's name; none of a driver that claims none."""
         self._run, self._patient = run or "-", patient
         self.driver_id = driver_id or uuid.uuid4().hex
-        about = {"driver_id": self.driver_id, "run": self._run, **process_identity.here()}
-        self._claim = Claim(Leases(root), about, _gone)
+        self._clock, self._identity, self._background = clock, identity, background
+        about = {"driver_id": self.driver_id, "run": self._run, **identity.here()}
+        self._claim = Claim(
+            Leases(root), about, lambda entry: identity.gone(entry.place, entry.pid, entry.process), clock.monotonic
+        )
         self._looking = threading.Lock()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
         self._looked = float("-inf")
         self._left_to: set[str] = set()
+        self._taken: dict[str, int] = {}
+        """Attempts of this driver by chain: listings may not show them yet, and the next must have a higher number."""
         self.lost: str | None = None
-        """Why this driver has to stop: another one owns its run; None while it need not."""
+        """Why this driver has to stop: another one owns its run, or the store takes no files; None while it need not."""
 
     def __enter__(self) -> Lease:
         try:
@@ -72,14 +124,11 @@ class Lease:
         except BaseException:
             self._withdraw()
             raise
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
-        self._thread.start()
+        self._end = self._background(self._renewals())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=RENEW_EVERY)  # a trial that nobody holds any more may be collected in any thread
+        self._end()
         self._withdraw()
 
     def confirm(self) -> None:
@@ -101,18 +150,20 @@ class Lease:
         Storage that does not answer counts as such: the chain is asked for again later.
 
         Raises:
-            StorageFull: no room for the reservation.
+            StorageRefused: no room for the reservation, or the store takes no files.
         """
         record = {**record, "driver_id": self.driver_id}
         try:
-            while True:
+            for _ in range(CLAIMS):  # a listing may lag behind: the number that is taken stays unseen for seconds
                 last, driver = ChainStore(self._root, digest).newest_attempt()
                 if self._leave(digest, driver):
                     return None
-                number = ChainStore(self._root, digest).reserve(last, record)
+                number = ChainStore(self._root, digest).reserve(max(last, self._taken.get(digest, 0)), record)
                 if number is not None and not self._overtaken(digest, number):
+                    self._taken[digest] = number
                     return number
-        except StorageFull:
+            return None
+        except StorageRefused:
             raise
         except (OSError, RaychainsError) as error:
             log.warning("chain %s is not taken now: %s", digest[:12], format_error(error))
@@ -122,6 +173,8 @@ class Lease:
         """Return whether another living driver has the chain's newest attempt and means to finish it."""
         try:
             return self._leave(digest, ChainStore(self._root, digest).newest_attempt()[1])
+        except StorageRefused:
+            raise
         except (OSError, RaychainsError) as error:
             log.warning("chain %s is not looked at now: %s", digest[:12], format_error(error))
             return True
@@ -147,12 +200,12 @@ class Lease:
     def _leave(self, digest: str, driver: str | None) -> bool:
         if driver is None or driver == self.driver_id:
             return False
-        if time.monotonic() - self._looked > FRESH or driver not in self._claim.others:
+        if self._clock.monotonic() - self._looked > FRESH or driver not in self._claim.others:
             if not self._looking.acquire(timeout=PATIENCE):
                 return True  # the renewing thread waits for the storage: asked again later
             try:
                 self._claim.living()
-                self._looked = time.monotonic()
+                self._looked = self._clock.monotonic()
             finally:
                 self._looking.release()
         entry = self._claim.others.get(driver)
@@ -170,20 +223,20 @@ class Lease:
 
     def _outlast(self, rival: Entry) -> None:
         """Wait until the rival is known to be dead."""
-        if not self._patient or rival.place == process_identity.place():
+        if not self._patient or rival.place == self._identity.place():
             raise UserError(self._owned(rival))
         log.warning(
             "run %s may still be run by pid %d on %s, last heard of %.0f s ago: waiting until it counts as dead, at most %.0f s",
             *(self._run, rival.pid, rival.host, self._age(rival), STALE_AFTER),
         )
         heard = {rival.driver_id: rival.renewals}
-        renewed = time.monotonic()
+        renewed = self._clock.monotonic()
         while True:
-            self._closing.wait(CHECK_RIVAL_EVERY)
-            due = time.monotonic() - renewed > RENEW_EVERY
+            self._clock.sleep(CHECK_RIVAL_EVERY)
+            due = self._clock.monotonic() - renewed > RENEW_EVERY
             now = self._claim.renew() if due else self._claim.senior()
             if due:
-                renewed = time.monotonic()
+                renewed = self._clock.monotonic()
             if now is None:
                 return
             if now.renewals != heard.setdefault(now.driver_id, now.renewals):
@@ -199,14 +252,18 @@ class Lease:
     def _age(self, entry: Entry) -> float:
         return max(0.0, ((self._claim.storage_now() or entry.renewed) - entry.renewed) / SECOND)
 
-    def _renew(self) -> None:
-        """The thread: storage that is away makes it late, and the claim knows what that means."""
+    def _renewals(self) -> Iterator[float]:
+        """Renew the claim between the waits; storage that is away makes it late, and the claim knows what that means."""
         waits = iter(FIRST_RENEWALS)
-        while not self._closing.wait(next(waits, RENEW_EVERY)):
+        while True:
+            yield next(waits, RENEW_EVERY)
             try:
                 with self._looking:
                     rival = self._claim.renew()
-                    self._looked = time.monotonic()
+                    self._looked = self._clock.monotonic()
+            except StorageRefused as error:
+                self.lost = str(error)  # soon others will count this driver as dead, and nothing that it does is kept
+                return
             except Exception as error:
                 log.warning("this driver's lease could not be renewed: %s", format_error(error))
                 continue
@@ -217,10 +274,6 @@ class Lease:
     def _withdraw(self) -> None:
         with contextlib.suppress(OSError, RaychainsError):
             self._claim.withdraw()
-
-
-def _gone(entry: Entry) -> bool:
-    return process_identity.gone(entry.place, entry.pid, entry.process)
 
 
 class PeerDrivers:
@@ -276,6 +329,8 @@ class PeerDrivers:
         """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer."""
         try:
             return ChainStore(self._root, digest).finished(expected_samples(self._specs[digest]))
+        except StorageRefused:
+            raise
         except (OSError, RaychainsError) as error:
             log.warning("chain %s is not looked at now: %s", digest[:12], error)
             return False

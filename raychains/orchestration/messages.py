@@ -77,6 +77,10 @@ class AttemptStatus:
     kinetic_temperature: float | None = None
     waiting: str | None = None
     """The reason why the chain waits; None when it does not."""
+    made: int | None = None
+    """Steps of the chain so far, those since the last progress record too; None before the chain is built."""
+    held: str | None = None
+    """The reason why it makes no steps though its process is well; None while it makes some."""
 
 
 # To and from an evaluator

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from raychains.chain.draw_capture import indices_to
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.base import Evaluation, load_sample
 from raychains.evaluation.flatness import diagonal_fisher, move, spectrum
 from raychains.evaluation.vectors import combined
 from raychains.models.batchnorm import has_batchnorm, reestimate
@@ -58,20 +58,17 @@ class Bench:
         whole = [(t.coefficient, self._complete(self._held[t.sha256], t.start)) for t in point.samples]
         if self._model is None:
             self._model = self._task.build_model(seed=0, lanes=1).to(self._device).eval()
-        self._model.load_state_dict(_ordered(combined([(c, _ordered(w)) for c, w in whole])))
+        load_sample(self._model, _ordered(combined([(c, _ordered(w)) for c, w in whole])))
         move(self._model, point.directions, sampled, point.normalise)
         if point.reestimate and has_batchnorm(self._model):
             self._reestimate(self._model, point.samples[0])
         return self._model, sampled
 
     def _read(self, term: Term) -> dict[str, Tensor]:
-        where = f"chains/{term.digest}/{term.file}"
-        try:
-            tensors, own = codec.decode(ChainStore(self._root, term.digest).read_sample(term.file))
-        except codec.Corrupt as error:
-            raise codec.Corrupt(f"{self._root.location(where)}: {error}") from None
+        tensors, own = ChainStore(self._root, term.digest).sample(term.file)
         if own.get("sha256") != term.sha256:
-            raise codec.Corrupt(f"{self._root.location(where)} holds another sample than the point was planned with")
+            where = self._root.location(f"chains/{term.digest}/{term.file}")
+            raise codec.Corrupt(f"{where} holds another sample than the point was planned with")
         return tensors
 
     def _move_data(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from raychains.orchestration.evaluator_pool import Evaluators, Job, JobQueue
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.planning.comparison import Comparison
 from raychains.planning.points import Point
+from raychains.planning.stall import LONGEST_LOOK
 from raychains.store import Storage
 from raychains.store.caches import PointMetrics
 from raychains.tasks.splits import check_split
@@ -76,8 +78,6 @@ class _Job(Job):
 class _Points(JobQueue[_Job]):
     """Points of one split that evaluators measure."""
 
-    own_errors = True
-
     def __init__(self, evaluators: Evaluators, split: str, points: Sequence[Point]) -> None:
         super().__init__(evaluators, "a point")
         self._split = split
@@ -93,8 +93,12 @@ class _Points(JobQueue[_Job]):
 
     def measured(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield (key, metrics) of each point as it comes."""
+        heard = time.monotonic()
         while self._jobs or self._asked:
             self.submit()
+            now = time.monotonic()
+            self.watch(min(now - heard, LONGEST_LOOK))
+            heard = now
             for ref in self.workers.wait(self.references(), WAIT):
                 if self.owns(ref) and (found := self.take(ref)) is not None:
                     yield found

@@ -29,8 +29,8 @@ SLOW_STORAGE_LIMIT = 10_000_000_000
 FULL_DISK = 0.95
 """Ray stops spilling above this used share of the disk (its `local_fs_capacity_threshold`)."""
 
-SESSION_SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-"""The longest path that Ray's object store makes below its temporary folder: seven digits of process id."""
+SESSION_SOCKET = "raya1b2c3d4/s/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+"""The longest path that Ray's object store makes below `ray_temp_dir`, in a private folder: seven digits of process id."""
 
 
 def object_store_bytes(requested: int | None) -> int:
@@ -65,7 +65,7 @@ def physical_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 def check(*, object_store_memory: int, temp_dir: Path | None = None) -> list[str]:
     """Before Ray starts on this machine: raise `UserError` for what would fail, return warnings for the rest.
 
-    `temp_dir` is what Ray gets as `_temp_dir`; `None` means the folder that Ray would choose itself.
+    `temp_dir` is the folder in which Ray gets a private one; `None` means `ray_temp_dir`.
     """
     temp = ray_temp_dir(os.environ) if temp_dir is None else temp_dir
     token_known = has_token(os.environ, Path.home())
@@ -84,12 +84,12 @@ def check(*, object_store_memory: int, temp_dir: Path | None = None) -> list[str
 
 
 def ray_temp_dir(environ: Mapping[str, str]) -> Path:
-    """Return the temporary folder that Ray chooses itself: its `get_default_ray_temp_dir` without the import."""
+    """Return the folder in which Ray would make its own temporary one: where its `get_default_ray_temp_dir` lies."""
     if "RAY_TMPDIR" in environ:
-        return Path(environ["RAY_TMPDIR"]) / "ray"
+        return Path(environ["RAY_TMPDIR"])
     if sys.platform.startswith("linux") and "TMPDIR" in environ:
-        return Path(environ["TMPDIR"]) / "ray"
-    return Path("/tmp/ray")
+        return Path(environ["TMPDIR"])
+    return Path("/tmp")
 
 
 def has_token(environ: Mapping[str, str], home: Path) -> bool:

@@ -47,7 +47,7 @@ def check_target(plan: Plan, to: Storage) -> None:
         UserError: it holds something else.
     """
     if to.exists(PLAN):
-        found, described = json.loads(to.read(PLAN)), plan.described
+        found, described = to.read_object(PLAN) or {}, plan.described
         if found != described:
             different = ", ".join(k for k in described if found.get(k) != described[k])
             raise UserError(

@@ -53,6 +53,30 @@ def started_here() -> bool:
     return node is not None and bool(node.head)
 
 
+def dead_process() -> str | None:
+    """Return which of Ray's processes that this process started is dead; None where all live, or another one started them."""
+    node = ray._private.worker._global_node
+    if node is None or not node.head:
+        return None
+    for name in (ray_constants.PROCESS_TYPE_GCS_SERVER, ray_constants.PROCESS_TYPE_RAYLET):
+        if any(started.process.poll() is not None for started in node.all_processes.get(name, ())):
+            return str(name)
+    return None
+
+
+def kill_gcs() -> None:
+    """Kill the GCS that this process started: `ray.shutdown` waits for one that is stopped, but not for a dead one."""
+    node = ray._private.worker._global_node
+    if node is not None and node.head:
+        for started in node.all_processes.get(ray_constants.PROCESS_TYPE_GCS_SERVER, ()):
+            started.process.kill()
+
+
+def gcs_address() -> str:
+    """Return HOST:PORT of the connected cluster's GCS."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def available() -> Mapping[str, Mapping[str, float]]:
     """Return each node's free resources by its id; `ray.available_resources` gives sums over the cluster only."""
     found: Mapping[str, Mapping[str, float]] = ray._private.state.available_resources_per_node()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,8 @@ from ray.exceptions import ActorDiedError, ObjectLostError, RayError, RayTaskErr
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from raychains.core.errors import StorageAway
-from raychains.orchestration import ray_private
+from raychains.core.errors import RaychainsError, StorageAway
+from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names
 from raychains.planning.capacity import ACCELERATOR, Node
 
@@ -23,7 +24,7 @@ _WITH_NODE = "its node has died"
 
 
 class RayWorkers:
-    """See `raychains.orchestration.workers.Workers`. Ray must be connected."""
+    """See `raychains.orchestration.workers.Workers`. Ray must be connected; where it is gone, calls raise `RayLost`."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[type, str], Any] = {}
@@ -38,34 +39,35 @@ class RayWorkers:
 
     def nodes(self, accelerator_type: str | None = None) -> list[Node]:
         """See `Cluster`."""
-        return [_node(n, n["Resources"], accelerator_type) for n in ray.nodes() if n["Alive"]]
+        return [_node(n, n["Resources"], accelerator_type) for n in ray_watch.ask(ray.nodes) if n["Alive"]]
 
     def free(self, accelerator_type: str | None = None) -> list[Node]:
         """See `Cluster`."""
-        available = ray_private.available()
-        return [_node(n, available.get(n["NodeID"], {}), accelerator_type) for n in ray.nodes() if n["Alive"]]
+        available, nodes = ray_watch.ask(lambda: (ray_private.available(), ray.nodes()))
+        return [_node(n, available.get(n["NodeID"], {}), accelerator_type) for n in nodes if n["Alive"]]
 
     def grows(self) -> bool:
         """See `Cluster`."""
-        return not self.started_here and ray_private.autoscales()
+        return not self.started_here and ray_watch.ask(ray_private.autoscales)
 
     def unplaced(self, actors: Collection[Any]) -> int:
         """See `Cluster`."""
-        return ray_private.unplaced(actors)
+        return ray_watch.ask(lambda: ray_private.unplaced(actors))
 
     # Actors
 
     def put(self, value: Any) -> Any:
         """See `Workers`."""
-        return ray.put(value)
+        return ray_watch.ask(lambda: ray.put(value), within=math.inf)  # a task object may be large
 
     def reserve(self, bundle: Mapping[str, float], number: int) -> Any:
         """See `Workers`."""
-        return placement_group([dict(bundle)] * number, strategy="PACK")
+        return ray_watch.ask(lambda: placement_group([dict(bundle)] * number, strategy="PACK"))
 
     def release(self, reservation: Any) -> None:
         """See `Workers`."""
-        remove_placement_group(reservation)
+        if ray_watch.lost() is None:
+            ray_watch.ask(lambda: remove_placement_group(reservation))
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         """See `Workers`; a class may have ``concurrency_groups``, Ray's."""
@@ -82,11 +84,13 @@ class RayWorkers:
         if options.gpus and options.accelerator_type is not None:
             held["accelerator_type"] = options.accelerator_type
         never = {"max_restarts": 0, "max_task_retries": 0}
-        return self._kinds[kind, run].options(name=options.name, **held, **never).remote(*args)
+        made = self._kinds[kind, run].options(name=options.name, **held, **never)
+        return ray_watch.ask(lambda: made.remote(*args))
 
     def kill(self, actor: Any) -> None:
         """See `Workers`."""
-        ray.kill(actor)
+        if ray_watch.lost() is None:  # else it went with Ray
+            ray.kill(actor)
 
     def dismiss(self, actor: Any) -> None:
         """See `Workers`."""
@@ -96,11 +100,13 @@ class RayWorkers:
 
     def call(self, actor: Any, method: str, *args: Any, group: str | None = None) -> Any:
         """See `Workers`; ``group`` is a concurrency group of the actor's class."""
+        ray_watch.check()
         remote = getattr(actor, method)
         return (remote.options(concurrency_group=group) if group is not None else remote).remote(*args)
 
     def call_parts(self, parts: int, actor: Any, method: str, *args: Any, group: str | None = None) -> list[Any]:
         """See `Workers`."""
+        ray_watch.check()
         more = {"concurrency_group": group} if group is not None else {}
         found = getattr(actor, method).options(num_returns=parts, **more).remote(*args)
         return [found] if parts == 1 else list(found)
@@ -108,22 +114,31 @@ class RayWorkers:
     def wait(self, calls: Sequence[Any], timeout: float) -> list[Any]:
         """See `Workers`."""
         time.sleep(PAUSE * len(calls))
-        ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)
-        if not ready:
-            ready, _ = ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
+        ray_watch.check()
+        try:
+            ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)
+            if not ready:
+                ready, _ = ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
+        except OSError:  # a raylet that dies meanwhile
+            ray_watch.check()
+            raise
         return list(ready)
 
     def result(self, call: Any) -> Any:
         """See `Workers`."""
+        ray_watch.check()  # Ray ends a process that reads an object where no raylet is
         try:
             return ray.get(call)
         except RayError as error:  # a death, a node's, Ray's out-of-memory kill, or an error of the method's own
+            ray_watch.check()
             raise failure(error) from error
 
 
 def failure(error: RayError) -> CallFailed:
     """Return what an error of Ray says about its cause."""
     causes = _causes(error)
+    # Ray's own wrapper of an error is an instance of its class, too.
+    own = [c for c in causes if isinstance(c, RaychainsError) and not isinstance(c, RayError)]
     return CallFailed(
         str(error),
         reason=_line(error),
@@ -132,7 +147,7 @@ def failure(error: RayError) -> CallFailed:
         with_node=_WITH_NODE in str(error),
         lost_object=any(isinstance(cause, ObjectLostError) for cause in causes),
         storage_away=any(isinstance(cause, StorageAway) for cause in causes),
-        cause=getattr(error, "cause", None),
+        cause=own[0] if own else getattr(error, "cause", None),
     )
 
 

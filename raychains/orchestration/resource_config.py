@@ -11,6 +11,7 @@ from raychains.core.validation import positive, positive_int
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
 from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
+from raychains.planning.stall import TIMEOUT as STALL_TIMEOUT
 
 MOST_BINS = 1000
 """Most bins of a calibration error: more say nothing about any split."""
@@ -35,6 +36,8 @@ class ResourceConfig:
     slot_timeout: float | None = None
     """Seconds that a run of which no chain runs waits for a slot; None is `raychains.orchestration.resource_wait.TIMEOUT` for
     one that no node has, and without end for one that others hold."""
+    stall_timeout: float = STALL_TIMEOUT
+    """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.stall`."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
@@ -67,6 +70,7 @@ class ResourceConfig:
             positive_int("concurrent", self.concurrent)
         if self.slot_timeout is not None:
             positive("slot_timeout", self.slot_timeout)
+        positive("stall_timeout", self.stall_timeout)
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0

@@ -112,17 +112,22 @@ class Sampling:
                 self.speed.ended(digest)
         self._handle(event)
 
-    def tick(self) -> list[events.ChainStatus]:
-        """Return where the running chains are, ask for news of them, and read samples whose storage was away."""
+    def tick(self, seconds: float) -> list[events.ChainStatus]:
+        """Return where the running chains are, ask for news of them, and read samples whose storage was away.
+
+        ``seconds`` passed since the last tick, in which the workers could be heard.
+        """
+        self._watch(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:
             self._recover(action)
         running = []
+        stalled = {slot: pace.steps.silent for slot, _, pace in self.workers.watch(0.0) if pace.told}
         for slot, status in self.workers.statuses():
             digest, step = status.digest, status.step
             self.speed.at(digest, step, status.seconds)
-            shown = {name: value for name, value in vars(status).items() if name != "waiting"}
+            shown = {name: value for name, value in vars(status).items() if name not in ("waiting", "made", "held")}
             running.append(
                 events.ChainStatus(
                     **shown,
@@ -132,9 +137,30 @@ class Sampling:
                     samples=self.coordinator.chains[digest].accepted,
                     # A worker's first status knows no step yet: `ChainBegan` said where it is.
                     gradients=self._results.spent.at(digest, step) if step else 0,
+                    stalled_seconds=stalled.get(slot),
                 )
             )
         return running
+
+    def _watch(self, seconds: float) -> None:
+        """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not come up."""
+        for slot, pace in self.workers.not_up(seconds):
+            silent, reason = pace.steps.silent, "a worker does not come up"
+            if not pace.told:
+                self._callback.on(events.Stalled(seconds=silent, reason=reason, slot=slot))
+                pace.told = True
+            if silent > pace.steps.last_limit:
+                self.handle(self.workers.give_up(slot, f"{reason} for {silent:.0f} s"))
+        for slot, digest, pace in self.workers.watch(seconds):
+            stall = pace.stall()
+            if stall is not None and not pace.told:
+                told = events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot)
+                self._callback.on(told)
+            elif stall is None and pace.told:
+                self._callback.on(events.StallEnded(digest=digest))
+            pace.told = stall is not None
+            if stall is not None and stall.given_up:
+                self.handle(self.workers.give_up(slot, f"{stall.reason} for {stall.seconds:.0f} s"))
 
     @property
     def waiting_for_storage(self) -> list[str]:
@@ -151,7 +177,8 @@ class Sampling:
                 case c.Claim(slot, digest):
                     self._claim(slot, digest)
                 case c.Start(_, digest):
-                    self.workers.start(action, self._specs[digest], self._claims.pop(digest))
+                    failures = self.coordinator.chains[digest].failures
+                    self.workers.start(action, self._specs[digest], self._claims.pop(digest), failures)
                 case c.Accept() if isinstance(event, c.Sampled) and event.record is not None:
                     self.evaluated_before_last = self._evaluation.evaluated
                     self._evaluation.add(self._pool.add(event.record, event.data))
@@ -174,8 +201,8 @@ class Sampling:
                     self._lease.give_up(digest)
                     self._evaluation.abandon(digest)
                     self._callback.on(events.ChainFailed(digest=digest, reason=reason))
-        if self.coordinator.full is not None and not stopping:
-            self._callback.on(events.Stopping(reason="the store has no room left"))
+        if self.coordinator.storage_refused is not None and not stopping:
+            self._callback.on(events.Stopping(reason="the store takes no more files"))
 
     def _claim(self, slot: int, digest: str) -> None:
         """Reserve a chain's next attempt in the store, or learn that another driver runs it."""
@@ -190,7 +217,7 @@ class Sampling:
         self._handle(c.Refused(slot, digest) if attempt is None else c.Claimed(slot, digest, attempt))
 
     def _recover(self, action: c.Recover) -> None:
-        """Pool a chain's durable samples that came before an attempt's own; later, if the storage is away."""
+        """Pool a chain's durable samples that came before an attempt's own; later, if the storage does not show them now."""
         spec = self._specs[action.digest]
         try:
             records = ChainStore(self._root, action.digest).records()
@@ -198,7 +225,10 @@ class Sampling:
             log.warning("samples of chain %s are read later: %s", action.digest[:12], error)
             self._postponed.append(action)
             return
-        for pooled in self._pool.recover(r for r in records if position(spec, r.meta) < action.before):
+        found = [r for r in records if position(spec, r.meta) < action.before]
+        if len(found) < action.before:  # its listings lag behind
+            self._postponed.append(action)
+        for pooled in self._pool.recover(found):
             self._evaluation.add(pooled)
 
     def _forget(self, digest: str, first: int) -> None:

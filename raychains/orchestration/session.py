@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
-from dataclasses import dataclass
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
 
 from raychains.core.errors import UserError
-from raychains.orchestration import preflight, ray_private
+from raychains.orchestration import preflight, ray_private, ray_watch
 from raychains.orchestration.interrupt import sigterm_kept
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds that a cluster has to answer."""
+REMOVALS = 20
+"""Times that Ray's folder is removed, as long as something is in it again."""
 NAMESPACE = "raychains"
 """Namespace of the actors' names: ``ray list actors --filter ray_namespace=raychains``."""
 
@@ -28,12 +30,26 @@ class Session:
     """A connection to Ray, and who made it."""
 
     ours: bool
-    """`close` shuts Ray down; a connection that the caller had made stays."""
+    """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
+    folder: Path | None = None
+    """Of a Ray that was started here: its sockets, logs and spilled objects, which only this user can reach."""
+    watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
+
+    @property
+    def started(self) -> bool:
+        """Whether Ray itself was started here, on this machine."""
+        return self.folder is not None
 
     def close(self) -> None:
-        """Leave Ray; a local one that was started here ends."""
-        if self.ours:
+        """Leave Ray; a local one that was started here ends, and its folder is removed."""
+        gone = self.watch.look() is not None
+        self.watch.close()
+        if gone:
+            ray_private.kill_gcs()
+        if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
+        if self.folder is not None:
+            _remove(self.folder)
 
 
 def connect(
@@ -60,23 +76,51 @@ def connect(
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # evaluators hide the GPUs themselves
     options: dict[str, object] = {"address": where, "namespace": namespace or NAMESPACE}
     options |= {"log_to_driver": False, "logging_level": logging.ERROR}
+    folder = None
     if where == "local":
         memory = preflight.object_store_bytes(object_store_memory)
-        options |= {"object_store_memory": memory, "include_dashboard": False, "_temp_dir": temp_dir, "num_cpus": cpus}
+        folder = _private_folder(Path(temp_dir) if temp_dir else preflight.ray_temp_dir(os.environ))
+        options |= {"object_store_memory": memory, "include_dashboard": False, "num_cpus": cpus}
+        options |= {"_temp_dir": str(folder / "s")}
     try:
         with sigterm_kept(), ray_private.on_this_machine() if where == "local" else contextlib.nullcontext():
             ray.init(**{k: v for k, v in options.items() if v is not None})
-    except ConnectionError as error:
-        raise UserError(
-            f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}"
-        ) from None
-    except RuntimeError as error:
-        if "ersion mismatch" not in str(error):
-            raise
-        raise UserError(
+    except BaseException as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise _refused(error, where) from None
+    return Session(ours=True, folder=folder)
+
+
+def _refused(error: BaseException, where: str) -> BaseException:
+    """Return what an error of `ray.init` is to users."""
+    if isinstance(error, ConnectionError):
+        return UserError(f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}")
+    if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
+        return UserError(
             f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
+        )
+    return error
+
+
+def _private_folder(parent: Path) -> Path:
+    """Make a folder for Ray below ``parent`` that only this user enters: Ray makes all of its own writable to everybody."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="ray", dir=parent))
+    except OSError as error:
+        raise UserError(
+            f"RAY_TMPDIR must be a folder that can be written to, got {str(parent)!r}: {error.strerror}"
         ) from None
-    return Session(ours=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a session's folder; processes that still end may write meanwhile."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
 
 
 def connection(address: str | None = None) -> str:
@@ -104,18 +148,6 @@ def check_address(
         memory = preflight.object_store_bytes(object_store_memory)
         for warning in preflight.check(object_store_memory=memory, temp_dir=Path(temp_dir) if temp_dir else None):
             log.warning("%s", warning)
-    elif not _answers(where):
+    elif not ray_watch.answers(where):
         raise UserError(f"address must be HOST:PORT of a running Ray cluster, got {where!r}: nothing answers there")
     return where
-
-
-def _answers(address: str) -> bool:
-    """Return whether something listens at HOST:PORT; Ray itself waits a minute and more before it says so."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit():
-        return False
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
-    except (OSError, OverflowError, ValueError):  # ValueError: a host or port that is none, such as '²'
-        return False
-    return True

@@ -25,9 +25,9 @@ from ray.tune.search import BasicVariantGenerator
 
 from raychains.chain import precision
 from raychains.core.config import Run
-from raychains.core.errors import ChainsFailed, RaychainsError, StorageFull, UserError, trial_error
+from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused, UserError, trial_error
 from raychains.inference.sweep_results import report_of
-from raychains.orchestration import ray_private
+from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.optuna_search import OptunaSearch, Unpickled
@@ -50,7 +50,7 @@ ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
 }
-FAILED, FULL = "failed", "full"
+FAILED, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 
 
@@ -65,6 +65,10 @@ class SweepOutcome:
     """True if the user or another driver stopped the sweep."""
 
 
+class _RayGone(BaseException):
+    """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which there is one."""
+
+
 class SweepTrial(ChainTrainable):
     """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
 
@@ -72,8 +76,8 @@ class SweepTrial(ChainTrainable):
         """Return the next report, or why there will be none."""
         try:
             return super().step()
-        except StorageFull as error:
-            return {FULL: str(error), "done": True}
+        except StorageRefused as error:
+            return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
             return {FAILED: str(error), "done": True}
 
@@ -148,7 +152,10 @@ class TrialWait(ResourceWait):
         if not self.slots.room():
             return self._missing(what)
         free = self.slots.cluster.free(self.slots.accelerator_type)
-        if ray_private.any_actor_alive() or fit(free, self.slots.cpus, self.slots.gpus).chains >= self.slots.ranks:
+        if (
+            ray_watch.ask(ray_private.any_actor_alive)
+            or fit(free, self.slots.cpus, self.slots.gpus).chains >= self.slots.ranks
+        ):
             self._idle_since = None
             return None
         now = self.clock.monotonic()
@@ -213,7 +220,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         """Run until every chain ended, or somebody stopped the sweep.
 
         Raises:
-            StorageFull: the store has no room left.
+            StorageRefused: the store has no room left, or takes no files.
+            RayLost: Ray is gone.
             UserError: the cluster had no room for a chain for too long.
         """
         self._callback.on(events.Ready(slots=self._slots.count, slot=self._slots.describe()))
@@ -230,7 +238,11 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             )
         with self._interrupt, _environment(ENVIRONMENT):
             if configs or self._search is not None:
-                self._tuner(configs).fit()
+                try:
+                    self._tuner(configs).fit()
+                except _RayGone:
+                    if not self.stop_all():  # chains that were to stop have, at their last checkpoints
+                        ray_watch.check()
             stopped = self.stop_all()
         if self._fatal is not None:
             raise self._fatal
@@ -323,8 +335,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
     ) -> None:
         """Keep a report."""
         digest = self._digest(trial)
-        if FULL in result:
-            self._fatal = StorageFull(result[FULL])
+        if REFUSED in result:
+            self._fatal = StorageRefused(result[REFUSED])
         elif FAILED in result:
             self._failed[digest] = result[FAILED]
         else:
@@ -355,6 +367,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tell the callback where the sweep is."""
+        if ray_watch.lost() is not None:
+            raise _RayGone
         now = time.monotonic()
         if now - self._ticked < TICK_EVERY:
             return
@@ -379,8 +393,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         stop = bool(self._interrupt.asked or self._lease.lost or self._fatal)
         if stop and not self._stopping:
             self._stopping = True
-            full = isinstance(self._fatal, StorageFull)
-            self._callback.on(events.Stopping(reason="the store has no room left" if full else ""))
+            refused = isinstance(self._fatal, StorageRefused)
+            self._callback.on(events.Stopping(reason="the store takes no more files" if refused else ""))
         return stop
 
     # Events

@@ -24,7 +24,7 @@ from ray.tune.search.repeater import TRIAL_INDEX
 from raychains import tasks
 from raychains.chain.sample_index import expected_samples, position
 from raychains.core.config import Run
-from raychains.core.errors import ChainsFailed, RaychainsError, StorageFull, UserError
+from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused, UserError
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer
 from raychains.evaluation.running import RunningEnsemble
@@ -53,7 +53,7 @@ CHECKPOINT = "chain.json"
 FIXED = ("steps", "chains", "repeats", "lanes", "task", "task_settings", "train_subset", "val_split")
 """Options that a config may not contain: trials of one trainable sample one task."""
 
-ERRORS = {"failed": ChainsFailed, "diverged": ChainsFailed, "full": StorageFull}
+ERRORS = {"failed": ChainsFailed, "diverged": ChainsFailed, "storage_refused": StorageRefused}
 """By an attempt's outcome; any other one is its process's fault."""
 
 Report = dict[str, Any]
@@ -328,7 +328,7 @@ class ChainTrainable(tune.Trainable):
                     self._restart = max(self._restart, event.restart)
                     yield from self._stored(ensemble, event.drawn, attempt)
                 elif isinstance(event, Sampled):
-                    yield from self._add(ensemble, codec.decode(bytes(memoryview(data))), attempt)
+                    yield from self._add(ensemble, codec.decode_sample(bytes(memoryview(data))), attempt)
                 else:
                     ended = event
             if ended.outcome == "finished":
@@ -348,7 +348,7 @@ class ChainTrainable(tune.Trainable):
         """Evaluate the first ``drawn`` samples, which the store holds, and report what is due by them."""
         records = {position(self._spec, record.meta): record for record in self._chain.records()}
         for at in range(drawn):
-            yield from self._add(ensemble, codec.decode(self._chain.read_sample(records[at].file)), attempt)
+            yield from self._add(ensemble, self._chain.sample(records[at].file), attempt)
 
     def _add(self, ensemble: RunningEnsemble, sample: tuple[Any, Any], attempt: Attempt | None) -> Reports:
         tensors, own = sample

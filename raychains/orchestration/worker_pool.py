@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from raychains.orchestration import ray_private
+from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.workers import ActorOptions
 
@@ -38,7 +39,7 @@ class WorkerPool(RayWorkers):
         settings = (kind, replace(options, name="", node=None), *(replace(arg, name="") for arg in args))
         for actor in [a for a in self._idle if self._actors[a] == settings]:
             self._idle.remove(actor)
-            if ray_private.lives(actor):
+            if ray_watch.ask(partial(ray_private.lives, actor)):
                 return actor
         for actor in list(self._idle):
             other, held, *_ = self._actors[actor]

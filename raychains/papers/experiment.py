@@ -1,18 +1,17 @@
-"""One published table or figure as data, and the catalogue of all of them: a new one is one new file of a paper's folder."""
+"""One published table or figure as data, found by the list of all: a new one is a module of a paper's folder and a line of the list."""
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from raychains.core.errors import UserError, unknown_name
-from raychains.papers import ALL, PAPERS
+from raychains.papers import ALL
 from raychains.papers.claims import Claim, Summary
+from raychains.papers.contents import Listing, select
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset
 from raychains.plotting.arm_styles import ArmStyle
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from raychains.papers.completed_run import Computation
-
-FOLDERS = ("csgmcmc", "atmc", "emcmc", "theory")
-"""Folders whose modules each hold one experiment or several as ``EXPERIMENTS``."""
 
 Origin = Literal["published", "authors' code", "ours"]
 PUBLISHED: Origin = "published"
@@ -125,7 +121,7 @@ class Part:
     name: str
     label: str = ""
     data: tuple[str, ...] = ()
-    """The data sets that it needs, by the names of `raychains.papers.plan_status.DATA`."""
+    """The data sets that it needs, by the names of `raychains.papers.contents.DATA`."""
     sampled: Callable[[str], Sequence[Sampled]] = lambda scale: ()
     """Its comparisons at a scale."""
     tables: Callable[..., Tables] | None = None
@@ -139,19 +135,9 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One table or figure."""
+class Experiment(Listing):
+    """One table or figure: its place in the list, and what runs, what was published and how it is drawn."""
 
-    name: str
-    """As on the command line: ``table2``, ``emcmc-fig3``."""
-    title: str
-    """Its content in a few words."""
-    paper: str
-    """A key of `PAPERS`."""
-    where: str
-    """``Table 2``, ``Fig. 3c``, ``Theorem 1``."""
-    order: float
-    """Its place among all."""
     parts: tuple[Part, ...]
     rows: Headings
     """The table's rows: keys of cells, and their labels."""
@@ -165,8 +151,6 @@ class Experiment:
     """The settings at a scale, and who chose them."""
     differences: str
     """The differences from the paper, with reasons: each begins a line with the scales that it is true of and a colon."""
-    hours: tuple[float, ...]
-    """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU."""
     figures: Figures = lambda scale, tables: ()
     """The figures in the paper's layout, from the tables alone."""
     revision: int = 1
@@ -259,31 +243,14 @@ def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
     return made
 
 
-@cache
-def every() -> dict[str, Experiment]:
-    """Return all experiments by name, in their order, found by the files that hold them."""
-    found: list[Experiment] = []
-    for folder in FOLDERS:
-        package = import_module(f"raychains.papers.{folder}")
-        for module in pkgutil.iter_modules(package.__path__):
-            found += getattr(import_module(f"{package.__name__}.{module.name}"), "EXPERIMENTS", ())
-    names = [e.name for e in found]
-    twice = {n for n in names if names.count(n) > 1}
-    if twice or any(e.paper not in PAPERS for e in found):
-        raise ValueError(f"experiments named twice: {', '.join(sorted(twice)) or 'none'}; papers: {', '.join(PAPERS)}")
-    return {e.name: e for e in sorted(found, key=lambda e: e.order)}
-
-
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """Return the experiments of these names in the catalogue's order; ``all`` stands for every one.
+    """Return the experiments of these names, as `raychains.papers.contents.select`; only their modules are imported.
 
     Raises:
         UserError: no name, or an unknown one.
     """
-    known = every()
-    if not names:
-        raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; `list=True` says what each is")
-    for name in names:
-        if name not in known and name != "all":
-            raise unknown_name("names", name, ["all", *known])
-    return [e for e in known.values() if "all" in names or e.name in names]
+    found = []
+    for listing in select(names):
+        held = import_module(f"raychains.papers.{listing.module}").EXPERIMENTS
+        found += [one for one in held if one.name == listing.name]
+    return found

@@ -218,6 +218,24 @@ def _numbered(table: tables.Table) -> dict[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reproduced:
+    """One experiment after it was run as far as it could be."""
+
+    experiment: Experiment
+    folder: Folder
+    about: Mapping[str, Any]
+    verdicts: Sequence[Verdict]
+    failed: Sequence[str]
+    """Parts that failed in this call; the folder may hold an earlier result of them."""
+    kept: Mapping[str, str]
+    """By name, the reason why a part whose earlier results were kept was not done this time."""
+
+    def states(self) -> dict[str, str]:
+        """Return its parts' states by name: done, not run, failed or unfinished."""
+        return {name: part["status"] for name, part in self.about["parts"].items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One experiment's folder on the index."""
 

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.data import catalogue
-from raychains.data.root import data_root, root_of
+from raychains.papers.contents import missing_data
 from raychains.papers.experiment import Experiment, Part, Sampled
 from raychains.planning import gradient_evaluations
 from raychains.planning.presets.arms import Planned, arms_of
-from raychains.store import Storage
-
-DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
-DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "imagenet": "ImageNet"}
-DATA |= {"uci": "UCI (australian, german, heart)"}
-"""The labels of data sets that parts may need."""
-FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C"}
 
 
 class Unfit(UserError):
     """A scale cannot run a part, whatever data there are: the part is not run, and nothing is wrong."""
-
-
-def missing_data(names: Iterable[str]) -> str:
-    """Return which of these data sets are missing as a sentence; empty where all are there. Nothing is downloaded."""
-    missing = [DATA[name] for name in names if not in_data_root(name)]
-    # Without the root's path: results are committed and shown on other machines.
-    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root" if missing else ""
-
-
-def in_data_root(name: str) -> bool:
-    """Return whether a data set's files lie in the data root; they are not read."""
-    try:
-        if name == "imagenet":  # a prepared set, which may lie behind a URI
-            return Storage(root_of()).exists("imagenet/manifest.json")
-        root = data_root()
-        if name in FOLDERS:
-            return (root / FOLDERS[name]).is_dir()
-        entry = catalogue.entry(name)
-        files = [root / entry.folder / file.name for split in entry.splits.values() for file in split]
-        return all(f.is_file() or (f.suffix == ".gz" and f.with_suffix("").is_file()) for f in files)
-    except UserError:
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +58,23 @@ class Ledger:
     def saved(self) -> int:
         """By chains that experiments share."""
         return self.alone - self.unique
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedReproduction:
+    """The parts that `reproduce` would run."""
+
+    scale: str
+    parts: Sequence[PlannedPart]
+    finished: frozenset[str]
+    """Digests of the chains that the store holds."""
+    measured: Mapping[str, float]
+    """Hours that stored results took, by experiment."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Gradient evaluations of all of them together."""
+        return ledger(self.parts, self.finished)
 
 
 def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPart]:

@@ -23,7 +23,7 @@ from raychains.core.errors import (
     Interrupted,
     RaychainsError,
     StorageAway,
-    StorageFull,
+    StorageRefused,
     UserError,
     format_error,
     require,
@@ -34,13 +34,13 @@ from raychains.core.validation import is_number
 from raychains.data import standins
 from raychains.data.prepared import local
 from raychains.data.root import rooted
-from raychains.papers import SCALES, pages, plan_status
-from raychains.papers.claims import Verdict
+from raychains.papers import SCALES, contents, pages, plan_status, terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
-from raychains.papers.experiment import Experiment, Tables, chosen
-from raychains.papers.pages import Folder
-from raychains.papers.plan_status import Ledger, PlannedPart
+from raychains.papers.experiment import Tables, chosen
+from raychains.papers.pages import Folder, Reproduced
+from raychains.papers.plan_status import PlannedPart, PlannedReproduction
 from raychains.planning import events
+from raychains.report.console import standard_output
 from raychains.store import ChainStore, Storage, finished_chains
 
 if TYPE_CHECKING:
@@ -49,41 +49,6 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 CORRUPTIONS = 2
 """Types of CIFAR-10-C among the stand-ins: with all 19 a smoke run spends most of its time on them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedReproduction:
-    """The parts that `reproduce` would run."""
-
-    scale: str
-    parts: Sequence[PlannedPart]
-    finished: frozenset[str]
-    """Digests of the chains that the store holds."""
-    measured: Mapping[str, float]
-    """Hours that stored results took, by experiment."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """Gradient evaluations of all of them together."""
-        return plan_status.ledger(self.parts, self.finished)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reproduced:
-    """One experiment after it was run as far as it could be."""
-
-    experiment: Experiment
-    folder: Folder
-    about: Mapping[str, Any]
-    verdicts: Sequence[Verdict]
-    failed: Sequence[str]
-    """Parts that failed in this call; the folder may hold an earlier result of them."""
-    kept: Mapping[str, str]
-    """By name, the reason why a part whose earlier results were kept was not done this time."""
-
-    def states(self) -> dict[str, str]:
-        """Return its parts' states by name: done, not run, failed or unfinished."""
-        return {name: part["status"] for name, part in self.about["parts"].items()}
 
 
 Watch = Callable[[], contextlib.AbstractContextManager[Callback | None]]
@@ -96,7 +61,7 @@ def plan(options: Reproduce) -> PlannedReproduction:
     Raises:
         UserError: an unknown name or scale, or an option out of range.
     """
-    experiments = chosen(options.names or (("all",) if options.list else ()))
+    experiments = chosen(options.names)
     check(options)
     with at_scale(options) as common:
         parts = [p for e in experiments for p in plan_status.plan(e, options.scale, common)]
@@ -111,18 +76,6 @@ def _measured(options: Reproduce, parts: Sequence[PlannedPart]) -> dict[str, flo
     root, prefix = Storage(options.to or options.store), prefix_of(options)
     hours = {n: plan_status.measured(Folder(root, prefix, n).about(), options.scale, parts) for n in names}
     return {name: taken for name, taken in hours.items() if taken is not None}
-
-
-def plans(options: Reproduce) -> list[PlannedReproduction]:
-    """Return `plan` at the scale of a dry run, or with ``list`` at every scale but smoke.
-
-    Raises:
-        UserError: as `plan`.
-    """
-    if not options.list:
-        return [plan(options)]
-    check(options)
-    return [plan(dataclasses.replace(options, scale=scale)) for scale in SCALES if scale != "smoke"]
 
 
 def check(options: Reproduce) -> None:
@@ -190,7 +143,13 @@ def reproduce(
     """
     given, own = callbacks.named(options if options is not None else make(Reproduce, settings), callback)
     watch = watch or (callbacks.progress_display if progress else contextlib.nullcontext)
+    if given.list:
+        contents.show(given)
+        return []
     planned = plan(given)
+    if given.dry_run:
+        terminal.show_plan(standard_output(), planned)
+        return []
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
@@ -212,12 +171,12 @@ def _check_folder(options: Reproduce) -> None:
     Raises:
         UserError: which experiment lies there.
     """
-    for experiment in chosen(["all"]) if options.to is not None else ():
-        about = Folder(Storage(str(options.to)), "", experiment.name).about()
+    for listing in contents.CONTENTS if options.to is not None else ():
+        about = Folder(Storage(str(options.to)), "", listing.name).about()
         if about is not None and about["scale"] != options.scale:
             raise UserError(
                 f"to must be a folder of its own for scale {options.scale}, got {options.to!r}, which holds "
-                f"{experiment.name} at scale {about['scale']}"
+                f"{listing.name} at scale {about['scale']}"
             )
 
 
@@ -318,7 +277,7 @@ class _Running:
                     "their last checkpoints. To go on: the same command"
                 ) from None
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
-        except (StorageFull, StorageAway):
+        except (StorageRefused, StorageAway):
             raise
         except UserError as error:
             status, reason = "failed", str(error)

@@ -286,7 +286,7 @@ TEX = dict(
         r"  |\n",
         r"""{ \{  } \}  $ \$  & \&  # \#  % \%  _ \_  [ {[}  * {*}  \ \textbackslash{}  ~ \textasciitilde{}  ^ \textasciicircum{}
 < \textless{}  > \textgreater{}  | \textbar{}  " ''  ` \textasciigrave{}  – --  — ---  “ ``  ” ''  ‘ `  ’ '  ± $\pm$  − $-$  × $\times$
-· $\cdot$  ∞ $\infty$  ≤ $\le$  ≥ $\ge$  ≈ $\approx$  → $\to$  ↓ $\downarrow$  ↑ $\uparrow$  √ $\surd$  ‖ $\Vert$  ∝ $\propto$
+· $\cdot$  ∞ $\infty$  ≤ $\le$  ≥ $\ge$  ≈ $\approx$  → $\to$  ↓ $\downarrow$  ↑ $\uparrow$  √ $\surd$  ∛ $\sqrt[3]{\,}$  ‖ $\Vert$  ∝ $\propto$
 † \dag{}  ‡ \ddag{}  § \S{}  ¶ \P{}  … \ldots{}  ° $^\circ$  ₐ $_a$  ⁻ $^-$  ⅔ 2/3  ½ 1/2  ¼ 1/4""",
     )
 ) | {"\u00a0": "~"}

@@ -10,16 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raychains.papers import ALL, SCALES, pages, tables
+from raychains.papers import SCALES, pages, tables
+from raychains.papers.contents import MACHINES, hours_at
 from raychains.papers.plan_status import ledger as ledger_of
 
 if TYPE_CHECKING:
     from raychains.papers.experiment import Experiment
-    from raychains.papers.reproduce import PlannedReproduction, Reproduced
+    from raychains.papers.pages import Reproduced
+    from raychains.papers.plan_status import PlannedReproduction
 
 MOST_COLUMNS = 4
 """Up to which parts are printed side by side."""
-MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yellow"}
 
 
@@ -54,8 +55,7 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
 def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
     if measured is not None:
         return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
-    estimate = experiment.hours[ALL.index(scale)]
-    return f"≈ {estimate:g}" if estimate else "–"
+    return hours_at(experiment, scale)
 
 
 def show(console: Console, one: Reproduced) -> None:

@@ -14,7 +14,7 @@ from raychains.core.spec import ChainSpec, Part, digest_of
 from raychains.core.validation import integer, is_number, positive_int
 
 FACTS = {"sampler": ("variables", "gradients_per_step"), "schedule": ("kept", "cycle_count")}
-"""What a plan stores of users' classes, which its readers do not import."""
+"""Facts of users' classes that a plan stores, since its readers do not import them."""
 
 
 def run_name(task: str, digest: str) -> str:

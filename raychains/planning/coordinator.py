@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 Status = Literal["waiting", "claiming", "running", "elsewhere", "finished", "stopped", "failed", "dropped"]
 """``claiming``: the store is asked for an attempt of the chain. ``elsewhere``: another living driver runs the chain."""
-Ending = Literal["finished", "stopped", "failed", "diverged", "full", "lost"]
-"""``lost`` reaches the coordinator as `SlotLost`; ``full``: the storage has no room, so nothing that any chain did from here on could be kept."""
+Ending = Literal["finished", "stopped", "failed", "diverged", "storage_refused", "lost"]
+"""``lost`` reaches the coordinator as `SlotLost`; ``storage_refused``: it has no room, or takes no
+files, so nothing that any chain did from here on could be kept."""
 
 
 # Events
@@ -262,7 +263,7 @@ class Coordinator:
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
     stopping: bool = field(init=False, default=False)
-    full: str | None = field(init=False, default=None)
+    storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
 
     def __post_init__(self) -> None:
@@ -398,10 +399,10 @@ class Coordinator:
         first: list[Action] = []
         if outcome == "diverged":
             first = self._diverged(digest, reason)
-        elif outcome == "full":
+        elif outcome == "storage_refused":
             chain.status = "stopped"
             first = [] if self.stopping else self._stop_all()
-            self.full = self.full or reason
+            self.storage_refused = self.storage_refused or reason
         else:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
             chain.status = "elsewhere" if left else outcome

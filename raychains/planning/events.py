@@ -115,6 +115,8 @@ class ChainStatus:
     """Durable samples of the chain so far (blocks of draws where the task is a density)."""
     gradients: int = 0
     """Gradient evaluations of the chain so far: the x axis on which methods cost the same."""
+    stalled_seconds: float | None = None
+    """Seconds for which it is silent, where that is a stall: see `Stalled`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ class Tick:
     evaluated: int
     to_evaluate: int
     remaining_seconds: float | None
-    """Estimated from the speed so far; None before the first epochs."""
+    """Estimated from the speed so far; None before the first epochs, and while a chain stalls."""
     failed: int = 0
     """Chains that were given up."""
     slots: int = 0
@@ -263,6 +265,35 @@ class Resumed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stalled:
+    """A chain, an evaluation or a new worker is silent for longer than its pace explains; told once each time.
+
+    If it lasts, the worker is replaced: `WorkerLost` follows.
+    """
+
+    event: ClassVar[str] = "stalled"
+
+    seconds: float
+    """Seconds since it was last heard of."""
+    reason: str
+    """For people: ``it makes no step``, ``its worker does not answer``."""
+    digest: str | None = None
+    """The chain; None of an evaluation, and of a worker that does not come up, whose slot is given."""
+    slot: int | None = None
+    """The chain's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StallEnded:
+    """What stalled goes on by itself."""
+
+    event: ClassVar[str] = "stall-ended"
+
+    digest: str | None = None
+    """The chain; None of evaluations."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerLost:
     """A worker died; its chain waits for another slot."""
 
@@ -314,6 +345,8 @@ RunEvent = (
     | TornCheckpoint
     | Waiting
     | Resumed
+    | Stalled
+    | StallEnded
     | WorkerLost
     | Stopping
     | RunEnded

@@ -202,7 +202,7 @@ def resolve(
         batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
-        exact=not options.fast and options.compile == "none",
+        exact=options.exact and not options.fast and options.compile == "none",
         start=start.digest,
         sample_only=start.sample_only,
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import sys
 import time
@@ -10,8 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, RenderableType
+import rich.console
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
+
+from raychains.core.errors import printable
 
 PLAIN_WIDTH = 140
 """Columns of output that goes to a file or a pipe."""
@@ -25,6 +28,15 @@ SELDOM = 300.0
 """Seconds between two lines of a run of hours."""
 SHARE = 1 / 20
 """In between, of the time that has passed."""
+
+
+class Console(rich.console.Console):
+    """Rich's console, on which no text controls the terminal: names and reasons in a store may be anybody's."""
+
+    def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
+        """See `rich.console.Console.render`."""
+        for segment in super().render(*args, **kwargs):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class LogInterval:
@@ -90,11 +102,12 @@ class NotebookView:
             self._show("")
 
     def _show(self, html: str) -> None:
-        display = importlib.import_module("IPython.display")  # there is a notebook, so there is IPython
+        from IPython.display import HTML, display  # there is a notebook, so there is IPython
+
         if self._handle is None:
-            self._handle = display.display(display.HTML(html), display_id=True)
+            self._handle = display(HTML(html), display_id=True)
         else:
-            self._handle.update(display.HTML(html))
+            self._handle.update(HTML(html))
 
 
 def bars(*times: ProgressColumn, **options: Any) -> Progress:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 import raychains
-from raychains.core.errors import RaychainsError
+from raychains.core.errors import RaychainsError, printable
 from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
@@ -141,7 +141,7 @@ def filled(template: str, **values: Any) -> bytes:
     environment.loader = FunctionLoader(resource)
     style = Markup(resource("style.css"))  # without anything of the user's
     text = environment.get_template(template).render(style=style, version=raychains.__version__, **values)
-    return text.encode(errors="replace")  # half a surrogate pair has no bytes
+    return printable(text).encode()
 
 
 def resource(name: str) -> str:

@@ -239,6 +239,8 @@ class Terminal:
             loss = f"loss {chain.loss:.4f}" if chain.loss is not None else self._value(chain.digest)
             cycle = f"cycle {chain.cycle + 1}," if chain.digest in self._cyclical else ""
             note = " ".join(filter(None, (cycle, chain.stage, loss))) if chain.step else "starting"
+            if chain.stalled_seconds is not None:
+                note = f"silent for {duration(chain.stalled_seconds)}"
             self._chains.update(self._bars[chain.digest], completed=chain.step, note=note)
         self._live.update(self._draw())
 
@@ -335,6 +337,14 @@ class Terminal:
                 return f"waiting: {reason}", "yellow"
             case events.Resumed():
                 return "the run resumes: what it waited for is available again", "yellow"
+            case events.Stalled(digest=digest, slot=slot, reason=reason, seconds=seconds):
+                what = self._name(digest) if digest is not None else "evaluation" if slot is None else f"slot {slot}"
+                return (
+                    f"{what} stalls for {duration(seconds)}: {reason}; if that lasts, another worker takes over",
+                    "yellow",
+                )
+            case events.StallEnded(digest=digest):
+                return f"{self._name(digest) if digest is not None else 'evaluation'} goes on", "yellow"
             case events.WorkerLost(slot=slot, reason=reason, digest=digest):
                 chain = self._name(digest) if digest is not None else "its chain"
                 return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
@@ -366,6 +376,8 @@ def progress(tick: events.Tick) -> str:
         losses = [c.loss for c in tick.running if c.loss is not None]
         loss = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
         parts.append(f"{len(tick.running)} running at {least if least == most else f'{least}–{most}'} %{loss}")
+        if stalled := sum(c.stalled_seconds is not None for c in tick.running):
+            parts.append(f"{stalled} of them stalled")
     if tick.to_evaluate:
         parts.append(f"{tick.evaluated}/{tick.to_evaluate} samples evaluated")
     return ", ".join(parts)

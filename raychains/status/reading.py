@@ -33,7 +33,7 @@ from raychains.status.state import (
     SweepState,
 )
 from raychains.store import ChainStore, Corrupt, RunStore, Storage, SweepStore, split_run_path
-from raychains.store.chains import History, valid_checkpoints
+from raychains.store.chains import History, is_progress, valid_checkpoints
 from raychains.store.leases import SECOND, Entry, Leases, Watch
 
 AT_ONCE = 16
@@ -151,8 +151,8 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """A progress record; None for a torn line or one of another kind."""
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
-        if isinstance(record, dict) and isinstance(record.get("step"), int) and _is_number(record.get("seconds")):
-            return record
+        if is_progress(record):
+            return dict(record)
     return None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from raychains.core.errors import RaychainsError, StorageAway, StorageFull, UserError, unknown_name
+from raychains.core.errors import RaychainsError, StorageAway, StorageRefused, UserError, unknown_name
 from raychains.core.spec import ChainSpec, TaskSpec, digest_of
 from raychains.evaluation.base import Array, Evaluation
 from raychains.store import codec, initial_states
@@ -98,7 +98,7 @@ class Predictions:
             if not self._is_newer(sample):
                 own = self._description(sample, start, [len(b) for b in blocks])
                 self._root.publish(self.name(sample), codec.encode(tensors, own))
-        except StorageFull as error:
+        except StorageRefused as error:
             self._full = True
             log.warning("no further predictions are kept: %s", error)
         except (RaychainsError, OSError, TypeError) as error:  # TypeError: blocks that no tensor can hold
@@ -133,8 +133,7 @@ def predictions(
         start = initial_states.needed(spec)
         blocks = Predictions(root, spec.task, evaluation.fingerprint, evaluation.shards).read(record.sha256, start)
         if blocks is None:
-            raw = ChainStore(root, spec.digest).read_sample(record.file)
-            tensors = complete(codec.decode(raw)[0], start)
+            tensors = complete(ChainStore(root, spec.digest).sample(record.file)[0], start)
             blocks = [evaluation.predict(tensors, shard) for shard in range(evaluation.shards)]
         yield np.concatenate(blocks)
 

@@ -26,12 +26,15 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from torch import Tensor
 
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import StorageAway, UserError
+from raychains.core import bounded
+from raychains.core.errors import RaychainsError, UserError
 from raychains.core.retry import KeepTrying
 from raychains.core.sample import Sample, SampleMeta
 from raychains.core.spec import ChainSpec
+from raychains.core.validation import is_int, is_number
 from raychains.store import codec
 from raychains.store.filesystem import Storage, json_bytes
 
@@ -106,9 +109,11 @@ def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]]
         UserError: a newer format.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        table = bounded.table(data, where)
         stamp = json.loads((table.schema.metadata or {}).get(_STAMP, b"{}"))
         made, number = stamp.get("incarnation"), stamp.get("format", INDEX_FORMAT)
+    except UserError:
+        raise
     except (pa.ArrowException, OSError, ValueError, AttributeError):
         return None
     if not isinstance(number, int) or number > INDEX_FORMAT:
@@ -130,6 +135,8 @@ class SampleRecord:
     @classmethod
     def of(cls, row: Mapping[str, Any], file: str) -> SampleRecord:
         """Return the record in an index's row, or in the description of the file itself."""
+        if not isinstance(file, str) or not isinstance(row["sha256"], str):
+            raise TypeError(f"no sample's row: {row}")
         return cls(meta=SampleMeta.from_json(row), file=file, sha256=row["sha256"])
 
 
@@ -234,8 +241,27 @@ class ChainStore:
         return SampleRecord(meta=sample.meta, file=file, sha256=codec.describe(data)["sha256"]), data
 
     def read_sample(self, file: str) -> bytes:
-        """Return the bytes of a sample's file; `codec.decode` checks and opens them."""
-        return self.root.read(self._name(file))
+        """Return the bytes of a sample's file; `codec.decode_sample` checks and opens them.
+
+        Raises:
+            Corrupt: there is no such file.
+        """
+        try:
+            return self.root.read(self._name(file))
+        except FileNotFoundError:
+            raise codec.Corrupt(f"{self.root.location(self._name(file))}: there is no such sample") from None
+
+    def sample(self, file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and description of a sample's file, checked.
+
+        Raises:
+            Corrupt: there is none, it is torn or altered, or has values that are not finite.
+        """
+        data = self.read_sample(file)
+        try:
+            return codec.decode_sample(data)
+        except codec.Corrupt as error:
+            raise codec.Corrupt(f"{self.root.location(self._name(file))}: {error}") from None
 
     def records(self) -> list[SampleRecord]:
         """Return the valid samples: for each (variable, index) the highest attempt's whole file, in order.
@@ -279,7 +305,7 @@ class ChainStore:
         tensors, tree = codec.flatten(state)
         name = self._name(f"checkpoints/{Checkpoint(attempt, step, cycle_end).name}")
         self.root.publish(name, codec.encode(tensors, {"state": tree}))
-        with contextlib.suppress(StorageAway, OSError):  # the next checkpoint tries again
+        with contextlib.suppress(RaychainsError, OSError):  # the next checkpoint tries again
             self.waiting(lambda _: False)._drop_checkpoints(attempt)
 
     def _drop_checkpoints(self, attempt: int) -> None:
@@ -314,7 +340,9 @@ class ChainStore:
                 continue  # dropped meanwhile
             except codec.Corrupt as error:
                 reason = str(error)
-            except (KeyError, TypeError, AttributeError):
+            except UserError:
+                raise
+            except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
                 reason = "it holds no state"
             (warn or _log_passed_over)(self.root.location(name), reason)
         return None
@@ -329,7 +357,7 @@ class ChainStore:
     def progress(self) -> list[dict[str, Any]]:
         """Return progress records in the order of their steps, superseded ones left out."""
         rows = self._indexed(PROGRESS)
-        return rows if rows is not None else self._progress()
+        return rows if rows is not None and all(map(is_progress, rows)) else self._progress()
 
     def _progress(self) -> list[dict[str, Any]]:
         history = self.history()
@@ -339,10 +367,12 @@ class ChainStore:
             for line in self.root.read(self._name(f"progress/{name}")).splitlines():
                 try:
                     record = json.loads(line)
-                    if not history.superseded(attempt, int(record["step"])):
-                        by_step[int(record["step"])] = record
-                except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                except (ValueError, RecursionError):
                     break  # the rest of this file is torn
+                if not is_progress(record):
+                    break
+                if not history.superseded(attempt, record["step"]):
+                    by_step[record["step"]] = record
         return [by_step[step] for step in sorted(by_step)]
 
     def seconds(self) -> float:
@@ -403,6 +433,13 @@ class ChainStore:
         except FileNotFoundError:
             return None
         return _decode_index(data, self.last_attempt(), self.root.location(self._name(name)))
+
+
+def is_progress(record: Any) -> bool:
+    """Return whether this is a progress record: its step, its chain seconds and a loss, where it has one, are numbers."""
+    if not isinstance(record, dict) or not is_int(record.get("step")) or not is_number(record.get("seconds")):
+        return False
+    return all(isinstance(record.get(name), int | float | None) for name in ("loss", "kinetic_temperature"))
 
 
 def _log_passed_over(file: str, reason: str) -> None:

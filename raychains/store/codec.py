@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -18,8 +19,8 @@ KEY = "raychains"
 """Entry of the safetensors metadata that holds our JSON."""
 CHECK = "raychains_sha256"
 """Entry that holds the sha256 of that JSON's text."""
-LONGEST_HEADER = 100_000_000
-"""Bytes of the longest header that safetensors reads."""
+LONGEST_HEADER = 20_000_000
+"""Bytes of the longest header that is read: those of 100,000 tensors."""
 
 
 class Corrupt(RaychainsError):
@@ -117,6 +118,23 @@ def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise Corrupt(f"a torn tensor file: {error}") from None
     if tensors_sha256(tensors) != own.get("sha256"):
         raise Corrupt("the tensors differ from the sha256 in their header")
+    return tensors, own
+
+
+def decode_sample(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and description of a sample's file: every value is finite, every block has the draws that it names.
+
+    Raises:
+        Corrupt: the bytes are not what was written, or no chain wrote them.
+        UserError: a newer format.
+    """
+    tensors, own = decode(data)
+    draws = own.get("draws", 1)
+    for name, t in tensors.items():
+        if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+            raise Corrupt(f"{name!r} has values that are not finite, which no chain writes")
+        if draws != 1 and (t.dim() < 2 or t.shape[0] != draws):
+            raise Corrupt(f"{name!r} must hold {draws!r} draws, got shape {list(t.shape)}")
     return tensors, own
 
 

@@ -25,13 +25,16 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from raychains.core.errors import UserError, format_error
+from raychains.core import bounded
+from raychains.core.errors import StorageRefused, UserError, format_error
 from raychains.core.retry import KeepTrying, Patience, Retrying, is_transient
 
 T = TypeVar("T")
 
 LONGEST_PART = 200
 """Bytes of one part of a name; filesystems take 255, of which a temporary name needs some."""
+OWN_NAMES = 400
+"""Bytes of a path that are kept for names inside the store."""
 LISTINGS = 20
 """Times a folder is listed anew because it changed during the listing."""
 FLAT = ("s3", "gcs")
@@ -231,7 +234,15 @@ def _absolute(text: str) -> str:
             f"store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got {text!r}: the job's folder is "
             "Ray's copy of the working directory, which Ray deletes"
         )
-    return str(path.absolute())
+    path = path.absolute()
+    longest, size = os.pathconf("/", "PC_PATH_MAX") - OWN_NAMES, len(os.fsencode(path))
+    part = os.pathconf("/", "PC_NAME_MAX")
+    if size > longest or any(len(os.fsencode(name)) > part for name in path.parts):
+        raise UserError(
+            f"store must be a path of at most {longest} bytes whose parts have at most {part}, got one of {size} that begins with "
+            f"{text[:40]!r}"
+        )
+    return str(path)
 
 
 def _in_uploaded_folder(environ: Mapping[str, str]) -> bool:
@@ -295,6 +306,16 @@ class Storage:
         """Return a name's path or URI for messages: without the passwords that a URI may hold."""
         return f"{self._shown}/{name}".rstrip("/") + self._query
 
+    def folder(self, name: str) -> Path:
+        """Return a folder of a local root as a path, for libraries that write by themselves.
+
+        Raises:
+            StorageRefused: it lies behind a link that leads out of the root.
+        """
+        path = self._path(name)
+        self._check_inside(f"{path}/x")
+        return Path(path)
+
     def publish(self, name: str, data: bytes) -> None:
         """Make ``data`` durable under ``name``, whole or not at all.
 
@@ -302,7 +323,7 @@ class Storage:
         complete in memory before anything is opened, because an exception inside an output stream publishes a part.
 
         Raises:
-            StorageFull: no room; at once.
+            StorageRefused: no room, or no file may be written there; at once.
         """
         path = self._path(name)
         try:
@@ -315,17 +336,17 @@ class Storage:
     def create(self, name: str, data: bytes) -> bool:
         """Publish ``data`` unless the name is taken; return whether it was free. See `exclusive`."""
         if self._local:
-            path = Path(self._path(name))
-            return self._repeat("written", name, lambda: _write_local(path, data, new=True))
+            path = self._path(name)
+            return self._repeat("written", name, lambda: self._write(path, data, new=True))
         if self.exists(name):
             return False
         self.publish(name, data)
         return True
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: bytes, *, new: bool = False) -> bool:
         if self._local:
-            _write_local(Path(path), data)
-            return
+            self._check_inside(path)
+            return _write_local(Path(path), data, new=new)
         if self._fs.type_name not in FLAT:
             self._fs.create_dir(path.rpartition("/")[0], recursive=True)
         with self._fs.open_output_stream(path) as out:
@@ -333,6 +354,17 @@ class Storage:
         stored = self._fs.get_file_info(path)
         if stored.type is fs.FileType.File and stored.size not in (None, len(data)):
             raise ConnectionError(f"{stored.size} of {len(data)} bytes arrived")
+        return True
+
+    def _check_inside(self, path: str) -> None:
+        """Refuse to change files behind a link that leads out of the root, which itself may be a link."""
+        if self._local:
+            folder, root = os.path.realpath(os.path.dirname(path)), os.path.realpath(self._base)
+            if os.path.commonpath([folder, root]) != root:
+                raise StorageRefused(
+                    f"store must hold its folders itself, got a link at {os.path.dirname(path)!r} that leads to {folder!r}: "
+                    "nothing is written there"
+                )
 
     def _remove_part(self, path: str, data: bytes) -> None:
         """Delete the part that a failed upload left; an earlier file, and a whole upload, stay."""
@@ -346,6 +378,7 @@ class Storage:
 
         Raises:
             FileNotFoundError: there is none.
+            UserError: it is no regular file, or one that `bounded` finds too large.
         """
         return self._repeat("read", name, lambda: self._read(self._path(name), 0, None))
 
@@ -367,10 +400,11 @@ class Storage:
         return found if isinstance(found, dict) else None
 
     def _read(self, path: str, start: int, length: int | None) -> bytes:
+        if self._local:
+            return bounded.read(path, start=start, length=length)
         with self._fs.open_input_file(path) as f:
-            f.seek(min(start, f.size()))  # some filesystems refuse to go further
-            data: bytes = f.read(length)
-        if not self._local and (length is None or len(data) < length):
+            data = bounded.part(f, path, f.size(), start=start, length=length)
+        if length is None or len(data) < length:
             # A server's answer that breaks off within its headers looks like that of a shorter file, without an error.
             size = self._fs.get_file_info(path).size
             there = None if size is None else max(0, size - start)  # None: it was deleted since
@@ -413,6 +447,7 @@ class Storage:
 
         def attempt() -> None:
             with contextlib.suppress(FileNotFoundError):
+                self._check_inside(self._path(name))
                 self._fs.delete_file(self._path(name))
 
         self._repeat("deleted", name, attempt)

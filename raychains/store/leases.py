@@ -6,6 +6,7 @@ time), so that the drivers' clocks need not agree. Another driver's file is data
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raychains.core.errors import StorageRefused
 from raychains.store.filesystem import Storage, json_bytes
 
 FORMAT = 1
@@ -180,6 +182,8 @@ class Claim:
         self._modified = 0
         self._renewed = float("inf")
         """Own clock just before the last renewal; never late before the first."""
+        self._pardoned = float("nan")
+        """The renewal after which this driver was late when it last judged nobody by age."""
         self._known = 0.0
         """Own clock just after it, when the storage's was at most ``_modified`` plus the upload's time."""
         self._buried: dict[str, int] = {}
@@ -197,7 +201,9 @@ class Claim:
     def renew(self) -> Entry | None:
         """Publish the entry anew; return the living driver that owns the run instead of this one, if there is one."""
         if self._late(self._renewed):
-            self._watch.pardon(self._clock() + 2 * RENEW_EVERY)
+            if self._pardoned != self._renewed:  # once: while a rival counts as alive, nothing is published here
+                self._pardoned = self._renewed
+                self._watch.pardon(self._clock() + 2 * RENEW_EVERY)
             if rivals := self.living():
                 return rivals[0]
         before = self._renewed
@@ -221,7 +227,8 @@ class Claim:
         self.others = {e.driver_id: e for e in living}
         for dead in [e for e in entries if e.driver_id not in self.others]:
             self._buried[dead.driver_id] = dead.since
-            self._leases.remove(dead.driver_id)
+            with contextlib.suppress(StorageRefused):  # another user's file
+                self._leases.remove(dead.driver_id)
         return [e for e in living if e.run == self._about["run"] and e.since > self._buried.get(e.driver_id, -1)]
 
     def storage_now(self) -> int | None:

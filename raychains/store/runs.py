@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from raychains.core import bounded
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.spec import check_format
 from raychains.store.filesystem import Storage, json_bytes
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 BEST = "best.json"
+COLUMNAR = ("rows",)
+"""Tables with a row for each example or draw, which are never read row by row."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REPORT = re.compile(r"(\d+)-(\d+)\.json")
 
@@ -74,7 +78,13 @@ class RunStore:
             UserError: no run of this name (the nearest is suggested), or a newer format.
         """
         if not self.exists():
-            known = self.root.names(f"{self.kind}s")
+            names = self.root.names(f"{self.kind}s")
+            if self.name in names:
+                raise UserError(
+                    f"{self.kind} must be one with a plan, got {self.name!r}: {self.location('plan.json')} is missing; the call that "
+                    "made it writes one, and its finished chains stay"
+                )
+            known = [name for name in names if self.root.exists(f"{self.kind}s/{name}/plan.json")]
             if known:
                 raise unknown_name(self.kind, self.name, known)
             raise UserError(
@@ -100,13 +110,16 @@ class RunStore:
         """Return the table of ``<name>.parquet``, None when it was never written.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or too large: see `bounded.table`.
         """
         if not self.root.exists(self._name(f"{name}.parquet")):
             return None
-        data = pa.BufferReader(self.root.read(self._name(f"{name}.parquet")))
+        data = self.root.read(self._name(f"{name}.parquet"))
+        rows = None if name in COLUMNAR or name.startswith("draws/") else bounded.ROWS
         try:
-            return pq.read_table(data, page_checksum_verification=True)
+            return bounded.table(data, self.location(f"{name}.parquet"), rows=rows)
+        except UserError:
+            raise
         except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError):
             raise self.damaged(name) from None
 
@@ -194,12 +207,15 @@ class SweepStore(RunStore):
         return value
 
 
-def split_run_path(path: str, kind: str = "run") -> tuple[str, str]:
+def split_run_path(path: str | os.PathLike[str], kind: str = "run") -> tuple[str, str]:
     """Return STORE and NAME of ``STORE/runs/NAME``, or of another ``kind``'s; a URI's query belongs to STORE.
 
     Raises:
         UserError: the path has another form.
     """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(path, str):
+        raise UserError(f"{kind} must be a path of the form STORE/{kind}s/NAME, got {path!r}")
     plain, question, query = path.partition("?") if "://" in path else (path, "", "")
     trimmed = plain.rstrip("/")
     store, _, name = trimmed.rpartition(f"/{kind}s/")

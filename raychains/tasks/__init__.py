@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raychains.core.errors import UserError, unknown_name
-from raychains.core.registry import imported, installed, is_path, path_of
+from raychains.core.errors import UserError
+from raychains.core.registry import check_name, imported, path_of
 from raychains.core.source import is_ours
 from raychains.core.spec import TaskSpec
 from raychains.tasks import import_paths, task_cache
@@ -50,6 +50,7 @@ __all__ = [
     "give",
     "give_again",
     "is_known",
+    "is_own",
     "kind_of",
     "make",
     "name_of",
@@ -80,11 +81,8 @@ def kind_of(name: str) -> Callable[..., Task]:
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
-    path = _path(name)
-    if not is_path(path):
-        dotted = "; an import path has a colon, as in package.module:make_task" if "." in name else ""
-        raise UserError(f"{unknown_name('task', name, {*NAMES, *installed('tasks')})}{dotted}")
-    return import_paths.find(path)
+    check_name("task", name)
+    return import_paths.find(_path(name))
 
 
 def _path(name: str) -> str:
@@ -103,6 +101,11 @@ def name_of(task: Task) -> str:
 def is_known(spec: TaskSpec) -> bool:
     """Return whether a spec's task can be built without importing a module that the spec alone names."""
     return is_ours(spec.kind.partition(":")[0]) or task_cache.find(spec) is not None or imported(spec.kind) is not None
+
+
+def is_own(spec: TaskSpec) -> bool:
+    """Return whether a task is a user's: made of a user's model or density, or of a class that is not raychains' own."""
+    return spec.kind in task_cache.MADE_BY_HAND or not is_ours(spec.kind.partition(":")[0])
 
 
 def check_known(spec: TaskSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from raychains.core.sample import tensors_sha256
 from raychains.core.validation import integer
 from raychains.data.source import Source
 from raychains.evaluation.base import Evaluation, Metric
+from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, sizes
@@ -38,8 +40,8 @@ class FromModule(PredictiveTask):
     the task, named by import path, needs none: every process calls it.
 
     Args:
-        model_fn: builds a new network; random numbers must come from torch's global generator, which is seeded around
-            it: chains start at different seeds.
+        model_fn: builds a new network; random numbers must come from the global generators of torch, Python or NumPy, which are
+            seeded around it: chains start at different seeds. All that its forward pass keeps must be in buffers.
         train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
             such pairs whose examples are functions of their index.
         test_set: the same for the split ``test``.
@@ -164,10 +166,7 @@ class FromModule(PredictiveTask):
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            model = self._model_fn()
-            if not isinstance(model, nn.Module):
-                raise UserError(f"model_fn must build a torch.nn.Module, got a {type(model).__name__}")
-            return self.likelihood.extend(model)
+            return self.likelihood.extend(user_model.check(self._model_fn()))
 
     def splits(self) -> Mapping[str, Evaluation]:
         sets = {"test": self._test, "train": self._train, "val": self._val}
@@ -221,10 +220,23 @@ class FromModule(PredictiveTask):
         for name, value in states[0].items():
             if name not in states[1] or tensors_sha256({"": value}) != tensors_sha256({"": states[1][name]}):
                 raise UserError(
-                    f"model_fn must draw its initial parameters from torch's global generator alone, got two values of {name!r} "
+                    f"model_fn must draw its initial parameters from torch, random or numpy.random alone, got two values of {name!r} "
                     "at one seed"
                 )
         return first
+
+    def _try_not_finite(self, model: nn.Module, data: UserDataset, name: str) -> None:
+        """Refuse an example with NaN or infinity whose loss is no number: models and losses may have a use for missing values."""
+        for i in data.not_finite[:TRIED]:
+            inputs, targets = data.some([i])
+            with torch.no_grad(), seeded(0):
+                outputs = model.eval()(self.network_inputs(inputs, next(model.parameters()).dtype))
+                loss = float(self.likelihood.loss(model, outputs, targets))
+            if not math.isfinite(loss):
+                raise UserError(
+                    f"{name} must hold examples with a finite loss, got {loss} at index {i}, which has NaN or infinity: neither "
+                    "model nor loss takes it for a missing value"
+                )
 
     def _try(self, model: nn.Module) -> int:
         """Run the model on the first examples of all sets and return the number of its outputs."""
@@ -249,6 +261,7 @@ class FromModule(PredictiveTask):
             self.likelihood.check(outputs, targets)
             if data.read:
                 self.likelihood.check_all(outputs, data.targets, name)
+            self._try_not_finite(model, data, name)
             width = outputs.shape[-1] if outputs.ndim > 1 else 1
         model.train()
         return width

@@ -64,9 +64,19 @@ def give_again(task: Task, spec: TaskSpec) -> Task:
     task = _divided_as(task, spec)
     mine = task.spec()
     if mine != spec:
-        what = own_differences(mine, spec) or f"it is {mine.kind} here, {spec.kind} in the run, or set otherwise"
-        raise UserError(f"task differs from the run's: {what}")
+        raise UserError(f"task differs from the run's: {own_differences(mine, spec) or _otherwise(mine, spec)}")
     return give(task)
+
+
+def _otherwise(mine: TaskSpec, spec: TaskSpec) -> str:
+    """Return how tasks differ whose data and models do not."""
+    if mine.kind != spec.kind:
+        return f"it is {mine.kind} here, {spec.kind} in the run"
+    here, there = ({"revision": one.revision, **one.settings} for one in (mine, spec))
+    names = [name for name in here | there if here.get(name) != there.get(name)]
+    return (
+        ", ".join(f"{name} is {here.get(name)!r} here, {there.get(name)!r} in the run" for name in names) or "its data"
+    )
 
 
 def forget() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from raychains.core.errors import UserError, require
-from raychains.data.source import Pair, Resident, Source, Streamed, examples
+from raychains.data.source import Pair, Resident, Source, Streamed, check_plain, examples, length
 from raychains.evaluation.base import Array
 
 RESIDENT_SHARE = 0.25
@@ -47,6 +47,8 @@ class UserDataset:
             self._resident = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
             self._dataset = None
         self._targets: Tensor | None = None if self._resident is None else self._resident[1]
+        self.not_finite: list[int] = []
+        """Indices of examples with NaN or infinity, as far as the data were read for their hash."""
         self.fingerprint = f"stated/{stated}" if stated is not None else self._hash()
         """A hash of all examples; or what the data set itself states as its text ``fingerprint``, which is believed."""
         self._source: Source | None = None
@@ -89,9 +91,13 @@ class UserDataset:
 
     def first(self, n: int) -> Pair:
         """Return inputs and targets of the first ``n`` examples, or of all."""
+        return self.some(range(min(n, len(self))))
+
+    def some(self, at: Sequence[int]) -> Pair:
+        """Return inputs and targets of the examples at some indices, of at least one."""
         if self._resident is not None:
-            return self._resident[0][:n].clone(), self._resident[1][:n].clone()
-        return examples(self._dataset, range(min(n, len(self))), self._name)  # type: ignore[arg-type]
+            return self._resident[0][list(at)], self._resident[1][list(at)]
+        return examples(self._dataset, at, self._name)  # type: ignore[arg-type]
 
     def part(self, at: Array, name: str) -> UserDataset:
         """Return the examples at positions ``at`` alone, in that order, kept as the whole is.
@@ -134,8 +140,10 @@ class UserDataset:
         )
         hashes = [hashlib.sha256(), hashlib.sha256()]
         kinds: tuple[str, ...] = ()
-        targets = []
+        targets: list[Tensor] = []
         for pair in parts:
+            start = sum(map(len, targets))
+            self.not_finite += [start + i for i in sorted({i for t in pair for i in _not_finite(t)})]
             kinds = tuple(f"{t.dtype}{list(t.shape[1:])}" for t in pair)
             for h, t in zip(hashes, pair, strict=True):
                 h.update(t.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -153,6 +161,8 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
         return None
     if not all(isinstance(p, Tensor | np.ndarray) and p.ndim >= 1 for p in parts):
         return None
+    for part, what in zip(parts, ("inputs", "targets"), strict=True):
+        check_plain(part, name, f"as {what}")
     try:
         inputs, targets = (torch.as_tensor(p).detach().cpu().contiguous() for p in parts)
     except (TypeError, ValueError):
@@ -175,7 +185,7 @@ def _dataset(given: Any, name: str) -> Any:
             f"{name} must be a pair of tensors (inputs, targets) or a map-style dataset with a length, "
             f"got a {type(given).__name__}"
         )
-    if not len(given):
+    if not length(given, name):
         raise UserError(f"{name} must hold at least one example, got none")
     Streamed(given, name=name)  # refuses examples that differ from one reading to the next
     return given
@@ -186,6 +196,14 @@ def _read(dataset: Any, name: str) -> Iterator[Pair]:
     n = len(dataset)
     for start in range(0, n, AT_ONCE):
         yield examples(dataset, range(start, min(n, start + AT_ONCE)), name)
+
+
+def _not_finite(t: Tensor) -> list[int]:
+    """Return the rows that hold NaN or infinity; their sum alone decides whether each is checked."""
+    if not t.is_floating_point() or bool(torch.isfinite(t.sum())):
+        return []
+    found: list[int] = (~torch.isfinite(t)).reshape(len(t), -1).any(1).nonzero()[:, 0].tolist()
+    return found
 
 
 def _room() -> float:

@@ -68,7 +68,8 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
             for i, h in enumerate(heard)
             if isinstance(h, callbacks.Tick) and any(c.digest == digest for c in h.running)
         ]
-        assert all(first < i < last for i in running)
+        assert all(i < last for i in running)
+        assert all(c.step == 0 for i in running if i < first for c in heard[i].running if c.digest == digest)
     assert kinds.index(callbacks.ViewDone) > max(i for i, k in enumerate(kinds) if k is callbacks.ChainBegan)
     ticks = [h for h in heard if isinstance(h, callbacks.Tick)]
     assert [t.gradients for t in ticks] == sorted(t.gradients for t in ticks)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from raychains import priors
 from raychains.tasks.base import seeded
@@ -35,3 +37,20 @@ class VariedDigits(Digits):
     def raw(self) -> torch.Tensor:
         """The training images [N, 64]."""
         return self.source.inputs
+
+
+class RestlessDigits(VariedDigits):
+    """Digits under a network that draws from Python's and NumPy's generators and counts in a buffer that no state has."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        return nn.Sequential(super().build_model(seed=seed, lanes=lanes), _Restless())
+
+
+class _Restless(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x * (random.gauss(1, 0.1) + 0.1 * np.random.randn() + 1 / self.count)

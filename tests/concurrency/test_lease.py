@@ -22,6 +22,7 @@ from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.concurrency.entries import about, driver_id
 from tests.processes import until
+from tests.storage.faults import faulty
 
 
 def plant(folder: Path, n: int, *, age: float = 0.0, **changed: Any) -> Path:
@@ -207,10 +208,18 @@ def test_a_dead_drivers_chain_is_free_at_once_on_its_own_machine(tmp_path: Path)
 
 
 def test_storage_that_is_away_leaves_a_chain_for_later(tmp_path: Path) -> None:
-    root = Storage(tmp_path)
-    with Lease(root, "r") as mine:
+    handler, filesystem = faulty()
+    with Lease(Storage(tmp_path, filesystem), "r") as mine:
+        handler.stumbles = {"list": 1_000_000}
+        assert mine.claim("d", {}) is None and mine.runs_elsewhere("d")
+        handler.stumbles = {}
+        assert mine.claim("d", {}) is not None
+
+
+def test_storage_that_refuses_is_said_at_once(tmp_path: Path) -> None:
+    with Lease(Storage(tmp_path), "r") as mine:
         (tmp_path / "chains" / "d").mkdir(parents=True)
         (tmp_path / "chains" / "d" / "incarnations").write_text("in the way")
-        assert mine.claim("d", {}) is None and mine.runs_elsewhere("d")
-        (tmp_path / "chains" / "d" / "incarnations").unlink()
-        assert mine.claim("d", {}) == 1
+        for ask in (lambda: mine.claim("d", {}), lambda: mine.runs_elsewhere("d")):
+            with refused("store", "incarnations", "Not a directory"):
+                ask()

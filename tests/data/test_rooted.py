@@ -27,7 +27,7 @@ def test_the_body_reads_the_given_root_and_what_was_set_before_comes_back(
     assert os.environ.get("RAYCHAINS_DATA") == other
     with rooted(None):
         assert os.environ.get("RAYCHAINS_DATA") == other
-    with refused("data-root", str(tmp_path / "none")), rooted(str(tmp_path / "none")):
+    with refused("data_root", str(tmp_path / "none")), rooted(str(tmp_path / "none")):
         pass
     assert os.environ.get("RAYCHAINS_DATA") == other
 
@@ -56,6 +56,6 @@ def test_a_uri_is_for_prepared_sets_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert os.environ["RAYCHAINS_DATA"] == "s3://bucket/data" == root_of()
         with refused("RAYCHAINS_DATA", "s3://bucket/data", "prepared"):
             data_root()
-    with refused("data-root", "gs://x", "prepared"):
+    with refused("data_root", "gs://x", "prepared"):
         data_root("gs://x")
     assert "RAYCHAINS_DATA" not in os.environ

@@ -93,8 +93,10 @@ def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypat
         again.predict(X)
     with refused("task differs from the run's: layout of the model"):
         rc.load(result.path, task=made(width=5))
-    with refused("task differs from the run's"):
+    with refused("task differs from the run's: it is raychains.tasks.digits:Digits here"):
         rc.load(result.path, task=rc.make_task("digits"))
+    with refused("task differs from the run's: name is 'other' here, 'own line' in the run"):
+        rc.load(result.path, task=made(name="other"))
     assert rc.load(result.path, task=made()).predict(X).shape == (60,)
 
 
@@ -220,3 +222,66 @@ def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
     ):
         with refused(line):
             made(metrics=wrong)
+
+
+class Counts(nn.Linear):
+    """A linear network whose scale depends on a Python counter."""
+
+    seen = 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return super().forward(input) * (1 + 1 / self.seen)
+
+
+def test_state_that_no_checkpoint_holds_is_refused_before_ray_starts_unless_the_run_need_not_be_exact(
+    ray_session: None, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = rc.Task.from_module(lambda: Counts(3, 1), (X[:40], Y[:40, None]), (X[40:], Y[40:, None]), loss="gaussian")
+    store = str(folder / "counting")
+    calls: list[Any] = [
+        lambda: rc.run(task=task, store=store, **SETTINGS),
+        lambda: rc.sweep(task=task, store=store, epochs=40, val_split=0.2, batch_size=8, grid={"lr": [0.01, 0.02]}),
+        lambda: rc.tune.trainable(task=task, store=store, epochs=40, val_split=0.2, batch_size=8, lr=0.01),
+    ]
+    for call in calls:
+        with refused("task 'own': its model uses state that no checkpoint holds (Counts.seen)", "pass `exact=False`"):
+            call()
+    assert not Path(store).exists()
+    result = rc.run(task=task, store=store, exact=False, name="r", **SETTINGS)
+    assert not any(spec.exact for spec in result.comparison.chains().values())
+    page = Path(result.report).read_text()
+    assert "not exact on resume" in page and "--no-exact" in page
+    monkeypatch.chdir(folder)
+    Path("counting_task.py").write_text(OWN_COUNTING)
+    command = [
+        "run",
+        "--task",
+        "counting_task:make",
+        "--lr",
+        ".01",
+        "--epochs",
+        "40",
+        "--batch-size",
+        "8",
+        "--store",
+        store,
+    ]
+    assert main(command) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "uses state that no checkpoint holds (Net.seen)" in said and "pass --no-exact, which" in said
+
+
+OWN_COUNTING = """
+import torch, raychains as rc
+
+class Net(torch.nn.Linear):
+    seen = 0
+    def forward(self, x):
+        self.seen += 1
+        return super().forward(x) * (1 + 1 / self.seen)
+
+def make():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
+    return rc.Task.from_module(lambda: Net(3, 1), (x, x[:, :1]), (x, x[:, :1]), loss="gaussian", name="counting")
+"""

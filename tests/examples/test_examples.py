@@ -23,7 +23,7 @@ def said(name: str, folder: Path) -> str:
     outside = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, timeout=SECONDS,
-        env={**outside, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**outside, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -58,6 +58,18 @@ def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Pa
     assert {spec.sampler.source is None for spec in specs if spec.sampler.kind == "sgld"} == {True}
     assert all(spec.sampler.source for spec in specs if spec.sampler.kind != "sgld")
     assert result.table(full=True)["error"].tolist() == pytest.approx([float(error) for _, error, *_ in rows], abs=1e-5)
+
+
+def test_the_posterior_of_adapters_has_samples_of_their_size(tmp_path: Path) -> None:
+    text = said("lora.py", tmp_path)
+    errors = re.search(r"^error without adapters ([\d.]+), of the posterior ([\d.]+)$", text, flags=re.M)
+    assert errors is not None and float(errors[2]) < 0.4 < 0.8 < float(errors[1])
+    sampled = re.search(r"^([\d,]+) of ([\d,]+) parameters are sampled$", text, flags=re.M)
+    assert sampled is not None
+    adapters, all_of_them = (int(n.replace(",", "")) for n in sampled.groups())
+    samples = list(tmp_path.glob("runs/chains/*/samples/*"))
+    assert len(samples) == 24
+    assert all(4 * adapters < file.stat().st_size < 4 * adapters + 8000 < 4 * all_of_them for file in samples)
 
 
 def test_both_loops_give_equal_samples(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,10 +42,18 @@ class Said:
     err: str
 
 
+TIMES = int(os.environ.get("RAYCHAINS_FUZZ", "1"))
+"""`make fuzz` tries so many times as many examples, other ones in every run."""
+
+
 def examples(n: int) -> settings:
     """The same ``n`` examples in every run of the suite."""
     return settings(
-        max_examples=n, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=n * TIMES,
+        derandomize=TIMES == 1,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
 
 

@@ -32,17 +32,17 @@ SETTINGS: dict[str, Any] = {
 
 
 class Killing:
-    """Kills a process, that of rank 1 by default, once the chain has come so far; notes what the run said."""
+    """Signals a process, by default SIGKILL to that of rank 1, once the chain has come so far; notes what the run said."""
 
-    def __init__(self, at: int, found: Callable[[], int] | None = None) -> None:
-        self.at, self.found, self.gone, self.killed = at, found or rank_1, list[str](), 0
+    def __init__(self, at: int, found: Callable[[], int] | None = None, number: int = signal.SIGKILL) -> None:
+        self.at, self.found, self.gone, self.killed, self.number = at, found or rank_1, list[str](), 0, number
 
     def on(self, event: Any) -> None:
         if isinstance(event, WorkerLost):
             self.gone.append(event.reason)
         if isinstance(event, Tick) and event.running and event.running[0].step >= self.at and not self.killed:
             self.killed = self.found()
-            os.kill(self.killed, signal.SIGKILL)
+            os.kill(self.killed, self.number)
 
 
 def process_of(part: str) -> int:
@@ -96,6 +96,15 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     assert steps[0] == 0 <= steps[1] < 12 and steps[1] < steps[2] < 300
     assert other[0]["from_step"] == 0 < other[1]["from_step"] < 300
     assert result.table(full=True)["error"].notna().all()
+
+
+def test_a_pair_one_of_which_is_stopped_goes_on_as_another_pair(store: str) -> None:
+    """Rank 0 waits in a collective for the other's gradient, and its process answers."""
+    stopping = Killing(20, number=signal.SIGSTOP)
+    settings = {**SETTINGS, "chains": 1, "epochs": 60, "stall_timeout": 1.0, "store": store, "callback": stopping}
+    result = rc.run(**settings, workers_per_chain=2)
+    assert stopping.killed and stopping.gone[0].startswith("it makes no step for ")
+    assert stored_hashes(store, result.comparison) == undisturbed_hashes(result.comparison)
 
 
 def kill_a_driver(given: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from raychains.core.errors import StorageFull
+from raychains.core.errors import StorageRefused
 from raychains.inference import file
 from raychains.store import codec
 from tests.checks import refused
@@ -145,7 +145,7 @@ def test_a_name_taken_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_full_disk_and_other_trouble_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, kind in ((errno.ENOSPC, StorageFull), (errno.EIO, ValueError)):
+    for number, kind in ((errno.ENOSPC, StorageRefused), (errno.EIO, ValueError)):
 
         def fails(_: int, number: int = number) -> None:
             raise OSError(number, os.strerror(number))

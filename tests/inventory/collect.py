@@ -19,7 +19,7 @@ from raychains import callbacks, cli, measures, priors, samplers, schedules, tas
 from raychains.core import config, errors
 from raychains.core.options import options_of
 from raychains.measures.weights import WEIGHTINGS
-from raychains.papers import SCALES, experiment
+from raychains.papers import SCALES, contents
 from raychains.planning.methods import METHODS
 from raychains.planning.presets.named import PRESETS as NAMED
 from raychains.planning.views import KINDS as VIEWS
@@ -83,7 +83,7 @@ def collect() -> dict[str, Entries]:
             for kind in EVENTS
             for f in ("", *(field.name for field in dataclasses.fields(kind)))
         },
-        "experiments": {e.name: e.paper for e in experiment.every().values()} | dict.fromkeys(SCALES, ""),
+        "experiments": {e.name: e.paper for e in contents.CONTENTS} | dict.fromkeys(SCALES, ""),
         "presets": {preset.name: _values(preset, PRESET) for preset in PRESETS},
         "preset arms": {
             f"{preset.name} {arm.name}": _values(arm, ARM) for preset in PRESETS for arm in preset.variants

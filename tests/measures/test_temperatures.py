@@ -190,7 +190,7 @@ CYCLES = Cyclical(lr=0.1, steps=400, cycles=2, exploration=0.5)
 
 
 def record(step: int, value: float | None) -> dict[str, Any]:
-    return Progress(
+    about = Progress(
         step=step,
         epoch=step - 1,
         cycle=0,
@@ -199,7 +199,8 @@ def record(step: int, value: float | None) -> dict[str, Any]:
         temperature=1.0,
         loss=None,
         kinetic_temperature=value,
-    ).to_json()
+    )
+    return {**about.to_json(), "seconds": 1.0}
 
 
 def test_a_changing_lr_is_taken_out_exactly() -> None:
@@ -258,7 +259,9 @@ def test_a_real_chains_records_hold_it(tmp_path: Path) -> None:
     spec = context.comparison.arms[0].chains[0][0]
     records = [e for e in Chain(spec) if isinstance(e, Progress)]
     assert all(isinstance(r.kinetic_temperature, float) for r in records)
-    ChainStore(context.store.root, spec.digest).publish_progress([r.to_json() for r in records], step=400, attempt=1)
+    ChainStore(context.store.root, spec.digest).publish_progress(
+        [{**r.to_json(), "seconds": 1.0} for r in records], step=400, attempt=1
+    )
     estimate, _ = temperatures.of_chains(context.store.root, [spec])
     curvatures = 1 / np.linalg.eigvalsh(FLAT.covariance) / FLAT.num_data
     expected = float(np.mean(1 / (1 - 0.05 * curvatures / (2 * 1.9))))

@@ -160,6 +160,47 @@ class Troubled(Waiting):
         return super().backward(model, batch, generator)
 
 
+class Hanging(Mixture):
+    """The first process to make a chain's ``at``-th step never returns from it."""
+
+    def __init__(self, folder: str, at: int, pause: float) -> None:
+        super().__init__()
+        self.folder, self.at, self.pause, self._steps = folder, at, pause, 0
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._steps, self._marker = 0, Path(self.folder) / str(seed)
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        time.sleep(self.pause)
+        self._steps += 1
+        if self._steps == self.at and not self._marker.exists():
+            self._marker.touch()
+            while True:
+                time.sleep(1.0)
+        return super().backward(model, batch, generator)
+
+
+class Mute(Mixture):
+    """While a file exists, this process's disk does not answer."""
+
+    def __init__(self, trouble: str, pause: float) -> None:
+        super().__init__()
+        self.trouble, self.pause = trouble, pause
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        os.fsync = self._fsync  # type: ignore[assignment]
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def _fsync(self, descriptor: Any) -> None:
+        while Path(self.trouble).exists():
+            time.sleep(0.05)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        time.sleep(self.pause)
+        return super().backward(model, batch, generator)
+
+
 class Bulky(Waiting):
     """Blocks too large to travel in messages, which lie in the store of the node that made them."""
 

@@ -142,7 +142,7 @@ def test_storage_without_room_ends_the_attempt_with_one_line_and_nothing_is_lost
     assert [type(life.take()[0]) for _ in range(3)] == [Began, Sampled, Sampled]
     disk.number = errno.ENOSPC
     end = rest_of(life)[-1]
-    assert end.outcome == "full" and "`resume=True`" in end.reason and "\n" not in end.reason
+    assert end.outcome == "storage_refused" and "`resume=True`" in end.reason and "\n" not in end.reason
     store = ChainStore(root(tmp_path), spec.digest)
     kept = hashes(store)
     assert kept == drawn(Chain(spec))[: len(kept)] and len(kept) >= 2

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from raychains.chain.chain import Chain
-from raychains.core.errors import RaychainsError, StorageFull
+from raychains.core.errors import RaychainsError, StorageRefused
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.orchestration import resource_wait
 from raychains.orchestration.chain_worker import ChainWorker
@@ -304,12 +304,12 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     samples = tmp_path / "store" / "chains"
     filling = when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 5, lambda: write(trouble, errno.ENOSPC))
     diary = Diary()
-    with pytest.raises(StorageFull) as full:
+    with pytest.raises(StorageRefused) as full:
         drive(plan, tmp_path, diary, checkpoint_every=0.2)
     filling.join()
     assert "\n" not in str(full.value) and "`resume=True`" in str(full.value)
     [stopping] = diary.of(events.Stopping)
-    assert "no room" in stopping.reason
+    assert "no more files" in stopping.reason
     expected = undisturbed_hashes(plan, Mixture25())
     kept = stored_hashes(root(tmp_path), plan)
     assert 5 < len(kept) < len(expected) and kept.items() <= expected.items()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from raychains.chain.chain import Diverged
-from raychains.core.errors import StorageAway, StorageFull, UserError
+from raychains.core.errors import StorageAway, StorageRefused, UserError
 from raychains.data.prepared.feed import DecoderGone, DecodingFailed
 from raychains.orchestration.error_classification import outcome_of, reason_of
 
@@ -19,7 +19,7 @@ CASES = [
     (RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory: you tried"), "lost"),
     (MemoryError(), "lost"),
     (StorageAway("not reachable"), "lost"),
-    (StorageFull("no room"), "full"),
+    (StorageRefused("no room"), "storage_refused"),
     (DecoderGone("decoder 1: its process ended with status -9"), "lost"),
     (DecodingFailed("decoder 1: failed 7: a picture is damaged"), "failed"),
     (Diverged("the loss is nan", 7), "diverged"),
@@ -53,4 +53,4 @@ def test_the_reason_is_the_traceback_or_the_one_line_that_was_meant_for_people()
         raise ZeroDivisionError("the user's own mistake")
     except ZeroDivisionError as error:
         assert "Traceback" in reason_of(error) and __file__ in reason_of(error)
-    assert reason_of(StorageFull("no room; free space")) == "no room; free space"
+    assert reason_of(StorageRefused("no room; free space")) == "no room; free space"

@@ -133,11 +133,11 @@ def test_a_token_written_earlier_is_enough(tmp_path: Path) -> None:
 
 def test_the_temporary_folder_is_rays_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    assert preflight.ray_temp_dir({}) == Path("/tmp/ray")
-    assert preflight.ray_temp_dir({"TMPDIR": "/scratch"}) == Path("/scratch/ray")
-    assert preflight.ray_temp_dir({"TMPDIR": "/scratch", "RAY_TMPDIR": "/fast"}) == Path("/fast/ray")
+    assert preflight.ray_temp_dir({}) == Path("/tmp")
+    assert preflight.ray_temp_dir({"TMPDIR": "/scratch"}) == Path("/scratch")
+    assert preflight.ray_temp_dir({"TMPDIR": "/scratch", "RAY_TMPDIR": "/fast"}) == Path("/fast")
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert preflight.ray_temp_dir({"TMPDIR": "/var/folders/x"}) == Path("/tmp/ray")
+    assert preflight.ray_temp_dir({"TMPDIR": "/var/folders/x"}) == Path("/tmp")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is another elsewhere")

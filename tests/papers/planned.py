@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -10,8 +11,13 @@ from matplotlib.figure import Figure
 from raychains.core.config import Compare
 from raychains.core.spec import ChainSpec
 from raychains.papers import plan_status
-from raychains.papers.experiment import every
+from raychains.papers.experiment import Experiment, chosen
 from raychains.papers.plan_status import PlannedPart
+
+
+@cache
+def every() -> dict[str, Experiment]:
+    return {one.name: one for one in chosen(["all"])}
 
 
 def planned(name: str, scale: str) -> dict[str, PlannedPart]:

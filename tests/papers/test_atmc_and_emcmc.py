@@ -23,8 +23,7 @@ from raychains.papers.atmc import chains as atmc
 from raychains.papers.csgmcmc import table3
 from raychains.papers.emcmc import chains as emcmc
 from raychains.papers.emcmc import corrupted, imagenet
-from raychains.papers.experiment import every
-from tests.papers.planned import chains, digests, drawn, planned
+from tests.papers.planned import chains, digests, drawn, every, planned
 
 ATMC = """SGD+BN .243/94.4 · ATMC single .303/92.4 · ATMC multi .194/93.9 · SGNHT single .343/91.7 · SGNHT multi .211/93.5
 ATMC single 1.08/74.2 · ATMC multi .883/77.5 · SGNHT single 1.15/73.1 · SGNHT multi .941/76.4"""

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+import raychains as rc
 from raychains.cli import main
 from raychains.core.config import Reproduce
 from raychains.core.errors import Interrupted, RaychainsError
-from raychains.papers import experiment as catalogue
-from raychains.papers import plan_status, reproduce
+from raychains.papers import SCALES, plan_status, reproduce
+from raychains.papers.csgmcmc import fig1, mixture
 from raychains.papers.experiment import Experiment, Sampled
 from raychains.planning.events import RunEvent, Tick
+from tests.papers.planned import every
 
 
 def about(store: Path, name: str, scale: str = "smoke") -> dict[str, Any]:
@@ -34,7 +36,12 @@ def test_a_dry_run_and_a_list_run_nothing(tmp_path: Path, capsys: pytest.Capture
     )
     assert main([*command, "--list"]) == 0
     said = capsys.readouterr().out
-    assert all(f"scale {scale}: " in said for scale in ("cpu", "gpu", "paper")) and "scale smoke" not in said
+    assert (
+        all(f"\n{scale}: {SCALES[scale]}; estimated hours" in said for scale in ("cpu", "gpu", "paper"))
+        and "table4" in said
+    )
+    assert "table5" not in said and rc.reproduce(names="fig5", list=True) == []
+    assert rc.reproduce(names="fig5", dry_run=True, store=str(tmp_path / "store")) == []
     assert not (tmp_path / "store").exists()
 
 
@@ -96,9 +103,8 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
-    known = catalogue.every()
-    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known["fig1"], "fig5": diverging(known["fig5"])})
-    assert main(["reproduce", "all", "--scale", "smoke", "--store", str(tmp_path)]) == 3
+    monkeypatch.setattr(mixture, "EXPERIMENTS", (diverging(every()["fig5"]),))
+    assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]) == 3
     said = capsys.readouterr()
     assert "1 parts failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
     part = about(tmp_path, "fig5")["parts"]["mixture"]
@@ -121,22 +127,16 @@ def test_a_dry_run_prints_measured_hours_where_there_are_some(capsys: pytest.Cap
     assert "≈" not in said[0] and "≈ estimated" in said[1]
 
 
-@pytest.fixture
-def fig1(monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """It needs neither chains nor data, and is all there is; tests change its part."""
-    known = catalogue.every()["fig1"]
-    monkeypatch.setattr(catalogue, "every", lambda: {"fig1": known})
-    return known
-
-
-def with_part(monkeypatch: pytest.MonkeyPatch, experiment: Experiment, **changes: Any) -> None:
+def with_part(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Change the part of Fig. 1, which needs neither chains nor data."""
+    experiment = every()["fig1"]
     (part,) = experiment.parts
     changed = dataclasses.replace(experiment, parts=(dataclasses.replace(part, **changes),))
-    monkeypatch.setattr(catalogue, "every", lambda: {experiment.name: changed})
+    monkeypatch.setattr(fig1, "EXPERIMENTS", (changed,))
 
 
 def test_results_outlive_a_call_that_has_no_data(
-    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data").mkdir()
     store = tmp_path / "store"
@@ -144,7 +144,7 @@ def test_results_outlive_a_call_that_has_no_data(
     assert main(command) == 0
     before = (store / "reproduce/cpu/fig1/table.md").read_text()
     capsys.readouterr()
-    with_part(monkeypatch, fig1, data=("cifar10",))
+    with_part(monkeypatch, data=("cifar10",))
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "this time not run: CIFAR-10 is not in the data root; the result of before is left as it is" in said
@@ -153,7 +153,7 @@ def test_results_outlive_a_call_that_has_no_data(
 
 
 def test_results_outlive_a_failure_which_is_told(
-    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]
     assert main(command) == 0
@@ -161,7 +161,7 @@ def test_results_outlive_a_failure_which_is_told(
     def fails(work: Any) -> Any:
         raise RaychainsError("out of luck")
 
-    with_part(monkeypatch, fig1, computed=fails)
+    with_part(monkeypatch, computed=fails)
     capsys.readouterr()
     assert main(command) == 3
     said = capsys.readouterr()
@@ -170,12 +170,12 @@ def test_results_outlive_a_failure_which_is_told(
 
 
 def test_ctrl_c_in_a_computation_says_how_it_goes_on(
-    tmp_path: Path, fig1: Experiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(work: Any) -> Any:
         raise KeyboardInterrupt
 
-    with_part(monkeypatch, fig1, computed=stopped)
+    with_part(monkeypatch, computed=stopped)
     assert main(["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]) == 130
     assert capsys.readouterr().err.endswith("To go on: the same command\n")
 

@@ -18,9 +18,8 @@ from raychains.data.prepared import local
 from raychains.data.root import rooted
 from raychains.papers import plan_status
 from raychains.papers.csgmcmc import cifar, fig3a, fig3b, fig3c, table1, table2, table3
-from raychains.papers.experiment import every
 from raychains.planning.presets.named import named
-from tests.papers.planned import chains, digests, drawn, planned
+from tests.papers.planned import chains, digests, drawn, every, planned
 
 TABLE1 = """SGD 5.29±.15/23.61±.09 · SGDM 5.17±.09/22.98±.27 · Snapshot-SGD 4.46±.04/20.83±.01 · Snapshot-SGDM 4.39±.01/20.81±.10 ·
 SGLD 5.20±.06/23.23±.01 · cSGLD 4.29±.06/20.55±.06 · SGHMC 4.93±.1/22.60±.17 · cSGHMC 4.27±.03/20.50±.11"""

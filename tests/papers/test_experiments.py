@@ -12,10 +12,11 @@ import pytest
 
 from raychains.papers import ALL, tables
 from raychains.papers.claims import Direction, Of, Rule
-from raychains.papers.experiment import Experiment, every, printed
+from raychains.papers.experiment import Experiment, printed
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
+from tests.papers.planned import every
 
 ROOT = Path(__file__).parents[2]
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
@@ -33,6 +34,7 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str, scal
     assert len({(c.name, c.part) for c in one.claims}) == len(one.claims)
     assert all(set(claim.cells) <= cells for claim in judged)
     assert all((v.part, v.row, v.column) in cells for v in one.values if v.part in parts)
+    assert set(one.needs) == {name for part in one.parts for name in part.data}
     assert len(one.hours) == len(ALL) and bool(one.settings(scale)) == ((name, scale) not in EMPTY)
     assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}
 

@@ -12,10 +12,11 @@ import pytest
 
 import raychains
 from raychains.papers import SCALES, pages, reproduce
-from raychains.papers.experiment import Experiment, every
+from raychains.papers.experiment import Experiment
 from raychains.papers.pages import Folder
 from raychains.plotting.style import Drawing
 from raychains.store import Storage
+from tests.papers.planned import every
 
 STATE = {"status": "not run", "reason": "no data", "chains": [], "gradients": 0, "chain_seconds": 0.0, "seconds": 0.0}
 

@@ -14,9 +14,9 @@ import pytest
 from raychains.core.config import Compare
 from raychains.data.root import rooted
 from raychains.papers import pages, plan_status
-from raychains.papers.experiment import every
 from raychains.papers.pages import Folder
 from raychains.store import Storage
+from tests.papers.planned import every
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = sorted(p.parent.name for p in RESULTS.glob("*/about.json"))

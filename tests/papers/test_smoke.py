@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from raychains.core.config import Reproduce
-from raychains.papers.experiment import every
 from raychains.papers.reproduce import Reproduced, plan, reproduce
+from tests.papers.planned import every
 from tests.processes import json_of
 
 SEED = 3

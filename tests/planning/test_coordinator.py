@@ -56,7 +56,7 @@ def test_the_simulated_worlds_see_every_kind_of_action_and_end() -> None:
                 break
             world.step()
         ends.update(s.status for s in world.coordinator.chains.values())
-        full += world.coordinator.full is not None
+        full += world.coordinator.storage_refused is not None
         retold += len(world.past) - len(set(world.past))
     kinds = {c.Start, c.Accept, c.Recover, c.Forget, c.Restart, c.Drop, c.Stop, c.Release, c.Fail}
     assert set(actions) == kinds

@@ -197,7 +197,7 @@ def test_full_storage_stops_every_chain_and_keeps_the_first_reason() -> None:
     m = machine("a", "b", "c")
     m.handle(c.SlotReady(0))
     m.handle(c.SlotReady(1))
-    assert m.handle(c.Ended("a", 1, "full", "no room")) == [c.Stop(1, "b"), c.Release(0)]
-    assert m.handle(c.Ended("b", 1, "full", "no room either")) == [c.Release(1)]
-    assert m.over and m.stopping and m.full == "no room"
+    assert m.handle(c.Ended("a", 1, "storage_refused", "no room")) == [c.Stop(1, "b"), c.Release(0)]
+    assert m.handle(c.Ended("b", 1, "storage_refused", "no room either")) == [c.Release(1)]
+    assert m.over and m.stopping and m.storage_refused == "no room"
     assert m.with_status("stopped") == ["a", "b"] and m.with_status("waiting") == ["c"]

@@ -251,7 +251,9 @@ class World:
             return
         if self.rng.random() < self.divergence_rate + self.full_rate:
             outcome = (
-                "full" if self.rng.random() < self.full_rate / (self.divergence_rate + self.full_rate) else "diverged"
+                "storage_refused"
+                if self.rng.random() < self.full_rate / (self.divergence_rate + self.full_rate)
+                else "diverged"
             )
             self.jobs[slot] = None
             self.tell(c.Ended(*at, outcome, "why"))

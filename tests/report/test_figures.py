@@ -53,6 +53,13 @@ def test_axes_are_labelled_with_units_and_legends_cover_nothing(kind: str, reque
         assert expected <= nothing_covered(drawing_of(run, name), legends=name != "density"), name
 
 
+def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_path: Path) -> None:
+    comparison = runs.digits(sampler=("sghmc",), repeats=1)
+    once = RunData(runs.store_run(tmp_path, comparison), comparison)
+    for name in ("spread", "samples"):
+        assert "repeat" in drawing_of(digits, name).caption and "repeat" not in drawing_of(once, name).caption
+
+
 def test_density_of_draws_and_target_integrate_to_one_and_is_that_of_the_first_lane(mixture: RunData) -> None:
     width = 2 * density.LIMIT / density.BINS
     assert density.exact_density().sum() * width**2 == pytest.approx(1, abs=1e-3)

@@ -91,10 +91,16 @@ HAPPENINGS = [
     (events.Waiting(reason="disk is away"), ["waiting: disk is away"]),
     (events.Resumed(), ["the run resumes"]),
     (
+        events.Stalled(digest="d" * 64, slot=0, seconds=31.0, reason="it makes no step"),
+        ["dddddddddddd", "31 s", "it makes no step"],
+    ),
+    (events.Stalled(seconds=31.0, reason="a prediction is not answered"), ["evaluation stalls", "31 s"]),
+    (events.StallEnded(digest="d" * 64), ["dddddddddddd", "goes on"]),
+    (
         events.WorkerLost(slot=3, reason="Traceback\nOutOfMemoryError: full"),
         ["slot 3 is gone (OutOfMemoryError: full)"],
     ),
-    (events.Stopping(reason="the store has no room left"), ["stopping because the store has no room left"]),
+    (events.Stopping(reason="the store takes no more files"), ["stopping because the store takes no more files"]),
     (events.Stopping(), ["stopping: chains write checkpoints"]),
     (events.ChainFailed(digest="d" * 64, reason="Traceback\nValueError: no"), ["failed: ValueError: no"]),
 ]

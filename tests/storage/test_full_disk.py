@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raychains.core.errors import StorageFull
+from raychains.core.errors import StorageRefused
 from raychains.store import Storage, filesystem
 from tests.processes import SECONDS
 
@@ -21,7 +21,7 @@ SMALL = 1_000_000
 
 FILL = """
 import os, sys
-from raychains.core.errors import StorageFull
+from raychains.core.errors import StorageRefused
 from raychains.store import Storage
 root = Storage(sys.argv[1])
 root.publish("a/before", b"intact")
@@ -30,7 +30,7 @@ try:
     for number in range(100):
         root.publish(f"a/{number:03d}", os.urandom(100_000))
         written += 1
-except StorageFull as error:
+except StorageRefused as error:
     print(written, error.exit_status, str(error))
 assert root.read("a/before") == b"intact"
 assert len(root.names("a")) == written + 1 and len(os.listdir(root.uri + "/a")) == written + 1, os.listdir(root.uri + "/a")
@@ -65,7 +65,7 @@ def test_the_kernels_own_full_device(tmp_path: Path, monkeypatch: pytest.MonkeyP
     root = Storage(tmp_path)
     root.publish("a/x", b"the version before")
     monkeypatch.setattr(filesystem, "open", lambda _, mode: Path("/dev/full").open(mode), raising=False)  # noqa: SIM115
-    with pytest.raises(StorageFull, match=r"full.*a/x.*intact.*`resume=True`") as caught:
+    with pytest.raises(StorageRefused, match=r"full.*a/x.*intact.*`resume=True`") as caught:
         root.publish("a/x", b"data")
     monkeypatch.undo()
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.ENOSPC

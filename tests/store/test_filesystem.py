@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raychains.core.errors import StorageFull
+from raychains.core.errors import StorageRefused
 from raychains.core.retry import Patience
 from raychains.store import Storage
 from tests.checks import refused
@@ -81,7 +81,7 @@ def test_a_failing_write_leaves_what_was_there(
         root.publish("a/x", before)
     with monkeypatch.context() as broken, refused("full", f"{tmp_path}/a/x", "intact", "`resume=True`"):
         broken.setattr(os, call, full_disk)
-        with pytest.raises(StorageFull) as caught:
+        with pytest.raises(StorageRefused) as caught:
             root.publish("a/x", b"new")
         raise caught.value
     assert everything(tmp_path) == ([] if before is None else ["a/x"])

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raychains.core.errors import StorageAway, StorageFull
+from raychains.core.errors import StorageAway, StorageRefused
 from raychains.core.spec import TaskSpec
 from raychains.inference.predictive import select
 from raychains.store import Storage, codec
@@ -184,7 +184,7 @@ def test_full_storage_is_told_once_and_not_tried_again(
 
     def full(_: Storage, name: str, *__: Any, **___: Any) -> None:
         tried.append(name)
-        raise StorageFull("no room")
+        raise StorageRefused("no room")
 
     ours = kept(root)
     monkeypatch.setattr(Storage, "publish", full)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import raychains as rc
 from raychains.store import RunStore, Storage, check_name, split_run_path
 from tests.checks import refused
 
@@ -50,6 +52,43 @@ def test_a_plan_of_another_format_is_refused(tmp_path: Path, number: object) -> 
     run.root.publish("runs/mine/plan.json", json.dumps({"format": number}).encode())
     with refused("mine", "format", repr(number).strip("'")):
         run.plan()
+
+
+def test_a_run_without_its_plan_is_not_among_the_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "begun").mkdir(parents=True)
+    RunStore(Storage(tmp_path), "whole").write_plan({})
+    with refused("run must be one with a plan, got 'begun'", f"{tmp_path}/runs/begun/plan.json is missing"):
+        RunStore(Storage(tmp_path), "begun").plan()
+    with refused("run must be one of whole, got 'begin'"):
+        RunStore(Storage(tmp_path), "begin").plan()
+
+
+LONG_NAME, LONG_PATH = "x" * 300, "/".join(["y" * 100] * 60)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda at: rc.run(store=None), ("store must be a text, got None",)),
+        (lambda at: rc.run(store=f"{at}/{LONG_NAME}"), ("store must be a path of at most", "parts have at most 255")),
+        (lambda at: rc.run(store=f"{at}/{LONG_PATH}"), ("store must be a path of at most",)),
+        (lambda at: rc.load(f"{at}/{LONG_NAME}/runs/a"), ("store must be a path of at most",)),
+        (lambda at: rc.run(store=str(at), name="n" * 300), ("name must be 1 to 100 letters",)),
+        (lambda at: rc.run(store=str(at), data_root=f"{at}/{LONG_NAME}"), ("data_root must be an existing folder",)),
+        (lambda at: rc.run(store=str(at), init_from=f"{at}/{LONG_NAME}"), ("init_from must be a file",)),
+        (lambda at: rc.run(store=str(at), log=f"{at}/{LONG_NAME}"), ("log must be a local file",)),
+        (lambda at: rc.load(None), ("run must be a path of the form STORE/runs/NAME, got None",)),
+        (lambda at: rc.evaluate(3), ("run must be a path of the form STORE/runs/NAME, got 3",)),
+        (lambda at: rc.load(at / "runs" / "a"), ("run must be the name of a run", "none yet")),
+    ],
+    ids=range(11),
+)
+def test_paths_that_are_none_are_one_line_before_anything_is_written(
+    call: Any, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with refused(*words):
+        call(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_run_suggests_the_nearest(tmp_path: Path) -> None:

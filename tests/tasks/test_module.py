@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -296,21 +297,66 @@ class Fails(nn.Linear):
 def unseeded() -> nn.Module:
     model = nn.Linear(3, 2)
     with torch.no_grad():
-        model.weight.copy_(torch.from_numpy(np.random.randn(2, 3)))
+        model.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(2, 3))))
     return model
 
 
+class Sized(Listed):
+    """Says of its length what it is given, or raises it."""
+
+    def __init__(self, length: Any) -> None:
+        super().__init__(X, LABELS)
+        self.length = length
+
+    def __len__(self) -> int:
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+
+def distributed() -> nn.Module:
+    """A network under DistributedDataParallel, which needs a process group."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=0, world_size=1)
+        try:
+            return nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+def on_meta() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, device="meta"))
+
+
+def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return ((outputs[:, 0] - targets) ** 2).mean()
+
+
+GAPS = X.clone()
+GAPS[41, 1] = math.nan
+INFINITE = X.clone()
+INFINITE[3] = math.inf
+Y_GAPS = Y.clone()
+Y_GAPS[45] = math.nan
+MASKED = np.ma.masked_array(X.numpy(), mask=X.numpy() > 1)  # type: ignore[no-untyped-call]
+MASKED_LABELS = np.ma.masked_array(LABELS.numpy(), mask=LABELS.numpy() == 1)  # type: ignore[no-untyped-call]
 ONE = nn.Linear(3, 2)
 MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"model_fn": nn.Linear(3, 2)}, ("model_fn must be a function that builds a new model", "Linear")),
     (classify, {"model_fn": lambda: ONE}, ("model_fn must build a new model at each call",)),
     (classify, {"model_fn": lambda: 3}, ("model_fn must build a torch.nn.Module, got a int",)),
-    (classify, {"model_fn": unseeded}, ("torch's global generator alone", "'weight'")),
+    (classify, {"model_fn": unseeded}, ("from torch, random or numpy.random", "'weight'")),
     (classify, {"model_fn": lambda: nn.Linear(3, -1)}, ("model_fn raised RuntimeError",)),
     (classify, {"model_fn": lambda: nn.Linear(4, 2)}, ("model_fn: the model fails on the first inputs of train_set", "RuntimeError")),
     (classify, {"model_fn": lambda: Fails(3, 2)}, ("KeyError: 'cls'",)),
     (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}, ("tensor [n, …] for inputs [n, …]", "[8]")),
     (classify, {"model_fn": nn.Tanh}, ("parameters that require gradients",)),
+    (classify, {"model_fn": lambda: torch.jit.script(nn.Linear(3, 2))}, ("model_fn must build modules of Python, got one of TorchScript",)),
+    (classify, {"model_fn": lambda: nn.Sequential(torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3)))}, ("one of TorchScript as '0'",)),
+    (classify, {"model_fn": lambda: nn.DataParallel(nn.Linear(3, 2))}, ("a network for one device, got a DataParallel",)),
+    (classify, {"model_fn": distributed}, ("a network for one device, got a DistributedDataParallel",)),
+    (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))}, ("known shapes, got '1.weight' uninitialised",)),
+    (classify, {"model_fn": on_meta}, ("model_fn must build tensors with values, got one on the device meta as '1.weight'",)),
     (classify, {"train_set": (X, LABELS.float())}, ("integer labels [n]", "float32 targets [4]")),
     (classify, {"model_fn": lambda: nn.Linear(3, 1)}, ("needs logits [n, classes]", "[4, 1]")),
     (classify, {"test_set": (X, LABELS + 1)}, ("test_set must have labels in [0, 1]", "got 2")),
@@ -322,6 +368,23 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"train_set": Listed(X[:0], LABELS[:0])}, ("train_set must hold at least one example",)),
     (classify, {"train_set": Noisy(X, LABELS)}, ("train_set must give the same example for the same index",)),
     (classify, {"train_set": Failing(X, LABELS)}, ("train_set failed at index 31", "OSError: no file 31.png")),
+    (classify, {"train_set": Sized(61)}, ("train_set failed at index 60", "IndexError")),
+    (classify, {"test_set": Sized(61), "resident": False}, ("test_set failed at index 60", "IndexError")),
+    (classify, {"train_set": Sized(RuntimeError("closed"))}, ("train_set must have a length, got RuntimeError: closed",)),
+    (classify, {"test_set": Sized(-3)}, ("test_set must have a length, got ValueError",)),
+    (classify, {"val": Sized(60.0)}, ("val must have a length, got TypeError",)),
+    (classify, {"train_set": Sized(10**30)}, ("train_set must have a length, got OverflowError",)),
+    (classify, {"train_set": (X.to_sparse(), LABELS)}, ("train_set must hold dense tensors, got a sparse one as inputs",)),
+    (classify, {"test_set": (X, LABELS.to_sparse())}, ("test_set must hold dense tensors, got a sparse one as targets",)),
+    (classify, {"train_set": [(x.to_sparse(), 0) for x in X]}, ("got a sparse one as input at index 0",)),
+    (classify, {"train_set": (X.to("meta"), LABELS)}, ("train_set must hold tensors with values, got one on the device meta",)),
+    (classify, {"train_set": (MASKED, LABELS.numpy())}, ("train_set must hold whole arrays, got a masked one as inputs", "filled")),
+    (classify, {"test_set": (X.numpy(), MASKED_LABELS)}, ("test_set must hold whole arrays, got a masked one as targets",)),
+    (classify, {"train_set": [(x, 0) for x in MASKED]}, ("got a masked one as input at index",)),
+    (classify, {"test_set": (GAPS, LABELS)}, ("test_set must hold examples with a finite loss, got nan at index 41",)),
+    (classify, {"test_set": Listed(GAPS, LABELS), "resident": False}, ("a finite loss, got nan at index 41",)),
+    (classify, {"train_set": (INFINITE, LABELS)}, ("train_set must hold examples with a finite loss", "at index 3")),
+    (regress, {"val": (X, Y_GAPS), "loss": squares}, ("val must hold examples with a finite loss, got nan at index 45",)),
     (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
     (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian' or a function", "'hinge'")),
     (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
@@ -342,6 +405,24 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
 def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
         make(**change)
+
+
+class Imputes(nn.Linear):
+    """Takes NaN for 0."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(torch.nan_to_num(input))
+
+
+def without_gaps(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.where(targets.isnan(), 0.0, (outputs[:, 0] - targets) ** 2).mean()
+
+
+def test_missing_values_are_data_of_models_and_losses_that_take_them() -> None:
+    classify(model_fn=lambda: Imputes(3, 2), test_set=(GAPS, LABELS), train_set=(GAPS, LABELS))
+    regress(test_set=(X, Y_GAPS), loss=without_gaps)
+    whole = np.ma.masked_array(X.numpy(), mask=False)  # type: ignore[no-untyped-call]  # nothing of it is masked
+    assert classify(train_set=(whole, LABELS)).fingerprint == classify(train_set=(X, LABELS)).fingerprint
 
 
 def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() -> None:

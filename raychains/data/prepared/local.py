@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from raychains.core import bounded
 from raychains.core.errors import UserError
 from raychains.data.prepared import sources
 from raychains.data.prepared.manifest import NAME, Manifest
@@ -24,7 +25,7 @@ def prepare(source: Path, to: Path, *, row_group: int = ROW_GROUP, seed: int = 0
     try:
         if not manifest.exists():
             _build(Plan(name=to.name, source=sources.find(source), row_group=row_group, seed=seed), to)
-        return Manifest.loads(manifest.read_bytes(), str(manifest))
+        return Manifest.loads(bounded.read(manifest), str(manifest))
     except OSError as error:
         raise UserError(f"set {to} cannot be prepared there: {error.strerror or error}") from error
 

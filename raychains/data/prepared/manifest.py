@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from raychains.core.errors import UserError
+from raychains.core import bounded
+from raychains.core.errors import UserError, format_error
 from raychains.core.retry import Patience, Retrying
 
 FORMAT = 1
@@ -150,8 +151,10 @@ def manifest_at(uri: str) -> Manifest:
     path = f"{folder.rstrip('/')}/{NAME}"
 
     def read() -> bytes:
+        if filesystem.type_name == "local":
+            return bounded.read(path)
         with filesystem.open_input_file(path) as f:
-            return bytes(f.read())
+            return bounded.part(f, path, f.size())
 
     try:
         return Manifest.loads(Retrying(what="data").call("read", path, read), f"{uri.rstrip('/')}/{NAME}")
@@ -159,6 +162,11 @@ def manifest_at(uri: str) -> Manifest:
         raise UserError(
             f"a prepared set must have a {NAME}, got none at {uri!r}: raychains prepare makes one"
         ) from None
+
+
+def _group(file: pq.ParquetFile, where: str, number: int) -> pa.Table:
+    bounded.check_table(file, where, rows=None, groups=[number])
+    return file.read_row_group(number, columns=["image"])
 
 
 class Rows:
@@ -197,7 +205,7 @@ class Rows:
             StorageAway: the storage could not be reached for all the patience.
         """
         shard, number = self._place[group]
-        table = self._from(shard, lambda file: file.read_row_group(number, columns=["image"]))
+        table = self._from(shard, lambda file: _group(file, self._path(shard), number))
         return [memoryview(value.as_buffer()) for value in table["image"].combine_chunks()]
 
     @cached_property
@@ -214,16 +222,27 @@ class Rows:
         def attempt() -> pa.Table:
             try:
                 return read(self._file(shard))
+            except pa.ArrowException as error:
+                raise OSError(format_error(error)) from None
             except OSError:
                 self._files.pop(shard, None)  # a file of a broken connection is opened again
                 raise
 
-        return self._retrying.call("read", f"{self._folder}/{self.split.shards[shard].file}", attempt)
+        return self._retrying.call("read", self._path(shard), attempt)
+
+    def _path(self, shard: int) -> str:
+        return f"{self._folder.rstrip('/')}/{self.split.shards[shard].file}"
 
     def _file(self, shard: int) -> pq.ParquetFile:
         if shard not in self._files:
             if len(self._files) >= OPEN_FILES:
                 self._files.pop(next(iter(self._files)))
-            path = f"{self._folder.rstrip('/')}/{self.split.shards[shard].file}"
-            self._files[shard] = pq.ParquetFile(self._filesystem.open_input_file(path), page_checksum_verification=True)
+            path = self._path(shard)
+            if self._filesystem.type_name == "local":
+                bounded.check_regular(path)
+            file = pq.ParquetFile(self._filesystem.open_input_file(path), page_checksum_verification=True)
+            rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            if rows != list(self.split.shards[shard].rows):
+                raise UserError(f"{path} must hold the row groups that its set's {NAME} names, got others")
+            self._files[shard] = file
         return self._files[shard]

@@ -6,13 +6,13 @@ is cut alike by whichever process decodes it, whenever that is.
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
+from raychains.core import bounded
 from raychains.data.prepared.order import Array
 
 ATTEMPTS = 10
@@ -76,7 +76,7 @@ def image_of(jpeg: bytes | memoryview) -> Image.Image:
     Raises:
         OSError: no picture, or a damaged one.
     """
-    image = Image.open(io.BytesIO(jpeg))
+    image = bounded.picture(jpeg, ("JPEG",))
     return image if image.mode == "RGB" else image.convert("RGB")
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from raychains.core import bounded
 from raychains.core.errors import UserError
 from raychains.core.validation import positive_int
 from raychains.data.prepared.manifest import FORMAT, Manifest, Shard, Split, fingerprint
@@ -61,7 +62,7 @@ def as_jpeg(data: bytes) -> tuple[bytes, bool]:
         OSError: it cannot be decoded, wholly.
     """
     try:
-        image = Image.open(io.BytesIO(data))
+        image = bounded.picture(data)
         image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise OSError(str(error)) from None

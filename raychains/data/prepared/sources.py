@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from raychains.core import bounded
 from raychains.core.errors import UserError
 
+LARGEST = 500_000_000
+"""Bytes of the largest file that is taken for a picture."""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff")
 TRAIN_TAR, VAL_TAR, DEVKIT = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"
 
@@ -28,9 +31,7 @@ class Item:
 
     def read(self) -> bytes:
         """Return the picture's bytes as they are stored."""
-        with open(self.file, "rb") as f:
-            f.seek(self.offset)
-            return f.read(self.size)
+        return bounded.read(self.file, most=LARGEST, start=self.offset, length=None if self.size < 0 else self.size)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,33 @@ def find(folder: Path) -> Source:
     """Find the pictures in ``folder``: ILSVRC's tar files, or train/ and val/ with a folder per class.
 
     Raises:
-        UserError: neither is there, a split is empty, or a class of val is unknown to train.
+        UserError: neither is there, a folder cannot be read, a name is not UTF-8, a split is empty, or a class of val is unknown
+            to train.
     """
+    try:
+        source = _found(folder)
+    except OSError as error:
+        raise UserError(
+            f"source must be a folder that can be read, got {str(folder)!r}: {error.strerror or error}"
+        ) from None
+    for split, items in source.splits.items():
+        for item in items:
+            if not _is_text(item.name) or not _is_text(item.file):
+                raise UserError(f"source must have names in UTF-8, got {item.name!r} in {split}")
+        if not items:
+            raise UserError(f"source must hold pictures of the split {split}, got none in {str(folder)!r}")
+        new = {i.label for i in items} - {i.label for i in source.splits["train"]}
+        if new:
+            raise UserError(f"source must hold the same classes in train and {split}, got {min(new)!r} in {split} only")
+    return source
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a file's name is UTF-8: other bytes come from the system as halves of surrogate pairs."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def _found(folder: Path) -> Source:
     if (folder / TRAIN_TAR).is_file():
         source = _ilsvrc(folder)
     elif (folder / "train").is_dir():
@@ -62,12 +88,6 @@ def find(folder: Path) -> Source:
         raise UserError(
             f"source must hold {TRAIN_TAR}, {VAL_TAR} and {DEVKIT}, or train/CLASS/*.jpg and val/CLASS/*.jpg, got {str(folder)!r}"
         )
-    for split, items in source.splits.items():
-        if not items:
-            raise UserError(f"source must hold pictures of the split {split}, got none in {str(folder)!r}")
-        new = {i.label for i in items} - {i.label for i in source.splits["train"]}
-        if new:
-            raise UserError(f"source must hold the same classes in train and {split}, got {min(new)!r} in {split} only")
     return source
 
 
@@ -110,7 +130,7 @@ def _tars_in(file: Path) -> Iterator[Item]:
 
 def _members(file: Path, offset: int) -> Iterator[tuple[str, int, int]]:
     """Yield name, place in the file and size of each member of the tar that begins at ``offset``."""
-    with open(file, "rb") as f:
+    with bounded.opened(file) as f:
         f.seek(offset)
         try:
             with tarfile.open(fileobj=f, mode="r:") as tar:

@@ -15,6 +15,7 @@ from raychains.papers.atmc import chains
 from raychains.papers.atmc.chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, comparisons
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import PUBLISHED, Experiment, Part, Sampled, Setting, Tables, figure, styles
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
@@ -97,11 +98,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="atmc-calibration",
-        title="calibration in 8 bins",
-        paper="atmc",
-        where="Figs. 2 and 3",
-        order=17,
+        **listed("atmc-calibration"),
         parts=tuple(map(_part, SCALES)),
         rows=ROWS,
         columns=(
@@ -126,7 +123,6 @@ EXPERIMENTS = (
 cpu gpu paper: The paper's "8 equally sized bins" may hold equally many predictions or be equally wide: both are
     there. Its plots have no numbers in the text.
 """,
-        hours=(0.01, 0.5, 50.0, 340.0),
         figures=figure(
             "bins",
             _draw,

@@ -10,6 +10,7 @@ from raychains.papers.atmc import chains
 from raychains.papers.atmc.chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, SGNHT, comparisons
 from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.experiment import Experiment, Part, Sampled, Tables, Value, printed
 from raychains.papers.tables import Heading
 
@@ -90,16 +91,15 @@ def _better(column: str) -> tuple[str, Direction]:
     return ("below", "less") if column == NLL else ("above", "greater")
 
 
-def _experiment(dataset: str, where: str, **more: Any) -> Experiment:
+def _experiment(name: str, dataset: str, **more: Any) -> Experiment:
     sampled = partial(_sampled, dataset)
     part = Part(name=dataset, label=LABELS[dataset], data=(dataset,), sampled=sampled, tables=tables)
     return Experiment(
-        paper="atmc",
-        where=where,
+        **listed(name),
         parts=(part,),
         rows=ROWS,
         columns=(Heading(ACCURACY, "Top-1 accuracy", "%", 2), Heading(NLL, "NLL", "nats", 4)),
-        values=values(dataset, where),
+        values=values(dataset, listed(name)["where"]),
         claims=claims(dataset),
         **more,
     )
@@ -107,23 +107,15 @@ def _experiment(dataset: str, where: str, **more: Any) -> Experiment:
 
 EXPERIMENTS = (
     _experiment(
+        "atmc-table1",
         CIFAR,
-        "Table 1",
-        name="atmc-table1",
-        title="CIFAR-10 under ResNet++",
-        order=15,
         settings=chains.settings,
         differences=chains.DIFFERENCES,
-        hours=(0.01, 0.7, 5.0, 30.0),
     ),
     _experiment(
+        "atmc-table2",
         IMAGENET,
-        "Table 2",
-        name="atmc-table2",
-        title="ImageNet under ResNet++",
-        order=16,
         settings=chains.imagenet_settings,
         differences=chains.COMMON + chains.OF_IMAGENET,
-        hours=(0.01, 0.0, 60.0, 500.0),
     ),
 )

@@ -28,8 +28,6 @@ SPREAD = 4
 FINAL = {"smoke": 0.05, "cpu": 0.01}
 """Last decreasing step size of the LeNet. On 10,000 images over 24 epochs SGD errs on 65 % after a fall to a hundredth of 0.1,
 on 48 % after one to a tenth, on 43 % under one cosine."""
-HOURS_PER_CHAIN = (0.0002, 0.02, 0.22, 0.44)
-"""Hours of a whole chain at all scales: on two cores, of which it takes one, .7 s an epoch; on a GPU 4 s an epoch in bf16 and 8 s in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +109,6 @@ def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
     likelihoods = run.cells(rows, {"nll": column})
     nll = [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]
     return {"cells": run.cells(rows, {"error": column}), "nll": nll}
-
-
-def hours(*chains: float) -> tuple[float, ...]:
-    """Return hours at all scales, from numbers of whole chains; one of half the epochs counts as half."""
-    return tuple(float(f"{n * each:.2g}") for n, each in zip(chains, HOURS_PER_CHAIN, strict=True))
 
 
 def settings(scale: str) -> list[Setting]:

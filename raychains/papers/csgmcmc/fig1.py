@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers import ALL
 from raychains.papers.completed_run import Computation, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure
 from raychains.papers.tables import Heading
 from raychains.plotting.layout import COUNT, legend, panels
@@ -63,11 +63,7 @@ def draw(curve: pd.DataFrame) -> Figure:
 
 EXPERIMENTS = (
     Experiment(
-        name="fig1",
-        title="the cyclical step size",
-        paper="csgmcmc",
-        where="Fig. 1",
-        order=1,
+        **listed("fig1"),
         parts=(Part(name="schedules", computed=computed),),
         rows=LABELS,
         columns=(Heading("mean", "Mean step size"), Heading("restarts", "Restarts", decimals=0)),
@@ -87,6 +83,5 @@ smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β
             caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
             alt="A cosine step size that restarts four times, beside one that only falls",
         ),
-        hours=(0.001,) * len(ALL),
     ),
 )

@@ -13,6 +13,7 @@ from raychains.measures.diversity import clusters, matrix
 from raychains.measures.networks import thinned
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import Experiment, Tables, by_part, figure, printed, styles
 from raychains.planning.presets.named import Preset
@@ -131,11 +132,7 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
 
 EXPERIMENTS = (
     Experiment(
-        name="fig3a",
-        title="12 samples in weight space",
-        paper="csgmcmc",
-        where="Fig. 3a",
-        order=3.1,
+        **listed("fig3a"),
         parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
         rows=ROWS,
         columns=COLUMNS,
@@ -150,7 +147,6 @@ cpu gpu paper: The paper counts clusters by eye; ours are counted on the distanc
     of 2 to 6 exceeds 0.5. A chain that drifts without stopping may pass for two.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
 """,
-        hours=cifar.hours(8, 6.5, 4, 6),
         figures=figure(
             "map",
             _draw,

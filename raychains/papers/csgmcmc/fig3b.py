@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, by_part, figure, styles
 from raychains.papers.tables import Heading
@@ -112,11 +113,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="fig3b",
-        title="test error between two samples",
-        paper="csgmcmc",
-        where="Fig. 3b",
-        order=3.2,
+        **listed("fig3b"),
         parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
         rows=ROWS,
         columns=(Heading("hill", "Hill", "%"), Heading("ends", "Error of the samples", "%")),
@@ -131,7 +128,6 @@ cpu gpu paper: A hill is the most that the error rises above the straight line b
 gpu paper: BatchNorm's statistics are estimated anew at every point; the paper does not say what it did.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
 """,
-        hours=cifar.hours(4, 8, 9, 9),
         figures=figure(
             "paths",
             _draw,

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import Claim, Of, claim
 from raychains.papers.completed_run import CompletedRun, joined
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure, styles
 from raychains.papers.tables import Heading
@@ -91,11 +92,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="fig3c",
-        title="test error against the number of cycles",
-        paper="csgmcmc",
-        where="Fig. 3c",
-        order=3.3,
+        **listed("fig3c"),
         parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
         rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
         columns=[Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],
@@ -108,7 +105,6 @@ cpu gpu paper: With β 0.94 a cycle of 25 epochs or fewer samples for less than 
     not 3.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
 """,
-        hours=cifar.hours(8, 18, 12, 30),
         figures=figure(
             "cells",
             _draw,

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset, Variant, named
@@ -96,11 +97,7 @@ def draw(curve: pd.DataFrame) -> Figure:
 
 EXPERIMENTS = (
     Experiment(
-        name="fig4",
-        title="predictive entropy on notMNIST",
-        paper="csgmcmc",
-        where="Fig. 4",
-        order=9,
+        **listed("fig4"),
         parts=(
             Part(
                 name="mnist",
@@ -143,6 +140,5 @@ smoke cpu gpu paper: The paper shows curves and no numbers; the share below half
             "over-confident. Mean over the repeats.",
             alt="Empirical distribution functions of predictive entropy on notMNIST for seven methods",
         ),
-        hours=(0.01, 0.3, 0.3, 0.2),
     ),
 )

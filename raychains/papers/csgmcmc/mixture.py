@@ -13,6 +13,7 @@ from raychains.inference.run_data import RunData
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Claim, Summary, claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import (
     OURS,
     PUBLISHED,
@@ -134,16 +135,10 @@ def above(name: str, text: str, left: str, right: str) -> Claim:
     return claim(name, text, "mixture", MODES, left, "greater", right, must_decide=True)
 
 
-def experiment(
-    name: str, title: str, where: str, order: float, rows: Sequence[str], tables: Callable[..., Tables], **more: Any
-) -> Experiment:
+def experiment(name: str, rows: Sequence[str], tables: Callable[..., Tables], **more: Any) -> Experiment:
     """Return an experiment on some of the preset's arms."""
     return Experiment(
-        name=name,
-        title=title,
-        paper="csgmcmc",
-        where=where,
-        order=order,
+        **listed(name),
         parts=(Part(name="mixture", sampled=comparison(preset), tables=tables),),
         rows={key: label for key, label in NAMES.items() if key in rows},
         settings=settings,
@@ -156,12 +151,11 @@ cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the
 cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
     one random mode meet 3.77.
 """,
-        hours=(0.01, 0.05, 0.05, 0.05),
         **more,
     )
 
 
-def figure(name: str, title: str, where: str, order: float, rows: Sequence[str], **more: Any) -> Experiment:
+def figure(name: str, rows: Sequence[str], **more: Any) -> Experiment:
     """Return the experiment of a figure."""
     panels = drawing(
         "cells density",
@@ -173,12 +167,13 @@ def figure(name: str, title: str, where: str, order: float, rows: Sequence[str],
         alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
     )
     column = Heading(MODES, "Modes covered", decimals=2)
-    return experiment(name, title, where, order, rows, drawn(*rows), columns=(column,), figures=panels, **more)
+    return experiment(name, rows, drawn(*rows), columns=(column,), figures=panels, **more)
 
 
 EXPERIMENTS = (
     figure(
-        *("fig2", "25 Gaussians, four chains of 50,000 steps", "Fig. 2", 2, ("sgld-4", "csgld-4")),
+        "fig2",
+        ("sgld-4", "csgld-4"),
         values=(caption("Fig. 2", "sgld-4", "4", 4), caption("Fig. 2", "csgld-4", "fully explored", 25)),
         claims=(
             equal("four-by-sgld", "Four SGLD chains discover 4 of the 25 modes.", "sgld-4", 4, TOLERANCE),
@@ -187,7 +182,9 @@ EXPERIMENTS = (
         ),
     ),
     experiment(
-        *("table4", "mode coverage of 25 Gaussians", "Table 4", 4, tuple(NAMES), coverage),
+        "table4",
+        tuple(NAMES),
+        coverage,
         columns=(
             Heading(MODES, "Modes covered", decimals=2),
             Heading(INDEPENDENT, "If every mode were drawn independently", decimals=2),
@@ -217,7 +214,8 @@ EXPERIMENTS = (
         ),
     ),
     figure(
-        *("fig5", "25 Gaussians, one chain of 50,000 steps", "Fig. 5", 5, ("sgld", "csgld")),
+        "fig5",
+        ("sgld", "csgld"),
         values=(caption("Fig. 5", "sgld", "1", 1),),
         claims=(
             equal("one-by-sgld", "One SGLD chain discovers one of the 25 modes.", "sgld", 1, TOLERANCE, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import Experiment, Tables, printed
 from raychains.papers.tables import Heading
@@ -41,11 +42,7 @@ def tables(run: CompletedRun) -> Tables:
 
 EXPERIMENTS = (
     Experiment(
-        name="table1",
-        title="test error of single chains on CIFAR",
-        paper="csgmcmc",
-        where="Table 1",
-        order=1,
+        **listed("table1"),
         parts=cifar.parts(preset, tables, cifar.OF_TABLES),
         rows=NAMES,
         columns=(Heading(ERROR, "Test error", "%"),),
@@ -62,6 +59,5 @@ EXPERIMENTS = (
         ),
         settings=cifar.settings,
         differences=cifar.DIFFERENCES,
-        hours=cifar.hours(32, 24, 32, 48),
     ),
 )

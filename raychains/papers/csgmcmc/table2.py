@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, joined
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, printed
 from raychains.papers.tables import Heading
@@ -59,11 +60,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="table2",
-        title="test error of parallel and single chains on CIFAR",
-        paper="csgmcmc",
-        where="Table 2",
-        order=2,
+        **listed("table2"),
         parts=cifar.parts(preset, tables, cifar.OF_TABLES),
         rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
         columns=[Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],
@@ -85,6 +82,5 @@ EXPERIMENTS = (
 cpu gpu paper: Chains of 100 epochs keep 10 samples, as 20 are kept of 200; the paper does not say how many they had,
     nor its standard errors.
 """,
-        hours=cifar.hours(48, 60, 80, 120),
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, printed
 from raychains.papers.plan_status import Unfit
 from raychains.papers.tables import Heading
@@ -79,11 +80,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="table3",
-        title="ResNet-50 on ImageNet",
-        paper="csgmcmc",
-        where="Table 3",
-        order=3,
+        **listed("table3"),
         parts=(Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=comparison(preset), tables=tables),),
         rows=NAMES,
         columns=(Heading(NLL, "NLL", "nats"), Heading(TOP1, "Top-1", "%"), Heading(TOP5, "Top-5", "%")),
@@ -106,6 +103,5 @@ cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as t
 cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
 gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
 """,
-        hours=(0.01, 0.0, 45.0, 240.0),
     ),
 )

@@ -27,6 +27,7 @@ from raychains.evaluation.diagnostics import ess
 from raychains.evaluation.moments import sd_ratio
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import Computation, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, printed
 from raychains.papers.tables import Heading
 from raychains.planning import methods
@@ -307,11 +308,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="table5",
-        title="effective sample sizes on Bayesian logistic regression",
-        paper="csgmcmc",
-        where="Table 5",
-        order=10,
+        **listed("table5"),
         parts=tuple(Part(name=name, label=name.capitalize(), data=("uci",), computed=computed) for name in DATASETS),
         rows={arm.key: f"{arm.method}, {arm.schedule}" for arm in ARMS},
         columns=SHOWN,
@@ -328,6 +325,5 @@ smoke cpu gpu paper: The paper does not say whether its traditional steps fall: 
 paper: The paper prints one number per cell and no number of runs; one chain of each runs.
 smoke cpu gpu: The paper prints one number per cell; ours are means over independent chains.
 """,
-        hours=(0.01, 0.2, 0.2, 0.1),
     ),
 )

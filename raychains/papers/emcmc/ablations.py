@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from raychains.papers import ON_GPU
 from raychains.papers.claims import Claim, Rule, claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.emcmc.chains import ONE_COSINE, T
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, figure
 from raychains.papers.tables import Heading
@@ -223,11 +224,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-ablations",
-        title="one setting of Entropy-MCMC at a time",
-        paper="emcmc",
-        where="App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
-        order=33,
+        **listed("emcmc-ablations"),
         parts=(
             Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=ON_GPU, sampled=comparison(preset)),
             Part(
@@ -253,7 +250,6 @@ cpu: digits, 8×8 images under a small network, stands in for CIFAR-10: 35 setti
 cpu: Shifts by a pixel stand in for crops and mirroring.
 gpu paper: FRN is left out here: it is a task of its own, cifar10-resnet18-frn.
 """,
-        hours=(0.01, 0.16, 16, 48),
         figures=figure(
             "cells",
             _draw,

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.emcmc import chains
 from raychains.papers.emcmc.chains import NAMES, preset, rule, settings
 from raychains.papers.experiment import Experiment, Part, Tables, comparison, figure, styles
@@ -58,11 +59,7 @@ def _draw(types: pd.DataFrame) -> Figure:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-corrupted",
-        title="accuracy on corrupted CIFAR-10",
-        paper="emcmc",
-        where="Table 1b",
-        order=31,
+        **listed("emcmc-corrupted"),
         parts=(
             Part(
                 name=PART,
@@ -89,7 +86,6 @@ EXPERIMENTS = (
 cpu gpu paper: The paper's numbers are unreadable in the text that we have. Means are over the types of CIFAR-10-C
     that are in the data root, 19 where it is whole.
 """,
-        hours=(0.02, 0.6, 1.5, 5.0),
         figures=figure(
             "types",
             _draw,

@@ -21,6 +21,7 @@ from raychains.evaluation.base import Array
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import Computation, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, styles
 from raychains.papers.experiment import figure as drawing
 from raychains.papers.tables import Heading
@@ -361,11 +362,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-fig2",
-        title="a sharp and a flat mode",
-        paper="emcmc",
-        where="Figs. 2, 7, 8",
-        order=22,
+        **listed("emcmc-fig2"),
         parts=tuple(
             Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
         ),
@@ -383,7 +380,6 @@ cpu gpu paper: That is near the sharp mode's limit of stability: lr times its la
     of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.
 cpu gpu paper: In the limit of small steps θ has the original posterior whatever η is; only θₐ is drawn to flat regions.
 """,
-        hours=(0.001, 0.005, 0.005, 0.005),
         figures=figures,
     ),
 )

@@ -15,6 +15,7 @@ from raychains.core.spec import ChainSpec
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import CODE, OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import QUARTER, Preset, named
@@ -133,11 +134,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-fig3",
-        title="logistic regression on MNIST's 1 and 7",
-        paper="emcmc",
-        where="Fig. 3",
-        order=23,
+        **listed("emcmc-fig3"),
         parts=tuple(
             Part(
                 name=name,
@@ -166,7 +163,6 @@ cpu gpu paper: The authors' code passes N = 60,000, the number of all digits, fo
     and coupling are then weaker than the posterior's. Both are run.
 cpu gpu paper: At η = 1 θₐ is as wide as the prior of a weight that counts: it predicts badly, and is left out here.
 """,
-        hours=(0.01, 0.05, 0.05, 0.05),
         figures=figure(
             "curve",
             _draw,

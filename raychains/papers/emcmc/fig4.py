@@ -12,6 +12,7 @@ from raychains.evaluation.flatness import TRACE, ranks_of
 from raychains.measures.panels import powers
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.emcmc import chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
 from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure
@@ -61,11 +62,7 @@ def _draw(spectrum: pd.DataFrame) -> Figure:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-fig4",
-        title="eigenspectrum of the diagonal Fisher",
-        paper="emcmc",
-        where="Fig. 4",
-        order=24,
+        **listed("emcmc-fig4"),
         parts=last_samples.parts(tables),
         rows=ROWS,
         columns=(
@@ -91,7 +88,6 @@ EXPERIMENTS = (
 cpu gpu paper: The paper does not say how many images its Fisher is of. Labels are the data's own, images not
     augmented.
 """,
-        hours=(0.002, 0.14, 3, 4),
         revision=last_samples.REVISION,
         figures=figure(
             "spectrum",

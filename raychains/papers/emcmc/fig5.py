@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc.fig3b import hill
 from raychains.papers.emcmc import chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
@@ -144,11 +145,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-fig5",
-        title="loss around samples, and between θ and θₐ",
-        paper="emcmc",
-        where="Fig. 5",
-        order=25,
+        **listed("emcmc-fig5"),
         parts=last_samples.parts(tables),
         rows=ROWS,
         columns=(
@@ -164,7 +161,6 @@ EXPERIMENTS = (
 cpu gpu paper: How far the paper goes is not readable in our text. Directions are standard normal over all parameters,
     distances Euclidean, the same of all methods; the table has the mean along the lines.
 """,
-        hours=(0.002, 0.14, 3, 6),
         revision=last_samples.REVISION,
         figures=figure(
             "around between",

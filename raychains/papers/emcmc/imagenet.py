@@ -6,6 +6,7 @@ import dataclasses
 
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, joined
+from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import table3
 from raychains.papers.csgmcmc.table3 import METRICS, NLL, TOP1, TOP5
 from raychains.papers.emcmc.chains import NAMES
@@ -65,11 +66,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-imagenet",
-        title="ResNet-50 on ImageNet",
-        paper="emcmc",
-        where="Table 1c",
-        order=32,
+        **listed("emcmc-imagenet"),
         parts=(Part(name=PART, label="ImageNet", data=(PART,), sampled=sampled, tables=tables),),
         rows={row: NAMES[row] for row in ROWS},
         columns=(Heading(NLL, "NLL", "nats", 4), Heading(TOP1, "Top-1", "%", 2), Heading(TOP5, "Top-5", "%", 2)),
@@ -92,6 +89,5 @@ cpu gpu paper: The step size falls to 0 in every cycle, the paper's to 1e-4.
 cpu gpu paper: With one repeat no claim can be told.
 gpu: A quarter of the epochs, in bf16.
 """,
-        hours=(0.01, 0.0, 35.0, 180.0),
     ),
 )

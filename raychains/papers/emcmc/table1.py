@@ -6,6 +6,7 @@ from functools import partial
 
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
 from raychains.papers.emcmc.chains import DIFFERENCES, LABELS, NAMES, below, preset, settings
 from raychains.papers.experiment import Experiment, Part, Tables, comparison, printed
 from raychains.papers.tables import Heading
@@ -31,11 +32,7 @@ def tables(run: CompletedRun) -> Tables:
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-table1",
-        title="test accuracy on CIFAR",
-        paper="emcmc",
-        where="Table 1",
-        order=30,
+        **listed("emcmc-table1"),
         parts=tuple(
             Part(
                 name=dataset,
@@ -55,6 +52,5 @@ EXPERIMENTS = (
         ),
         settings=settings,
         differences=DIFFERENCES,
-        hours=(0.01, 0.55, 8.0, 28.0),
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from raychains.evaluation.metrics import ece_mass
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell
+from raychains.papers.contents import listed
 from raychains.papers.emcmc import chains
 from raychains.papers.emcmc.chains import NAMES, below, preset
 from raychains.papers.experiment import CODE, OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison
@@ -79,11 +80,7 @@ CLAIM = "Entropy-MCMC has a {what} than {other} "
 
 EXPERIMENTS = (
     Experiment(
-        name="emcmc-table2",
-        title="out-of-distribution detection and calibration",
-        paper="emcmc",
-        where="Table 2",
-        order=32.5,
+        **listed("emcmc-table2"),
         parts=PARTS,
         rows=NAMES,
         columns=(Heading(AUROC, "AUROC", "%", 2), Heading(ECE, "ECE", "%", 2)),
@@ -101,6 +98,5 @@ cpu gpu paper: The paper's numbers are unreadable in the text that we have.
 cpu: MNIST → notMNIST (its sample of 10,000 letters) stands in for CIFAR → SVHN; step sizes, prior and η there are
     ours. Where SVHN is missing, Table 1's chains still give the calibration on CIFAR-10.
 """,
-        hours=(0.01, 0.7, 8.0, 28.0),
     ),
 )

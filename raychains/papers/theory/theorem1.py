@@ -25,6 +25,7 @@ from raychains.evaluation.base import Array
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Summary, claim
 from raychains.papers.completed_run import Computation, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, figure
 from raychains.papers.tables import Heading
 from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
@@ -218,7 +219,7 @@ def exact(plan: Plan, power: float, steps: int) -> dict[str, tuple[float, float]
 PLANS = dict.fromkeys(NOT_SMOKE, Plan()) | {"smoke": SMOKE}
 PART = "double-well"
 QUANTITIES = ("bias", "mse")
-SWEEPS = {"root": "α₀ ∝ K^-1/2", "third": "α₀ ∝ K^-1/3", CONTROL: "α₀ fixed (control)"}
+SWEEPS = {"root": "α₀ ∝ 1/√K", "third": "α₀ ∝ 1/∛K", CONTROL: "α₀ fixed (control)"}
 MEANS = {WEIGHTED: "weighted by the steps", PLAIN: "plain mean"}
 SLACK = 0.05
 """By how much a slope over a finite range of K may be less steep than the exponent that it tends to."""
@@ -354,22 +355,22 @@ _claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
 CLAIMS = (
     _claim(
         "bias-falls",
-        "At α₀ ∝ K^-1/2 the weighted average's bias falls as K^-1/2, up to 0.05 in the exponent.",
+        "At α₀ ∝ 1/√K the weighted average's bias falls as 1/√K, up to 0.05 in the exponent.",
         *(PART, "bias", key("root", WEIGHTED), "less", -1 / 2 + SLACK),
     ),
     _claim(
         "mse-falls",
-        "At α₀ ∝ K^-1/3 the weighted average's mean squared error falls as K^-2/3, up to 0.05.",
+        "At α₀ ∝ 1/∛K the weighted average's mean squared error falls as 1/∛(K²), up to 0.05.",
         *(PART, "mse", key("third", WEIGHTED), "less", -2 / 3 + SLACK),
     ),
     _claim(
         "plain-bias-falls",
-        "At α₀ ∝ K^-1/2 the plain mean's bias falls as K^-1/2, up to 0.05.",
+        "At α₀ ∝ 1/√K the plain mean's bias falls as 1/√K, up to 0.05.",
         *(PART, "bias", key("root", PLAIN), "less", -1 / 2 + SLACK),
     ),
     _claim(
         "plain-mse-falls",
-        "At α₀ ∝ K^-1/3 the plain mean's error, which the text writes, falls as K^-2/3, up to 0.05.",
+        "At α₀ ∝ 1/∛K the plain mean's error, which the text writes, falls as 1/∛(K²), up to 0.05.",
         *(PART, "mse", key("third", PLAIN), "less", -2 / 3 + SLACK),
     ),
     _claim(
@@ -405,7 +406,7 @@ def settings(scale: str) -> list[Setting]:
         Setting("M", str(plan.cycles), OURS),
         Setting("noise", "throughout (β = 0), as in the analysis", PUBLISHED),
         Setting("noise on the gradient", f"Gaussian, sd {plan.gradient_sd:g}", OURS),
-        Setting("α₀", f"{plan.first_lr:g} at K = {plan.steps[0]}, then K^-1/2, K^-1/3 or fixed", OURS),
+        Setting("α₀", f"{plan.first_lr:g} at K = {plan.steps[0]}, then ∝ 1/√K, ∝ 1/∛K or fixed", OURS),
         Setting("K", f"{plan.steps[0]:,} to {plan.steps[-1]:,}, doubling", OURS),
         Setting("start", f"{plan.start:g}", OURS),
         Setting("lanes", f"{plan.lanes:,} in {plan.groups} groups", OURS),
@@ -414,11 +415,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="theorem1",
-        title="bias and mean squared error against the number of steps",
-        paper="csgmcmc",
-        where="Theorem 1",
-        order=40,
+        **listed("theorem1"),
         parts=(Part(name=PART, computed=computed),),
         rows={key(s, a): f"{SWEEPS[s]}, {MEANS[a]}" for s in POWERS for a in AVERAGES},
         columns=(Heading("bias", "Slope of log |bias|", decimals=3), Heading("mse", "Slope of log error²", decimals=3)),
@@ -428,7 +425,7 @@ EXPERIMENTS = (
         differences="""
 smoke: 400 lanes of at most 256 steps: this only shows that everything runs.
 cpu gpu paper: The theorem is an upper bound without constants; the paper does not test it. Its exponents follow from
-    bias = O(1/(α₀K) + α₀) and error = O(1/(α₀K) + α₀²) for α₀ ∝ K^-p: −min(p, 1−p) and −min(2p, 1−p).
+    bias = O(1/(α₀K) + α₀) and error = O(1/(α₀K) + α₀²) for α₀ ∝ K^(−p): −min(p, 1−p) and −min(2p, 1−p).
 cpu gpu paper: How α₀ goes with K is damaged in the text that we have: the p that are best for either quantity are
     run, and a fixed α₀ as the control.
 cpu gpu paper: The main text writes the plain mean, the lemma behind it needs the mean weighted by the steps. With few
@@ -436,7 +433,6 @@ cpu gpu paper: The main text writes the plain mean, the lemma behind it needs th
     slowly.
 cpu gpu paper: A slope's repeats are the jackknife's pseudo-values of the groups of lanes.
 """,
-        hours=(0.001, 0.2, 0.2, 0.2),
         figures=figure(
             "errors",
             _draw,

@@ -26,6 +26,7 @@ from raychains.measures.panels import powers
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import Computation, cell
+from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure, styles
 from raychains.papers.tables import Heading
 from raychains.papers.theory.bounds import Convex, General
@@ -474,11 +475,7 @@ def settings(scale: str) -> list[Setting]:
 
 EXPERIMENTS = (
     Experiment(
-        name="theorem2",
-        title="W₂ to the target against the bounds",
-        paper="csgmcmc",
-        where="Theorem 2, App. G; Entropy-MCMC's Theorem 1",
-        order=41,
+        **listed("theorem2"),
         parts=(Part(name=PART, computed=computed),),
         rows=SCHEDULED | CONSTANT,
         columns=[
@@ -503,7 +500,6 @@ cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex a
     is not: its least curvature is below half of it. As stated the bound is broken by starts far from the target; with
     the joint energy's own constants it holds.
 """,
-        hours=(0.002, 0.01, 0.01, 0.01),
         figures=figure(
             "distances",
             _draw,

@@ -21,7 +21,6 @@ from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.style import HEAT, MUTED, WIDTH, Drawing
 from raychains.report.reference import MODES, is_mixture
-from raychains.store import codec
 from raychains.tasks.mixture import AXIS, RADIUS, VARIANCE
 
 LIMIT = 5.2
@@ -32,7 +31,7 @@ OUTSIDE, MARGIN = 0.005, 0.1
 
 
 class Window(NamedTuple):
-    """What the panels show: the ends of both axes."""
+    """The ends of both axes of the panels."""
 
     x: tuple[float, float] = (-LIMIT, LIMIT)
     y: tuple[float, float] = (-LIMIT, LIMIT)
@@ -125,7 +124,7 @@ def points(run: RunData, arm: Arm) -> Array | None:
         for record in chain.records():
             if record.meta.variable != THETA:
                 continue
-            tensors, _ = codec.decode(chain.read_sample(record.file))
+            tensors, _ = chain.sample(record.file)
             draws = next(iter(tensors.values())).numpy()
             if draws.ndim != 3 or draws.shape[2] != 2:
                 return None

@@ -67,7 +67,8 @@ def drawing(run: RunData) -> Drawing | None:
     return Drawing(
         name="gradients",
         title="Progress by gradient evaluations",
-        caption=text + "Lines are means over chains and repeats, bands ± one standard deviation over them.",
+        caption=text
+        + f"Lines are means over chains{' and repeats' if run.repeated else ''}, bands ± one standard deviation over them.",
         alt="Training loss and test metrics of single samples against gradient evaluations for every arm",
         draw=lambda: _draw(run, curves),
         data=[row for curve in curves for row in _rows(curve)],

@@ -61,12 +61,12 @@ def drawing(run: RunData) -> Drawing | None:
     names = " and ".join(dict.fromkeys(c.metric.label for c in curves))
     mixture = is_mixture(run.comparison)
     text = (
-        f"{names} of the predictive that averages the first n samples, mean over the repeats. Chains "
+        f"{names} of the predictive that averages the first n samples{run.over_repeats}. Chains "
         "contribute in turn: the first samples of all chains come first."
     )
     if mixture:
         text = (
-            "Modes covered by the first n kept draws, mean over the repeats; chains of an arm contribute "
+            f"Modes covered by the first n kept draws{run.over_repeats}; chains of an arm contribute "
             "their draws in turn. Dotted: the exact theory's expectation for all of an arm's cycles or "
             "chains."
         )
@@ -89,11 +89,11 @@ def cycles(run: RunData) -> Drawing | None:
     if not any(c.single or c.arm.sampler in ONE_PER_CYCLE for c in curves):
         return None
     names = " and ".join(dict.fromkeys(c.metric.label for c in curves))
-    text = f"{names} of the predictive that averages the samples of the first m cycles of all chains, mean over the repeats."
+    text = f"{names} of the predictive that averages the samples of the first m cycles of all chains{run.over_repeats}."
     if any(np.isfinite(c.error).any() for c in curves):
         text += " Vertical bars: ± one standard error over them."
     if any(c.single for c in curves):
-        text += " Bands: single samples, their mean ± one standard deviation over samples, chains and repeats."
+        text += f" Bands: single samples, their mean ± one standard deviation over samples, chains{' and repeats' if run.repeated else ''}."
     else:
         text += " raychains evaluate RUN --views samples adds the band of single samples."
     return Drawing(

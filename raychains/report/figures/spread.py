@@ -39,8 +39,8 @@ def drawing(run: RunData) -> Drawing | None:
     measured = "; ".join(m.label + (f", {m.better} is better" if m.better != "neither" else "") for m in run.metrics)
     return Drawing(
         name="spread",
-        title="Every repeat",
-        caption=f"One point per repeat; the bar is the mean, its ends ± one standard error. {measured}.",
+        title="Every repeat" if run.repeated else "Every arm",
+        caption=f"{'One point per repeat; the bar is the mean, its ends ± one standard error. ' if run.repeated else ''}{measured}.",
         alt="Each metric's value in every repeat of every arm, with mean and standard error",
         draw=lambda: _draw(run),
         data=[

@@ -35,8 +35,8 @@ def drawing(run: RunData) -> Drawing | None:
         name="views",
         title="The ensemble and its parts",
         caption=(
-            "One dot per view and repeat, in the order of samples, cycles or chains; the upright line is the ensemble "
-            "of all samples, equally weighted (mean over the repeats). What lies right of it in a panel whose lower "
+            f"One dot per view{' and repeat' if run.repeated else ''}, in the order of samples, cycles or chains; the upright line is the ensemble "
+            f"of all samples, equally weighted{run.over_repeats}. What lies right of it in a panel whose lower "
             "values are better is worse than the ensemble. Bars: 95 % bootstrap intervals over the test points, samples "
             "held."
         ),

@@ -1,0 +1,156 @@
+"""The list of published tables and figures that can be run, with the data and the hours they need; nothing heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from raychains.core.config import Reproduce
+from raychains.core.errors import UserError, unknown_name
+from raychains.data import catalogue
+from raychains.data.root import data_root, root_of, rooted
+from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
+from raychains.report.console import standard_output
+
+DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
+DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "imagenet": "ImageNet"}
+DATA |= {"uci": "UCI (australian, german, heart)"}
+"""The labels of data sets that experiments may need."""
+FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
+MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One table or figure of the list."""
+
+    name: str
+    """As on the command line: ``table2``, ``emcmc-fig3``."""
+    module: str
+    """The module of this package that holds it among its ``EXPERIMENTS``."""
+    paper: str
+    """A key of `PAPERS`."""
+    where: str
+    """``Table 2``, ``Fig. 3c``, ``Theorem 1``."""
+    title: str
+    """Its content in a few words."""
+    needs: tuple[str, ...]
+    """The data sets of its parts, keys of `DATA`."""
+    hours: tuple[float, ...]
+    """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU."""
+
+
+# fmt: off
+CONTENTS = (
+    Listing("fig1", "csgmcmc.fig1", "csgmcmc", "Fig. 1", "the cyclical step size", (), (0.001, 0.001, 0.001, 0.001)),
+    Listing("table1", "csgmcmc.table1", "csgmcmc", "Table 1", "test error of single chains on CIFAR", ("cifar10", "cifar100"), (0.0064, 0.48, 7, 21)),
+    Listing("fig2", "csgmcmc.mixture", "csgmcmc", "Fig. 2", "25 Gaussians, four chains of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
+    Listing("table2", "csgmcmc.table2", "csgmcmc", "Table 2", "test error of parallel and single chains on CIFAR", ("cifar10", "cifar100"), (0.0096, 1.2, 18, 53)),
+    Listing("table3", "csgmcmc.table3", "csgmcmc", "Table 3", "ResNet-50 on ImageNet", ("imagenet",), (0.01, 0, 45, 240)),
+    Listing("fig3a", "csgmcmc.fig3a", "csgmcmc", "Fig. 3a", "12 samples in weight space", ("cifar100", "cifar10"), (0.0016, 0.13, 0.88, 2.6)),
+    Listing("fig3b", "csgmcmc.fig3b", "csgmcmc", "Fig. 3b", "test error between two samples", ("cifar100", "cifar10"), (0.0008, 0.16, 2, 4)),
+    Listing("fig3c", "csgmcmc.fig3c", "csgmcmc", "Fig. 3c", "test error against the number of cycles", ("cifar100", "cifar10"), (0.0016, 0.36, 2.6, 13)),
+    Listing("table4", "csgmcmc.mixture", "csgmcmc", "Table 4", "mode coverage of 25 Gaussians", (), (0.01, 0.05, 0.05, 0.05)),
+    Listing("fig5", "csgmcmc.mixture", "csgmcmc", "Fig. 5", "25 Gaussians, one chain of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
+    Listing("fig4", "csgmcmc.fig4", "csgmcmc", "Fig. 4", "predictive entropy on notMNIST", ("mnist", "notmnist"), (0.01, 0.3, 0.3, 0.2)),
+    Listing("table5", "csgmcmc.table5", "csgmcmc", "Table 5", "effective sample sizes on Bayesian logistic regression", ("uci",), (0.01, 0.2, 0.2, 0.1)),
+    Listing("atmc-table1", "atmc.tables", "atmc", "Table 1", "CIFAR-10 under ResNet++", ("cifar10",), (0.01, 0.7, 5, 30)),
+    Listing("atmc-table2", "atmc.tables", "atmc", "Table 2", "ImageNet under ResNet++", ("imagenet",), (0.01, 0, 60, 500)),
+    Listing("atmc-calibration", "atmc.calibration", "atmc", "Figs. 2 and 3", "calibration in 8 bins", ("cifar10", "imagenet"), (0.01, 0.5, 50, 340)),
+    Listing("emcmc-fig2", "emcmc.fig2", "emcmc", "Figs. 2, 7, 8", "a sharp and a flat mode", (), (0.001, 0.005, 0.005, 0.005)),
+    Listing("emcmc-fig3", "emcmc.fig3", "emcmc", "Fig. 3", "logistic regression on MNIST's 1 and 7", ("mnist",), (0.01, 0.05, 0.05, 0.05)),
+    Listing("emcmc-fig4", "emcmc.fig4", "emcmc", "Fig. 4", "eigenspectrum of the diagonal Fisher", ("cifar100", "cifar10"), (0.002, 0.14, 3, 4)),
+    Listing("emcmc-fig5", "emcmc.fig5", "emcmc", "Fig. 5", "loss around samples, and between θ and θₐ", ("cifar100", "cifar10"), (0.002, 0.14, 3, 6)),
+    Listing("emcmc-table1", "emcmc.table1", "emcmc", "Table 1", "test accuracy on CIFAR", ("cifar10", "cifar100"), (0.01, 0.55, 8, 28)),
+    Listing("emcmc-corrupted", "emcmc.corrupted", "emcmc", "Table 1b", "accuracy on corrupted CIFAR-10", ("cifar10", "cifar10-c"), (0.02, 0.6, 1.5, 5)),
+    Listing("emcmc-imagenet", "emcmc.imagenet", "emcmc", "Table 1c", "ResNet-50 on ImageNet", ("imagenet",), (0.01, 0, 35, 180)),
+    Listing("emcmc-table2", "emcmc.table2", "emcmc", "Table 2", "out-of-distribution detection and calibration", ("cifar10", "svhn", "cifar100", "mnist", "notmnist"), (0.01, 0.7, 8, 28)),
+    Listing("emcmc-ablations", "emcmc.ablations", "emcmc", "App. A.2, C; Tables 3, 4, 6–9, Fig. 6", "one setting of Entropy-MCMC at a time", ("cifar10",), (0.01, 0.16, 16, 48)),
+    Listing("theorem1", "theory.theorem1", "csgmcmc", "Theorem 1", "bias and mean squared error against the number of steps", (), (0.001, 0.2, 0.2, 0.2)),
+    Listing("theorem2", "theory.theorem2", "csgmcmc", "Theorem 2, App. G; Entropy-MCMC's Theorem 1", "W₂ to the target against the bounds", (), (0.002, 0.01, 0.01, 0.01)),
+)
+# fmt: on
+"""In the order of the index page."""
+
+
+def select(names: Sequence[str]) -> list[Listing]:
+    """Return the listings of these names in the order of the list; ``all`` stands for every one.
+
+    Raises:
+        UserError: no name, or an unknown one.
+    """
+    known = [entry.name for entry in CONTENTS]
+    if not names:
+        raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; `list=True` shows them")
+    for name in names:
+        if name not in known and name != "all":
+            raise unknown_name("names", name, ["all", *known])
+    return [entry for entry in CONTENTS if "all" in names or entry.name in names]
+
+
+def listed(name: str) -> dict[str, Any]:
+    """Return a listing's fields, with which its experiment begins."""
+    (entry,) = select([name])
+    return vars(entry)
+
+
+def missing_data(names: Iterable[str]) -> str:
+    """Return which of these data sets are missing as a sentence; empty where all are there. Nothing is downloaded."""
+    missing = [DATA[name] for name in names if not in_data_root(name)]
+    # Without the root's path: results are committed and shown on other machines.
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in the data root" if missing else ""
+
+
+def in_data_root(name: str) -> bool:
+    """Return whether a data set's files lie in the data root; they are not read."""
+    try:
+        if name == "imagenet" and "://" in root_of():  # a prepared set
+            from raychains.store import Storage  # with torch
+
+            return Storage(root_of()).exists("imagenet/manifest.json")
+        root = data_root()
+        if name in FOLDERS:
+            return (root / FOLDERS[name]).exists()
+        entry = catalogue.entry(name)
+        files = [root / entry.folder / file.name for split in entry.splits.values() for file in split]
+        return all(f.is_file() or (f.suffix == ".gz" and f.with_suffix("").is_file()) for f in files)
+    except UserError:
+        return False
+
+
+def show(options: Reproduce) -> None:
+    """Print the chosen listings, or all, with their content, the data that they need, and their estimated hours at each scale.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    console = standard_output()
+    table = Table(box=box.SIMPLE)
+    for name in ("name", "table or figure", "content", "data"):
+        table.add_column(name, no_wrap=name == "name")
+    for scale in NOT_SMOKE:
+        table.add_column(scale, justify="right")
+    for one in select(options.names or ["all"]):
+        with rooted(options.data_root):
+            data = [
+                Text(DATA[d]) if in_data_root(d) else Text(f"{DATA[d]} (missing)", style="yellow") for d in one.needs
+            ]
+        hours = [hours_at(one, scale) for scale in NOT_SMOKE]
+        table.add_row(one.name, f"{one.paper}: {one.where}", one.title, Text(", ").join(data), *hours)
+    console.print(table)
+    for scale in NOT_SMOKE:
+        console.print(f"{scale}: {SCALES[scale]}; estimated hours of {MACHINES[scale]}", soft_wrap=True)
+    for name, title in PAPERS.items():
+        console.print(f"{name}: {title}", soft_wrap=True)
+    console.print("chains and gradient evaluations: raychains reproduce NAME --scale SCALE --dry-run", soft_wrap=True)
+
+
+def hours_at(listing: Listing, scale: str) -> str:
+    """Return the estimated hours at a scale as text; a dash where nothing runs."""
+    estimate = listing.hours[ALL.index(scale)]
+    return f"≈ {estimate:g}" if estimate else "–"

@@ -1,0 +1,117 @@
+"""A run or a sweep whose Ray loses processes: a script, since Ray connects once. Prints as JSON what the callback was told.
+
+`python -m tests.chaos.dying_ray FOLDER run|stopped|sweep|foreign VICTIM …`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+import raychains as rc
+from raychains.core.errors import RayLost
+from raychains.orchestration import ray_watch
+from raychains.planning import events
+from raychains.planning.methods import resolve
+from raychains.tasks.linear_regression import LinearRegression
+from tests.chaos import worlds
+from tests.chaos.tasks import MortalRegression
+from tests.orchestration.worlds import Diary, stored_hashes, undisturbed_hashes
+
+PAUSE = 0.05
+"""Seconds of a step at least: Ray takes five to leave a dead GCS, and its workers go on meanwhile."""
+
+
+class Killer(Diary):
+    """Ends the next victim among Ray's processes in each life of Ray, once two chains step."""
+
+    def __init__(self, victims: list[str]) -> None:
+        super().__init__()
+        self.victims, self.lives, self.kills = victims, 0, 0
+        self.node: Any = None
+        self.number = signal.SIGKILL
+
+    def on(self, event: events.RunEvent) -> None:
+        super().on(event)
+        self.lives += isinstance(event, events.Ready)
+        far = isinstance(event, events.Tick) and [c.step > 10 * self.lives for c in event.running] == [True, True]
+        if far and self.kills < min(self.lives, len(self.victims)):
+            node = self.node or ray._private.worker._global_node
+            [started] = node.all_processes[self.victims[self.kills]]
+            self.kills += 1
+            os.kill(started.process.pid, self.number)
+
+
+def run(folder: Path, diary: Killer, **more: Any) -> None:
+    """Run two chains to their end, and compare them with undisturbed ones."""
+    (folder / "deaths").mkdir()
+    sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
+    result = rc.run(
+        task=MortalRegression(str(folder / "deaths"), PAUSE), store=str(folder / "store"), name="r", steps=300, cycles=4,
+        sampler="sghmc", schedule="cyclical", exploration=0.5, checkpoint_every=0.2, callback=diary, progress=False,
+        **{"chains": 2, **more},
+    )  # fmt: skip
+    clean = LinearRegression(num_data=100)
+    hashes, tensors = worlds.undisturbed(result.comparison.chains(), clean)
+    worlds.check_samples(result.store.root, hashes)
+    worlds.check_results(result.store.table("results"), worlds.expected_results(result.comparison, clean, tensors))
+
+
+def sweep(folder: Path, diary: Killer) -> None:
+    """The same of a sweep's chains."""
+    store = str(folder / "store")
+    rc.sweep(
+        task="tests.sweeps.tasks:Guarded", task_settings=["pause=0.2"], store=store, name="s", epochs=12, val_split=40,
+        samples_per_cycle=1, thinning=1, exploration=0.5, cycles=4, grid=["lr=.05,.1"], checkpoint_every=0.2,
+        max_failures=2, callback=diary, progress=False,
+    )  # fmt: skip
+    [planned] = diary.of(events.SweepPlanned)
+    chains = {spec.digest: spec for point in planned.plan.points for spec in point.specs}
+    assert stored_hashes(store, chains) == undisturbed_hashes(chains)
+
+
+def foreign(folder: Path, temporary: str, diary: Killer) -> None:
+    """The same on a cluster that the run only joins: it cannot go on."""
+    ray_watch.AWAY_FOR = 5.0
+    head = {"num_cpus": 2, "include_dashboard": False, "include_log_monitor": False, "temp_dir": temporary}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "object_store_memory": 100_000_000})
+    diary.node = cluster.head_node
+    try:
+        run(folder, diary, address=cluster.address)
+    finally:
+        cluster.shutdown()
+
+
+def main(folder: Path, command: str, temporary: str, victims: list[str]) -> None:
+    diary, lost = Killer(victims), None
+    try:
+        if command == "sweep":
+            sweep(folder, diary)
+        elif command == "foreign":
+            foreign(folder, temporary, diary)
+        elif command == "stopped":
+            ray_watch.ANSWER_WITHIN, diary.number = 5.0, signal.SIGSTOP
+            run(folder, diary, max_failures=2, chains=3, concurrent=2)  # the third one needs an answer of Ray
+        else:
+            run(folder, diary, max_failures=2)
+    except RayLost as error:
+        lost = f"{error.exit_status}: {error}"
+    told: dict[str, Any] = {"lost": lost, "connected": ray.is_initialized(), "views": len(diary.of(events.ViewDone))}
+    told |= {"said": [event.text for event in diary.of(events.Message)], "lives": diary.lives}
+    told |= {"began": [event.step for event in diary.of(events.ChainBegan)]}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
+        if sys.argv[2] != "foreign":  # a cluster is given its folder
+            os.environ["RAY_TMPDIR"] = temporary
+        main(Path(sys.argv[1]), sys.argv[2], temporary, sys.argv[3:])

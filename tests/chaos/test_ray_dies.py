@@ -1,0 +1,65 @@
+"""A Ray whose own processes die: one that the run started is started anew, and the run ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import ray
+
+from tests.chaos import plans
+from tests.processes import SECONDS, json_of, kill_session, outside, sessions, until
+
+SCRIPT = ("-m", "tests.chaos.dying_ray")
+RAYLET = f"{Path(ray.__file__).parent}/core/src/ray/raylet/raylet".encode()
+QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
+
+
+def test_a_run_whose_gcs_and_then_whose_raylet_die_ends_with_the_samples_of_an_undisturbed_run(tmp_path: Path) -> None:
+    """The script compares samples and results; results that came before a death are told once."""
+    told = json_of(*SCRIPT, str(tmp_path), "run", "gcs_server", "raylet", **QUIET)
+    assert told["lost"] is None and told["lives"] == 3
+    deaths = [text for text in told["said"] if text.startswith("warning")]
+    assert "gcs_server on this machine died" in deaths[0] and "(death 1 of at most 2)" in deaths[0]
+    assert "raylet on this machine died" in deaths[1] and "(death 2 of at most 2)" in deaths[1]
+    assert len(told["began"]) == 6 and min(told["began"][2:]) > 0, "chains resumed from checkpoints"
+    assert told["views"] == 1
+
+
+@pytest.mark.long
+def test_a_run_whose_gcs_is_stopped_treats_it_as_dead(tmp_path: Path) -> None:
+    told = json_of(*SCRIPT, str(tmp_path), "stopped", "gcs_server", **QUIET)
+    assert told["lost"] is None and told["lives"] == 2
+    assert any("gcs_server did not answer for 5 s" in text for text in told["said"])
+
+
+def test_a_sweep_whose_gcs_dies_ends_with_the_samples_of_undisturbed_chains(tmp_path: Path) -> None:
+    told = json_of(*SCRIPT, str(tmp_path), "sweep", "gcs_server", **QUIET)
+    assert told["lost"] is None and told["lives"] == 2
+
+
+def test_a_run_on_a_cluster_whose_gcs_is_gone_says_how_to_go_on_and_leaves_the_process_alive(tmp_path: Path) -> None:
+    told = json_of(*SCRIPT, str(tmp_path), "foreign", "gcs_server", **QUIET)
+    assert (
+        told["lost"].startswith("4: the Ray cluster at ") and "same call with `resume=True`, `name=r`" in told["lost"]
+    )
+    assert told["lives"] == 1 and not told["connected"], "a connection that stayed would end the process"
+
+
+def test_a_command_whose_ray_died_too_often_ends_with_a_status_of_its_own_and_says_how_to_go_on(tmp_path: Path) -> None:
+    plans.write(tmp_path / "deaths", {})
+    command = [
+        "run", "--sampler", "sghmc", "--schedule", "cyclical", "--chains", "2", "--steps", "4000", "--cycles", "2", "--store",
+        str(tmp_path / "store"), "--name", "r", "--checkpoint-every", "0.2", "--max-failures", "0",
+    ]  # fmt: skip
+    words = [sys.executable, "-m", "tests.chaos.command", str(tmp_path / "deaths"), *command]
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary, sessions() as start:
+        run = start(*words, env=outside() | QUIET | {"RAY_TMPDIR": temporary})
+        until(lambda: len(list(tmp_path.glob("store/chains/*/checkpoints/*"))) > 1, "checkpoints")
+        assert kill_session(run.pid, kind=RAYLET) == 1
+        _, told = run.communicate(timeout=SECONDS)
+    [line] = [line for line in told.splitlines() if line.startswith("raychains: ")]
+    assert run.returncode == 4 and "Traceback" not in told
+    assert "raylet on this machine died" in line and "with --resume, --name r" in line

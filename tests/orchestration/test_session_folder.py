@@ -1,0 +1,45 @@
+"""Ray's folder of a session that is started here: nobody else reads or writes it, and it is gone at the end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import ray
+
+from raychains.orchestration.session import connect
+from tests.processes import SECONDS
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def test_it_is_private_and_removed_and_no_thread_stays() -> None:
+    """In a process of its own: this one may have a Ray."""
+    command = [sys.executable, "-c", f"from {__name__} import sessions; sessions()"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def sessions() -> None:
+    threads: list[set[str]] = []
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
+        for _ in range(3):
+            session = connect("local", object_store_memory=100_000_000, temp_dir=temporary, cpus=1)
+            try:
+                assert ray.get(ray.remote(pid).remote()) != os.getpid()
+                folder = session.folder
+                assert folder is not None and folder.parent == Path(temporary)
+                assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+                assert [*folder.glob("s/session_*/sockets/*")] and [*folder.glob("s/session_*/logs/*")]
+            finally:
+                session.close()
+            assert os.listdir(temporary) == []
+            threads.append({f"{t.name} {t.ident}" for t in threading.enumerate()})
+        assert len(threads[2]) <= len(threads[0]), threads

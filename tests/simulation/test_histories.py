@@ -1,0 +1,78 @@
+"""A thousand histories hold what must hold, and drivers that are broken on purpose do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.mutations import EVERY, Patch, broken
+from tests.simulation.world import World
+
+CHUNK = 100
+MOST = 300
+"""Histories in which a broken driver must be noticed; 202 is the most that one took when this was written."""
+
+
+@pytest.mark.parametrize("first", range(0, 1000, CHUNK))
+def test_whatever_goes_wrong_every_run_ends_with_the_samples_of_undisturbed_chains(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        world = World(seed).run()
+        assert world.machine.violations == [], f"python -m tests.simulation {seed}"
+
+
+def test_a_seed_tells_one_history() -> None:
+    traces = [World(31).run().machine.trace for _ in range(2)]
+    assert traces[0] == traces[1] and len(traces[0]) > 50
+    assert World(32).run().machine.trace != traces[0]
+
+
+def test_things_do_go_wrong() -> None:
+    told = " ".join(" ".join(World(seed).run().machine.trace) for seed in range(60))
+    for what in (
+        "is killed",
+        "is lost",
+        "is cut off",
+        "counts as dead",
+        "stops for",
+        "asked to stop",
+        "between two changes",
+    ):
+        assert what in told, what
+    for what in (
+        "storage is away",
+        "ENOSPC",
+        "EROFS",
+        "Stalled",
+        "WorkerLost",
+        "ChainRestarted",
+        "run2",
+        "TornCheckpoint",
+    ):
+        assert what in told, what
+
+
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.__name__)
+def test_what_is_broken_is_noticed(how: Callable[[], Patch]) -> None:
+    with broken(how):
+        assert any(World(seed).run().machine.violations for seed in range(1, MOST)), how.__doc__
+
+
+def test_the_driver_needs_no_ray(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['ray'] = None; from tests.simulation.world import World; print(World(3).run().machine.violations)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_command_counts_on_from_where_it_stopped(tmp_path: Path) -> None:
+    to, command = tmp_path / "counted.json", [sys.executable, "-m", "tests.simulation", "--count", "4", "--to"]
+    for total in (4, 8):
+        said = subprocess.run(
+            [*command, str(to)], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+        ).stdout
+        assert f"{total} histories" in said and f'"histories": {total}' in to.read_text()
