@@ -22,7 +22,7 @@ KeepTrying = Callable[[str], bool]
 """Asked before every wait, with a one-line reason; False gives up."""
 
 _JITTER = random.Random()
-"""Of its own: the process's generator may be a chain's at the moment."""
+"""Not the process's generator, which may be seeded for a chain at the moment."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAMES = (
     "EIO ESTALE EAGAIN EINTR EBUSY ENOLCK ETIMEDOUT ETIME EPIPE EREMOTEIO ECONNRESET ECONNREFUSED ECONNABORTED ENOTCONN "

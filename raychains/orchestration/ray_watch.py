@@ -109,7 +109,8 @@ def ask(request: Callable[[], T], within: float | None = None) -> T:
     Raises:
         RayLost: Ray is gone, goes meanwhile, or does not answer.
     """
-    until = time.monotonic() + (within if within is not None else ANSWER_WITHIN)
+    within = ANSWER_WITHIN if within is None else within
+    until = time.monotonic() + within
     check()
     answer: concurrent.futures.Future[T] = concurrent.futures.Future()
 
@@ -123,7 +124,7 @@ def ask(request: Callable[[], T], within: float | None = None) -> T:
     while not concurrent.futures.wait([answer], timeout=LOOK_EVERY).done:
         check()
         if time.monotonic() > until and Watch.current is not None:
-            Watch.current.lost = f"Ray's gcs_server did not answer for {ANSWER_WITHIN:.0f} s"
+            Watch.current.lost = f"Ray's gcs_server did not answer for {within:.0f} s"
     return answer.result()
 
 

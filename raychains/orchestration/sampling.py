@@ -117,13 +117,12 @@ class Sampling:
 
         ``seconds`` passed since the last tick, in which the workers could be heard.
         """
-        self._watch(seconds)
+        stalled = self._watch(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:
             self._recover(action)
         running = []
-        stalled = {slot: pace.steps.silent for slot, _, pace in self.workers.watch(0.0) if pace.told}
         for slot, status in self.workers.statuses():
             digest, step = status.digest, status.step
             self.speed.at(digest, step, status.seconds)
@@ -142,8 +141,12 @@ class Sampling:
             )
         return running
 
-    def _watch(self, seconds: float) -> None:
-        """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not come up."""
+    def _watch(self, seconds: float) -> dict[int, float]:
+        """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not come up.
+
+        Return the seconds without a step of each stalled chain, by its slot.
+        """
+        stalled = {}
         for slot, pace in self.workers.not_up(seconds):
             silent, reason = pace.steps.silent, "a worker does not come up"
             if not pace.told:
@@ -159,8 +162,11 @@ class Sampling:
             elif stall is None and pace.told:
                 self._callback.on(events.StallEnded(digest=digest))
             pace.told = stall is not None
-            if stall is not None and stall.given_up:
-                self.handle(self.workers.give_up(slot, f"{stall.reason} for {stall.seconds:.0f} s"))
+            if stall is not None:
+                stalled[slot] = pace.steps.silent
+                if stall.given_up:
+                    self.handle(self.workers.give_up(slot, f"{stall.reason} for {stall.seconds:.0f} s"))
+        return stalled
 
     @property
     def waiting_for_storage(self) -> list[str]:

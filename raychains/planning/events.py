@@ -285,7 +285,7 @@ class Stalled:
 
 @dataclass(frozen=True, kw_only=True)
 class StallEnded:
-    """What stalled goes on by itself."""
+    """A chain or an evaluation that stalled goes on by itself."""
 
     event: ClassVar[str] = "stall-ended"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.mutations import EVERY, broken
 from tests.simulation.world import World
 
 COUNTED = Path(__file__).parents[2] / "docs" / "reliability" / "simulation.json"
@@ -29,7 +31,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="histories to add to the count (10,000)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--to", type=Path, default=COUNTED, help="the count, which another call goes on from")
+    parser.add_argument("--broken", choices=[how.__name__ for how in EVERY], help="find the first seed that notices it")
     given = parser.parse_args()
+    if given.broken is not None:
+        with broken(next(how for how in EVERY if how.__name__ == given.broken)):
+            print(next(seed for seed in itertools.count() if World(seed).run().machine.violations))
+        return 0
     if given.seed is not None:
         return bool(World(given.seed, told=print).run().machine.violations)
     known: dict[str, Any] = {"histories": 0, "simulated_hours": 0.0, "seconds": 0.0, "violated": []}

@@ -98,7 +98,10 @@ def test_a_position_is_a_dict_of_the_starts_shapes() -> None:
     assert matrix.log_density(theta[:, :6]) == pytest.approx(-(theta[:, :6] ** 2).sum(1))
 
 
-def test_distributions_of_torch_are_mapped_without_their_checks_which_others_keep() -> None:
+def test_distributions_of_torch_are_mapped_without_their_checks_which_others_keep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Distribution, "_validate_args", True)  # torch.compile turns them off for the whole process
     task = make(funnel, init={"v": 0.0, "x": [0.0, 0.0]})
     theta = np.random.default_rng(0).normal(size=(7, 3))
     v, x = theta[:, 0], theta[:, 1:]
