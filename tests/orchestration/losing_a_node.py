@@ -68,8 +68,7 @@ class Watch(Diary):
     def on(self, event: events.RunEvent) -> None:
         super().on(event)
         if isinstance(event, events.Tick) and len(event.running) == 2 and self._predictions.exists():
-            done = event.evaluated == len(self._predictions.read_text().splitlines()) == 6
-            if done and self._node in self._predictions.read_text():
+            if event.evaluated == 6 and self._node in self._predictions.read_text():
                 self.far_enough.set()
         if isinstance(event, events.Waiting):
             self.waits.set()
@@ -88,7 +87,7 @@ def main(folder: Path, temporary: str) -> None:
     plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
     doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
     diary, workers = Watch(folder / "predictions", doomed), Placed([doomed, head])
-    resources = ResourceConfig(checkpoint_every=0.1, evaluators=3)
+    resources = ResourceConfig(checkpoint_every=0.1, evaluators=3, stall_timeout=SECONDS)  # chains are held on purpose
     resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
 
     with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
