@@ -1,8 +1,15 @@
 """How long a chain stands still when its worker is killed: from SIGKILL to its next step.
 
-Two chains on two slots, one of whose workers is killed again and again. The time covers Ray's noticing, a new worker
-process with its imports, reading the newest checkpoint, and the first step; the other chain runs all the while. Clocks
-are the machine's monotonic one, read in this process and in the workers.
+Two chains on two slots, one of whose workers is killed again and again; the other chain runs all the while. Before each
+kill there is time for a new process to be made ready, as there is where kills are rare; without it (``--every 0``), or
+with none kept (``--cold``), a worker is a new process with its imports. Clocks are the machine's monotonic one, read in
+this process and in the workers. Parts of the time, by what each ends with:
+
+- Ray notices: the driver hears of the loss;
+- worker up: a process with its imports, and an actor in it that answers;
+- chain handed over: its attempt claimed in the store, and its task built in the worker;
+- checkpoint read: and the attempt's record written to the store;
+- first step.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,36 +36,42 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 from torch import nn  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
+from raychains.orchestration.chain_workers import SPARE_AFTER  # noqa: E402
+from raychains.planning import coordinator, events  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
-GOAL = 10.0
+GOAL, WORST = 1.0, 3.0
+PARTS = ("Ray notices", "worker up", "chain handed over", "checkpoint read", "first step")
 STEPS = 50_000_000
 """More than a chain makes while it is watched."""
 
 
 class Watched(Mixture25):
-    """The mixture; every attempt of a chain leaves the time of its first step in ``folder``."""
+    """The mixture; every attempt of a chain leaves in ``folder`` when its task was built, its chain built, its first step made."""
 
     def __init__(self, folder: str = "") -> None:
         super().__init__()
         self.folder = folder
         self._seed: int | None = None
+        self._times = [time.monotonic()]
 
     def settings(self) -> dict[str, Any]:
         return {"folder": self.folder}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        self._seed = seed
+        self._seed, self._times = seed, [self._times[0], time.monotonic()]
         return super().build_model(seed=seed, lanes=lanes)
 
     def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
         return _Batches(self)
 
     def first_step(self) -> None:
-        """Leave the time once."""
+        """Leave the times once."""
         if self._seed is not None:
             name = f"{self._seed}-{os.getpid()}"
-            (Path(self.folder) / f".{name}").write_text(json.dumps([self._seed, os.getpid(), time.monotonic()]))
+            (Path(self.folder) / f".{name}").write_text(
+                json.dumps([self._seed, os.getpid(), [*self._times, time.monotonic()]])
+            )
             (Path(self.folder) / f".{name}").rename(Path(self.folder) / name)
             self._seed = None
 
@@ -76,18 +90,40 @@ class _Batches(Sequence[Any]):
         self._task.first_step()
 
 
-def first_steps(folder: Path) -> dict[int, tuple[int, float]]:
-    """By chain: process and time of the newest incarnation's first step."""
-    newest: dict[int, tuple[int, float]] = {}
+class Heard(events.NullCallback):
+    """When the driver last heard of a loss, and of a worker that is up."""
+
+    def __init__(self) -> None:
+        self.lost = self.up = 0.0
+
+    def on(self, event: events.Event) -> None:
+        if isinstance(event, events.WorkerLost):
+            self.lost = time.monotonic()
+
+    def watch(self, driver: Any) -> None:
+        """Hear of workers that are up, of which callbacks are not told."""
+        handle = driver.sampling.handle
+
+        def heard(event: coordinator.Event) -> None:
+            if isinstance(event, coordinator.SlotReady):
+                self.up = time.monotonic()
+            handle(event)
+
+        driver.sampling.handle = heard
+
+
+def first_steps(folder: Path) -> dict[int, tuple[int, list[float]]]:
+    """By chain: process and times of the newest incarnation."""
+    newest: dict[int, tuple[int, list[float]]] = {}
     for file in folder.glob("[0-9]*"):
-        seed, pid, when = json.loads(file.read_text())
-        if when > newest.get(seed, (0, 0.0))[1]:
-            newest[seed] = (pid, when)
+        seed, pid, times = json.loads(file.read_text())
+        if seed not in newest or times > newest[seed][1]:
+            newest[seed] = (pid, times)
     return newest
 
 
-def kill_and_wait(folder: Path, rng: random.Random, patience: float) -> float:
-    """Kill one of two running workers; seconds until its chain makes a step."""
+def kill_and_wait(folder: Path, rng: random.Random, heard: Heard, patience: float) -> list[float]:
+    """Kill one of two running workers; seconds of each of `PARTS` until its chain makes a step."""
     running = first_steps(folder)
     seed, (pid, _) = rng.choice(sorted(running.items()))
     killed = time.monotonic()
@@ -96,19 +132,22 @@ def kill_and_wait(folder: Path, rng: random.Random, patience: float) -> float:
         if time.monotonic() - killed > patience:
             raise SystemExit(f"the chain did not step again within {patience:g} s")
         time.sleep(0.005)
-    return again[1] - killed
+    times = [killed, heard.lost, heard.up, *again[1]]
+    return [later - before for before, later in pairwise(times)]
 
 
-def measure(folder: Path, kills: int, checkpoint_every: float, found: list[float]) -> None:
+def measure(folder: Path, given: argparse.Namespace, heard: Heard, found: list[list[float]]) -> None:
     """Wait for both chains, kill, and end the run as Ctrl-C would."""
     try:
         rng, deadline = random.Random(0), time.monotonic() + 120
         while len(first_steps(folder)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
-        for n in range(1, kills + 1):
-            time.sleep(rng.uniform(1.5, 1.5 + 2 * checkpoint_every))  # anywhere between two checkpoints
-            found.append(kill_and_wait(folder, rng, patience=120))
-            print(f"kill {n}: {found[-1]:.2f} s", flush=True)
+        time.sleep(0 if given.cold or given.smoke else SPARE_AFTER)
+        for n in range(1, given.kills + 1):
+            # Anywhere between two checkpoints.
+            time.sleep(given.every + rng.uniform(1.5, 1.5 + 2 * given.checkpoint_every))
+            found.append(kill_and_wait(folder, rng, heard, patience=120))
+            print(f"kill {n}: {sum(found[-1]):.2f} s", flush=True)
     finally:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -117,23 +156,25 @@ def main() -> None:
     """Print every kill, the median and the worst."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10, help="workers to kill (default 10)")
+    parser.add_argument("--every", type=float, default=10.0, help="least seconds between kills (default 10)")
+    parser.add_argument("--cold", action="store_true", help="no process is kept ready, as on clusters that are joined")
     parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds between checkpoints (default 1)")
     parser.add_argument("--smoke", action="store_true", help="tiny: only whether it runs")
     given = parser.parse_args()
     if given.smoke:
-        given.kills = 1
+        given.kills, given.every = 1, 0.0
     print(facts())
-    from benchmarks.recovery import Watched  # workers import it by this name
+    from benchmarks.recovery import Heard, Watched  # workers import it by this name
     from benchmarks.timed import one_arm
     from raychains.core.config import Run
     from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.run import run_chains
+    from raychains.orchestration.run import driver_of
     from raychains.orchestration.session import connect
-    from raychains.planning.events import NullCallback
     from raychains.planning.methods import resolve
     from raychains.store import Storage
 
-    found: list[float] = []
+    found: list[list[float]] = []
+    heard = Heard()
     with tempfile.TemporaryDirectory() as store, tempfile.TemporaryDirectory() as folder:
         options = Run(task="mixture25", steps=STEPS, repeats=2)
         task = Watched(folder)
@@ -143,13 +184,21 @@ def main() -> None:
         placement = ResourceConfig(evaluate=False, checkpoint_every=given.checkpoint_every, max_failures=given.kills)
         session = connect("local", cpus=2)
         try:
-            threading.Thread(target=measure, args=(Path(folder), given.kills, given.checkpoint_every, found)).start()
-            outcome = run_chains(comparison, Storage(store), placement, NullCallback())
+            driver = driver_of(comparison, Storage(store), placement, heard)
+            heard.watch(driver)
+            if given.cold:
+                driver.sampling.workers.workers.spare = lambda: None
+            threading.Thread(target=measure, args=(Path(folder), given, heard, found)).start()
+            outcome = driver.run()
         finally:
             session.close()
     if outcome.failed or len(found) < given.kills:
         raise SystemExit(f"the run ended early: {next(iter(outcome.failed.values()), 'stopped')}")
-    print(f"median {median(found):.2f} s, worst {max(found):.2f} s of {len(found)} kills (goal: at most {GOAL:g} s)")
+    for part, seconds in zip(PARTS, zip(*found, strict=True), strict=True):
+        print(f"  {part:20} median {median(seconds):.2f} s, worst {max(seconds):.2f} s")
+    totals = [sum(parts) for parts in found]
+    goal = f"goal: at most {GOAL:g} s, worst {WORST:g} s"
+    print(f"median {median(totals):.2f} s, worst {max(totals):.2f} s of {len(totals)} kills ({goal})")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def store(tmp_path: Path) -> str:
 
 
 LONG_FIRST = (
+    "spare",
     "chaos",
     "jobs",
     "cluster",
@@ -66,7 +67,7 @@ LONG_FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which pytest-xdist hands out files.
 
-    The clusters that are killed come before the Ray session that the other tests of a process share until its end.
+    The Rays that tests end come before the Ray session that the other tests of a process share until its end.
     """
     items.sort(key=lambda item: (*LONG_FIRST, item.path.parent.name).index(item.path.parent.name))
 

@@ -27,6 +27,9 @@ AHEAD = 2
 PENDING = 100
 """Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
 
+SPARE_AFTER = 30.0
+"""Seconds of work before a process is made ready for a worker that takes a lost one's place: it takes 3 s of a CPU, once."""
+
 
 @dataclass(eq=False)
 class _Worker:
@@ -98,6 +101,7 @@ class ChainWorkers:
         """Workers that are not up yet, oldest first."""
         self._max_stillborn, self._stillborn = resources.max_failures, 0
         self._stall_timeout = resources.stall_timeout
+        self._worked, self._lost_one = 0.0, False
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -138,6 +142,16 @@ class ChainWorkers:
         of_rank = f", rank {rank}," if reservation is not None else ""
         name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
         return self.workers.start(ChainWorker, self._names.run, options, replace(self.config, name=name))
+
+    def keep_spare(self, seconds: float) -> None:
+        """Note that time passed; keep a process ready for a lost worker's successor, once there was work for `SPARE_AFTER`.
+
+        After a loss at once. A chain of several workers waits for all of them: one process would not help it.
+        """
+        if self.up and not self._pending and self.slots.ranks == 1:
+            self._worked += seconds
+            if self._lost_one or self._worked >= SPARE_AFTER:
+                self.workers.spare()
 
     def withdraw(self, chains: int) -> None:
         """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
@@ -309,6 +323,7 @@ class ChainWorkers:
         return replace(event, data=data) if isinstance(event, Sampled) else event
 
     def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
+        self._lost_one = True
         self._stillborn += worker.slot in self._pending and not with_node
         self._detached(worker.slot)
         self._end(worker)

@@ -8,12 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import time
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray._private import ray_constants
 from ray._private.node import Node
+
+from raychains.orchestration import SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +27,20 @@ _WITHOUT_AUTOSCALER = "node_"
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
 """Methods by which Ray starts the server of its dashboard, which runs although the dashboard is off; what adds nodes to a cluster;
 and what sends workers' output to the driver, which is not asked for."""
+
+SPARES = {
+    "RAY_preload_python_modules": "raychains.orchestration.preload",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_idle_worker_killing_time_threshold_ms": "1000000000",
+    SOURCE: str(Path(__file__).parents[1]),
+}
+"""Settings of a Ray whose idle processes are warm, which `ray.init` takes from the environment only: processes import what
+workers need; none is started before it is asked for, since all would import it; and an idle one stays, though no CPU is free."""
+_with_spares: Any = None
+"""The Ray that was started with them."""
+STARTS = 0.1
+"""Seconds after which a raylet has begun to start a process, which takes another half to be up."""
 
 
 @contextlib.contextmanager
@@ -34,14 +53,20 @@ def on_this_machine() -> Iterator[None]:
     t = time.time(); c = s.connect('local', cpus=2); print(time.time() - t); c.close(); print(time.time() - t)"`` on a quiet
     machine, five times with ``_UNUSED`` as it is and five times with ``_UNUSED = ()``.
     """
+    global _with_spares
     before = ray_constants.ENABLE_RAY_CLUSTER
+    environment = {name: os.environ.get(name) for name in SPARES}
+    os.environ.update(SPARES)
     left_out = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
     ray_constants.ENABLE_RAY_CLUSTER = False
     for name in left_out:
         setattr(Node, name, lambda *_, **__: None)
     try:
         yield
+        _with_spares = ray._private.worker._global_node
     finally:
+        for name, value in environment.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
         ray_constants.ENABLE_RAY_CLUSTER = before
         for name, method in left_out.items():
             setattr(Node, name, method)
@@ -51,6 +76,26 @@ def started_here() -> bool:
     """Return whether this process started Ray; `ray.init` returns it once, and nothing answers later."""
     node = ray._private.worker._global_node
     return node is not None and bool(node.head)
+
+
+def spares() -> bool:
+    """Return whether this process started a Ray with `SPARES`."""
+    return started_here() and ray._private.worker._global_node is _with_spares
+
+
+def start_spare() -> None:
+    """Have this machine's raylet start a process that stays idle until an actor is placed in it.
+
+    Ray starts one for a task that is then cancelled. One that ran a task would take no actor; it ends after the task, so that
+    a task which is cancelled too late leaves nothing behind.
+    """
+    waiting = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_nothing).remote()
+    time.sleep(STARTS)
+    ray.cancel(waiting)
+
+
+def _nothing() -> None:
+    pass
 
 
 def dead_process() -> str | None:

@@ -118,6 +118,8 @@ class Sampling:
         ``seconds`` passed since the last tick, in which the workers could be heard.
         """
         stalled = self._watch(seconds)
+        if not self.coordinator.stopping:
+            self.workers.keep_spare(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:

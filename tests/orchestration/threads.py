@@ -86,6 +86,9 @@ class ThreadWorkers(Recorded):
         self.actors.append(Actor(kind, options, args))
         return self.actors[-1]
 
+    def spare(self) -> None:
+        pass
+
     def kill(self, actor: Actor) -> None:
         actor.die()
 
