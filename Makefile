@@ -8,7 +8,7 @@ COMPARE_FLAGS ?=
 DEVICE ?= cpu
 OUT ?= gpu.json
 GPU_FLAGS ?=
-TIMES ?= 30
+TIMES ?= 10
 PYTEST_FLAGS ?=
 BASE ?= e265b69
 COUNT ?= 10000
@@ -29,7 +29,7 @@ help:
 	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
 	@echo "make test-long   the tests marked long"
 	@echo "make simulate    COUNT=10000 more histories on simulated time, counted in docs/reliability/simulation.json"
-	@echo "make fuzz        TIMES=30 times as many malformed inputs as in make test, and others every time"
+	@echo "make fuzz        TIMES=10 times as many malformed inputs as in make test, others every time, and their count by kind"
 	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
 	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
@@ -57,7 +57,7 @@ simulate: .venv/.installed-test
 	.venv/bin/python -m tests.simulation --count "$(COUNT)"
 
 fuzz: .venv/.installed-test
-	RAYCHAINS_FUZZ="$(TIMES)" .venv/bin/python -m pytest --timeout 0 tests/fuzz $(PYTEST_FLAGS)
+	RAYCHAINS_FUZZ="$(TIMES)" .venv/bin/python -m pytest -n 2 --dist loadfile --timeout 0 tests/fuzz $(PYTEST_FLAGS)
 
 # The variable turns off Material's notice of its successor, not the strict checks.
 docs: .venv/.installed-docs

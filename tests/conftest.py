@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 from ray._common.utils import get_default_ray_temp_dir
 
 from tests.chaos import tally
+from tests.fuzz import tally as fuzzed
 from tests.processes import PATIENT_RAY
 
 os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
@@ -73,17 +75,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand what a process of pytest-xdist killed to the one that prints."""
+    """Hand what a process of pytest-xdist killed and tried to the one that prints."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["chaos"] = [dict(tally.KILLS), tally.LINES]
+        session.config.workeroutput["fuzz"] = {kind: asdict(tried) for kind, tried in fuzzed.TRIED.items()}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what that process killed; one that broke down has nothing to say."""
-    kills, lines = getattr(node, "workeroutput", {}).get("chaos", ({}, []))
+    """Take over what that process killed and tried; one that broke down has nothing to say."""
+    output = getattr(node, "workeroutput", {})
+    kills, lines = output.get("chaos", ({}, []))
     tally.KILLS.update(kills)
     tally.LINES += lines
+    for kind, tried in output.get("fuzz", {}).items():
+        fuzzed.TRIED.setdefault(kind, fuzzed.Tried()).add(fuzzed.Tried(**tried))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -93,3 +99,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"chaos: {tally.KILLS.total()} processes killed ({kinds})")
     for line in tally.LINES:
         terminalreporter.write_line(f"chaos: {line}")
+    for line in fuzzed.lines():
+        terminalreporter.write_line(f"fuzz: {line}")

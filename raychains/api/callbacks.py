@@ -26,8 +26,7 @@ Requested = Callback | str | Sequence[Callback | str] | None
 
 def named(options: Options, callbacks: Requested) -> tuple[Options, list[Callback]]:
     """Return options with the names among ``callbacks`` added to those of built-in ones, and the callback objects."""
-    several = isinstance(callbacks, Sequence) and not isinstance(callbacks, str)
-    listed: list[Any] = [*callbacks] if several else [] if callbacks is None else [callbacks]  # type: ignore[misc]
+    listed: list[Any] = [*callbacks] if isinstance(callbacks, list | tuple) else [callbacks] * (callbacks is not None)
     names = tuple(one for one in listed if isinstance(one, str))
     if names:
         options = dataclasses.replace(options, callback=(*options.callback, *names))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
 from raychains.api.result import Result, load
-from raychains.core.config import Plan, Prepare
+from raychains.core.config import Plan, Prepare, Report
 from raychains.core.errors import UserError, require
+from raychains.core.options import options_of
 from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget, gradient_evaluations
@@ -102,6 +103,7 @@ def draw_report(path: str, compare: Sequence[str] = (), *, trust: bool = False) 
     """
     from raychains.report import comparing, page
 
+    compare = options_of(Report)["compare"].checked(compare)
     if _is_sweep(path) and not compare:
         from raychains.api.sweep import draw
 

@@ -16,9 +16,10 @@ from raychains.api.drivers import connected, placement, store_results
 from raychains.api.keywords import present_names
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common
-from raychains.core.errors import Interrupted, UserError
-from raychains.core.options import suggestion
+from raychains.core.config import Common, Evaluate
+from raychains.core.errors import Interrupted, UserError, require
+from raychains.core.options import options_of, suggestion
+from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import results
 from raychains.inference.predictive import Selection, select
@@ -81,7 +82,18 @@ def evaluate(
     callback = renamed.pop("callback", callback)
     for name in renamed:
         raise UserError(f"unknown argument {name!r}{suggestion(name, inspect.signature(evaluate).parameters)}")
+    ok = options is None or isinstance(options, Common)
+    require(ok, "options", options, "be a raychains.Run, a raychains.Compare or another command's options")
     options, own = callbacks.named(options if options is not None else Common(), callback)
+    known = options_of(Evaluate)
+    split, views, weights = (
+        known[name].checked(value) for name, value in (("split", split), ("views", views), ("weights", weights))
+    )
+    true_or_false("page", page)
+    require(
+        isinstance(measures, list | tuple | str), "measures", measures, "be names of measures or measures themselves"
+    )
+    measures = (measures,) if isinstance(measures, str) else measures
     check_views(views)
     check_weights(weights)
     chosen = list({measure.name: measure for measure in map(named, measures)}.values())

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from raychains import samplers, schedules
 from raychains.core.config import Sampling
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, shown
 from raychains.planning import per_sampler
 
 Options = TypeVar("Options", bound=Sampling)
@@ -23,10 +23,11 @@ def named(options: Options) -> Options:
     found: dict[str, Any] = {}
     for field, room in (("sampler", samplers), ("schedule", schedules)):
         given: Any = getattr(options, field, None)
-        listed = tuple(given) if isinstance(given, list | tuple) else () if given is None else (given,)
+        several = isinstance(_default(options, field), tuple)
+        listed = tuple(given) if several and isinstance(given, list | tuple) else () if given is None else (given,)
         names = tuple(_name(field, room.KINDS, one) for one in listed)
         if names != listed:
-            found[field] = names if isinstance(_default(options, field), tuple) else names[0]
+            found[field] = names if several else names[0]
     for field in per_sampler.PER_SAMPLER:
         if isinstance(given := getattr(options, field), Mapping):
             found[field] = per_sampler.as_text(field, given)
@@ -42,7 +43,7 @@ def _name(field: str, kinds: Any, given: Any) -> Any:
             f"{field} must be a name or a class, got an object of {name}: pass the class, and its settings as {field}_settings"
         )
     if not isinstance(given, str):
-        raise UserError(f"{field} must be a name, an import path 'module:Class' or a class, got {given!r}")
+        raise UserError(f"{field} must be a name, an import path 'module:Class' or a class, got {shown(given)}")
     return given
 
 

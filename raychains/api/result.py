@@ -14,6 +14,7 @@ import pandas as pd
 from raychains import inference, samplers, schedules, tasks
 from raychains.core.errors import RaychainsError, format_error, printable
 from raychains.core.registry import is_local, is_path
+from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import Exported, PosteriorPredictive, results
 from raychains.inference.predictive import Predictive, Selection, select
@@ -126,6 +127,7 @@ class Result(InStore):
         """
         from raychains.inference.run_data import metrics_of
 
+        true_or_false("full", full)
         found = self.results()
         with rooted(self.data_root):
             metrics = metrics_of(self.store, self.comparison, set(found.columns))
@@ -283,6 +285,7 @@ def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
     Raises:
         UserError: there is none, or ``task`` is another than the run's; with ``trust`` a module that cannot be imported.
     """
+    true_or_false("trust", trust)
     store, name = split_run_path(path)
     folder = RunStore(Storage(store), name)
     comparison = Comparison.from_json(folder.plan().get("comparison"))

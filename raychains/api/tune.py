@@ -10,7 +10,7 @@ from raychains.api.drivers import located, placement
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
-from raychains.core.errors import UserError, require, trial_error
+from raychains.core.errors import UserError, require, shown, trial_error
 from raychains.core.options import make
 from raychains.core.validation import positive_int
 from raychains.data.root import rooted
@@ -78,7 +78,7 @@ def trainable(
 
     for name, instead in TUNES.items():
         if name in options:
-            raise UserError(f"{name} must be left out of a trainable, got {options[name]!r}: use {instead}")
+            raise UserError(f"{name} must be left out of a trainable, got {shown(options[name])}: use {instead}")
     positive_int("reports", reports)
     given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options}))
     placement(made)
@@ -147,7 +147,7 @@ def report(
 
     settings = getattr(trainable, "settings", None)
     if settings is None:
-        raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {trainable!r}")
+        raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {shown(trainable)}")
     # Of a trial that reported nothing Tune does not even keep the config.
     reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
     if not reported or any(frame is None for _, frame in reported):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from types import TracebackType
 
-from raychains.core.errors import Interrupted, UserError, format_error
+from raychains.core.errors import Interrupted, format_error, require
 from raychains.planning.events import Callback, RunEnded, RunEvent
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ class CallbackList:
     def __init__(self, callbacks: Callbacks = None) -> None:
         self._callbacks = _listed(callbacks)
         for one in self._callbacks:
-            if not callable(getattr(one, "on", None)) or isinstance(one, type):
-                raise UserError(f"callback must be an object with a method on(event), or several of them, got {one!r}")
+            require(_hears(one), "callback", one, "be an object with a method on(event), or several of them")
         self._logged: set[int] = set()
 
     def add(self, callback: Callback) -> None:
@@ -74,10 +73,18 @@ class CallbackList:
             self.close()
 
 
+def _hears(one: object) -> bool:
+    """Return whether something is an object with a method ``on``."""
+    try:
+        return callable(getattr(one, "on", None)) and not isinstance(one, type)
+    except Exception:  # of a user's class
+        return False
+
+
 def _listed(callbacks: Callbacks) -> list[Callback]:
     if callbacks is None:
         return []
-    return [*callbacks] if isinstance(callbacks, Sequence) else [callbacks]
+    return [*callbacks] if isinstance(callbacks, list | tuple) else [callbacks]  # type: ignore[list-item]
 
 
 def _run_ended(error: BaseException | None) -> RunEnded:

@@ -24,6 +24,7 @@ from raychains.core.rng import ReplayClosure, kept_globals, seed_globals, seeded
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
+from raychains.data.source import device_of
 from raychains.schedules import ScheduleValues
 from raychains.tasks import Task
 
@@ -66,7 +67,12 @@ class Chain:
         start: Mapping[str, Tensor] | None = None,
         group: Group | None = None,
     ) -> None:
-        self.spec, self.device, self.start = spec, torch.device(device), start
+        require(isinstance(spec, ChainSpec), "spec", spec, "be a raychains.ChainSpec")
+        require(task is None or isinstance(task, Task), "task", task, "be a raychains.Task")
+        require(group is None or isinstance(group, Group), "group", group, "be a group of ranks")
+        ok = start is None or (isinstance(start, Mapping) and all(isinstance(t, Tensor) for t in start.values()))
+        require(ok, "start", start, "be tensors by name")
+        self.spec, self.device, self.start = spec, device_of(device), start
         self.group = group if group is not None else Group()
         self.task = task if task is not None else tasks.build(spec.task)
         if spec.lanes > 1 and not self.task.supports_lanes:

@@ -167,3 +167,17 @@ def picture(data: bytes | memoryview, formats: tuple[str, ...] = PICTURES) -> Im
     if image.width * image.height > PIXELS:
         raise OSError(f"a picture of {image.width} × {image.height} pixels, more than {PIXELS:,}")
     return image
+
+
+def decoded(data: bytes | memoryview, formats: tuple[str, ...] = PICTURES) -> Image:
+    """Return a picture whose pixels are decoded.
+
+    Raises:
+        OSError: as `picture`, or it is damaged.
+    """
+    try:
+        image = picture(data, formats)
+        image.load()
+    except Exception as error:  # every format of PIL's raises classes of its own
+        raise OSError(" ".join(str(error).split()) or type(error).__name__) from None
+    return image

@@ -139,7 +139,7 @@ class Sampling(Common):
     """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
-    temperature_ramp: Annotated[PerSampler, Form(per_sampler=True)] = None
+    temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
     momentum: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""

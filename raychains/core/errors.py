@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable
 
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
+LONGEST = 300
+"""Characters of a value in a message."""
 
 
 class RaychainsError(Exception):
@@ -56,24 +58,41 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """
     if not condition:
         range_, colon, why = allowed.partition(": ")
-        raise UserError(f"{field} must {range_}, got {value!r}{colon}{why}")
+        raise UserError(f"{field} must {range_}, got {shown(value)}{colon}{why}")
 
 
-def unknown_name(field: str, value: str, known: Iterable[str]) -> UserError:
+def shown(value: object) -> str:
+    """Return ``repr(value)`` as a message shows it: one short line, whatever a user's object is."""
+    try:
+        text = repr(value)
+    except Exception:  # of the user's class; or an integer of thousands of digits, or lists nested as deeply
+        return f"{type(value).__name__}(…)"
+    text = printable(" ".join(text[: 4 * LONGEST].split()), lines=False)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest known name suggested."""
     names = sorted(known)
-    return UserError(f"{field} must be one of {', '.join(names)}, got {value!r}{near_miss(value, names)}")
+    return UserError(f"{field} must be one of {', '.join(names)}, got {shown(value)}{near_miss(value, names)}")
 
 
-def near_miss(value: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+def near_miss(value: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return ``; did you mean 'sgld'?`` with the known name that is nearest, or nothing where none is near."""
+    if not isinstance(value, str) or len(value) > LONGEST:
+        return ""
     close = difflib.get_close_matches(value, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def format_error(error: BaseException, *, kind: bool = False) -> str:
     """An exception in one line: the first line of its message, or with ``kind`` its class and its whole message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    try:
+        text = str(error)
+    except Exception:  # of a user's class
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [printable(line, lines=False) for line in lines]
     name = type(error).__name__
     return ": ".join([name, *([" ".join(lines)] if lines else [])]) if kind else (lines or [name])[0]
 

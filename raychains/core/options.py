@@ -7,6 +7,7 @@ this one declaration. Nothing here loads torch or ray.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import os
@@ -20,12 +21,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from raychains.core.errors import UserError, near_miss, unknown_name
+from raychains.core.errors import UserError, near_miss, shown, unknown_name
 from raychains.core.registry import NAMES_WRITTEN, check_name
+from raychains.core.validation import as_number
 
 METAVARS = {str: "TEXT", int: "INT", float: "NUMBER", bool: "", tuple: "NAME …"}
 KINDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false", tuple: "a text or several"}
 """Types of values in words, in the order in which they are named."""
+MOST_TEXTS = 10_000
+"""Texts that an option takes; an iterator may have no end."""
 OTHER_NAMES = {"beta": "exploration", "learning_rate": "lr", "step_size": "lr", "num_chains": "chains"}
 """Names that people try, which no spelling is near."""
 
@@ -108,7 +112,7 @@ class Option:
             UserError: another type or choice.
         """
         found = self._converted(value)
-        if found == "" and self.default != "":
+        if isinstance(found, str) and not found and self.default != "":
             raise UserError(f"{self.name} must not be empty")
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
@@ -124,12 +128,14 @@ class Option:
             return several if self.several else value
         if self.form.per_sampler and (isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)):
             return value
-        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            value = value.item()  # a scalar of NumPy or torch
         if tuple in self.types:
             return self._texts(value)
-        if isinstance(value, os.PathLike) and str in self.types:
-            return os.fspath(value)
+        value = as_number(value)
+        try:
+            if isinstance(value, os.PathLike) and str in self.types:
+                value = os.fspath(value)
+        except Exception:  # of a user's class
+            raise self._refused(value) from None
         for kind in self._kinds:
             if isinstance(value, bool) == (kind is bool) and isinstance(value, (kind, int) if kind is float else kind):
                 return value
@@ -140,10 +146,14 @@ class Option:
             return (value,)
         if isinstance(value, Mapping):
             return tuple(f"{name}={self._text(entry)}" for name, entry in value.items())
-        if isinstance(value, Iterable):
-            texts = tuple(value)
-            if all(isinstance(text, str) for text in texts):
-                return texts
+        texts: list[str] = []
+        with contextlib.suppress(Exception):  # no iterable, or one of a user's class
+            for text in value:
+                if not isinstance(text, str) or len(texts) == MOST_TEXTS:
+                    break
+                texts.append(text)
+            else:
+                return tuple(texts)
         raise self._refused(value)
 
     def _text(self, entry: Any) -> str:
@@ -151,7 +161,7 @@ class Option:
         entry = entry.tolist() if hasattr(entry, "tolist") else entry
         if self.form.lists and not isinstance(entry, str):
             if not isinstance(entry, Sequence):
-                raise UserError(f"{self.name} must give each name a list of values or a text, got {entry!r}")
+                raise UserError(f"{self.name} must give each name a list of values or a text, got {shown(entry)}")
             return ",".join(one if isinstance(one, str) else getattr(one, "kind", repr(one)) for one in entry)
         return entry if isinstance(entry, str) else repr(entry)
 
@@ -177,7 +187,7 @@ class Option:
 
     def _refused(self, value: Any) -> UserError:
         allowed = " or ".join(KINDS[kind] for kind in self._kinds) + ", or SAMPLER=VALUE,…" * self.form.per_sampler
-        return UserError(f"{self.name} must be {allowed}, got {value!r}")
+        return UserError(f"{self.name} must be {allowed}, got {shown(value)}")
 
 
 def options_of(kind: Any) -> Mapping[str, Option]:

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from raychains.core.errors import UserError, format_error, unknown_name
+from raychains.core.errors import UserError, format_error, require, unknown_name
 from raychains.core.source import is_ours, source_of
 from raychains.core.spec import Part
 
@@ -106,6 +106,7 @@ class Kinds(dict[str, type[T]]):
         Raises:
             UserError: an unknown name, of which those of ``known`` are the built-in ones; or no such class at a path.
         """
+        require(isinstance(name, str), self._field, name, "be a name or an import path 'module:Class'")
         if name in self:
             return self[name]
         path = path_of(f"{self._field}s", name)
@@ -122,7 +123,7 @@ class Kinds(dict[str, type[T]]):
         return self._checked(part, f"the class {part.__qualname__}").kind  # type: ignore[attr-defined]
 
     def _checked(self, found: Any, name: str) -> type[T]:
-        if not (isinstance(found, type) and issubclass(found, self._base)):
+        if not (isinstance(found, type) and issubclass(found, self._base) and hasattr(found, "kind")):
             raise UserError(f"{self._field} must name a subclass of raychains.{self._base.__name__}, got {name!r}")
         return found
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import TypeGuard
+import os
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 from raychains.core.errors import UserError, require
 
@@ -19,12 +22,46 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
 
 
+def as_number(value: Any) -> Any:
+    """Return a scalar of NumPy or torch as Python's, anything else as it is."""
+    with contextlib.suppress(Exception):  # of a user's class
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            return value.item()
+    return value
+
+
 def integer(field: str, value: object, least: int = 0, most: int | None = None, why: str = "") -> None:
     """Refuse anything but an integer of at least ``least``, and of at most ``most``; ``why`` begins with ": "."""
     ok = is_int(value) and least <= value and (most is None or value <= most)
     require(
         ok, field, value, f"be an integer {f'of at least {least}' if most is None else f'in [{least}, {most}]'}{why}"
     )
+
+
+def choice(field: str, value: object, known: Sequence[str]) -> None:
+    """Refuse anything but one of the ``known`` texts."""
+    allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+    require(isinstance(value, str) and value in known, field, value, f"be {allowed}")
+
+
+def path_of(field: str, value: Any) -> str:
+    """Return a path as a text.
+
+    Raises:
+        UserError: something else, or what no file can be called.
+    """
+    try:
+        path = os.fspath(value)
+        ok = isinstance(path, str) and bool(path) and b"\0" not in os.fsencode(path)
+    except Exception:  # no path, one of a user's class, or half a surrogate pair
+        ok = False
+    require(ok, field, value, "be a path")
+    return str(path)
+
+
+def true_or_false(field: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    require(isinstance(value, bool), field, value, "be true or false")
 
 
 def positive_int(field: str, value: object, why: str = "") -> None:

@@ -64,7 +64,7 @@ def corrupted(kind: str, severity: int, root: str | Path | None = None, *, image
     folder = base / FOLDER
     stand_ins = standin_manifest.find(base)
     if stand_ins is not None:
-        images = stand_ins.of(NAME)["test"]
+        images = stand_ins.of(NAME, "test")["test"]
         for file in (f"{kind}.npy", "labels.npy"):
             stand_ins.check(folder / file, NAME)
     part = slice((severity - 1) * images, severity * images)
@@ -93,7 +93,7 @@ def _part(path: Path, shape: tuple[int, ...], part: slice) -> np.ndarray:
         )
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy's, of its header as Python code, and of archives
         reason = " ".join(str(error).split())
         raise UserError(f"data set {NAME}: {path} is no .npy file of numbers: {reason}") from error
     kind = "bytes" if len(shape) > 1 else "integers"

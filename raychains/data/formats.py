@@ -147,9 +147,15 @@ def read_mat(data: bytes, what: str) -> tuple[np.ndarray, np.ndarray]:
     except Exception as error:  # scipy raises many kinds on bytes that are no MATLAB file
         raise UserError(f"{what} is no MATLAB file: {' '.join(str(error).split())}") from error
     images, labels = found.get("X"), found.get("y")
-    if images is None or images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
+    if (
+        not isinstance(images, np.ndarray)
+        or images.dtype != np.uint8
+        or images.ndim != 4
+        or images.shape[:3] != (32, 32, 3)
+    ):
         raise UserError(f"{what} must hold X of shape [32, 32, 3, n] in bytes")
     n = images.shape[3]
-    if labels is None or labels.size != n or not np.isin(labels, np.arange(1, 11)).all():
+    numbers = isinstance(labels, np.ndarray) and labels.dtype.kind in "iuf"
+    if not numbers or labels.size != n or not np.isin(labels, np.arange(1, 11)).all():
         raise UserError(f"{what} must hold {n} labels y in 1 … 10")
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), labels.astype(np.int64).reshape(n) % 10

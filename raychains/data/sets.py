@@ -75,7 +75,7 @@ def load(name: str, split: str, root: str | Path | None = None) -> ImageSet:
 
 def _declared(entry: Entry, split: str, stand_ins: standin_manifest.Declaration) -> Entry:
     """Return the entry of a stand-in, whose files were checked: without published md5s its fingerprint is that of its content."""
-    counts = stand_ins.of(entry.name)
+    counts = stand_ins.of(entry.name, split)
     for file in entry.splits[split]:
         stand_ins.check(stand_ins.root / entry.folder / file.name, entry.name)
     splits = {split: tuple(File(name=file.name, md5=None) for file in entry.splits[split])}

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains.core.errors import UserError, format_error
+from raychains.core.errors import UserError, format_error, shown
 from raychains.core.validation import integer
 
 
@@ -298,6 +298,23 @@ def check_plain(value: Any, name: str, what: str, verb: str = "hold") -> None:
         raise UserError(f"{name} must {verb} dense tensors, got a {kind} one {what}")
     if value.is_meta:
         raise UserError(f"{name} must {verb} tensors with values, got one on the device meta {what}")
+
+
+def device_of(device: Any) -> torch.device:
+    """Return a device that a user names.
+
+    Raises:
+        UserError: torch knows or has none of it here.
+    """
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+        if found.type != "meta":
+            return found
+        reason = "its tensors have no values"
+    except Exception as error:  # torch's, of many classes
+        reason = format_error(error)
+    raise UserError(f"device must be one of this machine, such as 'cpu' or 'cuda', got {shown(device)}: {reason}")
 
 
 def _tensor(value: Any, index: int, name: str, what: str) -> Tensor:

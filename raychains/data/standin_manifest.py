@@ -51,15 +51,17 @@ class Declaration:
             )
         read_checked(path, md5, name, declared=True)
 
-    def of(self, name: str) -> Mapping[str, int]:
-        """Return the counts of the data set ``name``.
+    def of(self, name: str, *splits: str) -> Mapping[str, int]:
+        """Return the counts of the data set ``name``, among them those of ``splits``.
 
         Raises:
             UserError: there is none.
         """
-        if name not in self.counts:
-            raise UserError(f"data set {name}: {self.root} holds stand-ins, but none of {name}")
-        return self.counts[name]
+        found = self.counts.get(name, {})
+        for split in (*splits, *[name] * (name not in self.counts)):
+            if split not in found:
+                raise UserError(f"data set {name}: {self.root} holds stand-ins, but none of {split}")
+        return found
 
 
 def find(root: Path) -> Declaration | None:
@@ -77,7 +79,7 @@ def find(root: Path) -> Declaration | None:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not _right(fields):
         raise UserError(f"{path} must declare stand-ins in format {FORMAT}: it is damaged; make them anew elsewhere")

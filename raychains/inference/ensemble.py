@@ -8,14 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from raychains.core.errors import UserError, format_error, require
-from raychains.core.validation import is_int, is_number
+from raychains.core.errors import UserError, format_error, require, shown
+from raychains.core.validation import choice, is_int, is_number, path_of, true_or_false
 from raychains.data.augment import normalise
+from raychains.data.source import check_plain, device_of
 from raychains.evaluation.regression import LOG_NOISE
 from raychains.inference import networks
 
@@ -78,7 +80,7 @@ def check_preparation(preparation: Mapping[str, Any] | None) -> dict[str, Any] |
     if not ok or len(preparation["mean"]) != len(preparation["std"]) or not all(s > 0 for s in preparation["std"]):
         raise UserError(
             "prepare must be None or {'kind': 'normalise', 'mean': […], 'std': […]}, a number per channel each, "
-            f"got {preparation!r}"
+            f"got {shown(preparation)}"
         )
     return {"kind": "normalise", "mean": list(preparation["mean"]), "std": list(preparation["std"])}
 
@@ -215,10 +217,12 @@ class PosteriorPredictive(nn.Module):
         chunk: int | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
-        require(kind in ("classification", "regression"), "kind", kind, "be classification or regression")
+        require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
+        networks.check_tensors(samples, shared)
+        choice("kind", kind, ("classification", "regression"))
         ok = noise is None or (kind == "regression" and is_number(noise) and noise > 0)
         require(ok, "noise", noise, "be the positive σ of a regression, or None")
-        ok = chunk == "auto" or (is_int(chunk) and chunk >= 1)
+        ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
         require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
         self.kind, self.prepare, self.chunk = kind, check_preparation(prepare), chunk
         learned = [LOG_NOISE] if kind == "regression" and noise is None else []
@@ -265,12 +269,16 @@ class PosteriorPredictive(nn.Module):
         """
         from raychains.inference import file as files
 
+        true_or_false("trust", trust)
+        file = path_of("file", file)
+        require(model is None or isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
+        where = device_of(device)
         about = files.describe(file)
         network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
-        stacked, shared = files.tensors(file, about, device)
+        stacked, shared = files.tensors(file, about, where)
         settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
         kind = about.get("kind", "classification")
-        return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(device)
+        return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -281,6 +289,8 @@ class PosteriorPredictive(nn.Module):
 
     def forward(self, x: Tensor) -> Classified | Regressed:
         """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
+        ok = isinstance(x, Tensor) and x.layout is torch.strided and x.ndim > 0
+        require(ok, "x", x, "be a dense tensor [n, …]")
         network = self._network[0]
         samples, shared = dict(self.samples.named_buffers()), dict(self.shared.named_buffers())
         shared |= dict(self._constants.named_buffers())
@@ -373,7 +383,12 @@ class _Runner:
 
     def one(self, s: int, x: Tensor) -> Tensor:
         """Outputs [n, …] of one sample."""
-        return self._call({name: t[s] for name, t in self._samples.items()}, x)
+        try:
+            return self._call({name: t[s] for name, t in self._samples.items()}, x)
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # of the network
+            raise networks.refused(x, error) from error
 
     def vmapped(self, start: int, k: int, x: Tensor) -> Tensor:
         """Outputs [k, n, …] of k samples at once."""
@@ -397,7 +412,8 @@ def _log_noise(found: Sequence[Tensor], size: int) -> Tensor:
 def _weights(weights: Sequence[float] | None, size: int) -> Tensor:
     if weights is None:
         return torch.ones(size)
-    values = weights.tolist() if hasattr(weights, "tolist") else weights
+    check_plain(weights, "weights", "as weights")
+    values = weights.tolist() if isinstance(weights, Tensor | np.ndarray) else weights
     ok = isinstance(values, list | tuple) and len(values) == size
     ok = ok and all(is_number(w) and w >= 0 for w in values) and 0 < sum(values) < float("inf")
     require(ok, "weights", weights, f"be {size} numbers of at least 0, not all 0: one per sample")

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from raychains import __version__
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, shown
+from raychains.core.validation import path_of
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive
 from raychains.inference.predictive import Selection
@@ -51,8 +52,8 @@ def export(
         UserError: a name that is taken, an unknown dtype, a value that fp16 cannot hold, or no room.
     """
     task: Any = selection.task
-    if dtype is not None and dtype not in DTYPES:
-        raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES):
+        raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     kind = _kind(task)
     shared = common(selection)
     network, size = networks.named(task), len(selection.records)
@@ -67,7 +68,7 @@ def export(
         "shared": sorted(shared),
         "samples": [[spec.digest, r.meta.variable, r.meta.index, r.sha256] for spec, r in selection.records],
     }
-    path, rounded = Path(to), DTYPES[dtype] if dtype is not None else None
+    path, rounded = Path(path_of("to", to)), DTYPES[dtype] if dtype is not None else None
     samples = _counted(_Own(selection, shared), progress)
     length = file.write(path, samples, size, shared=shared, dtype=rounded, about=about)
     return Exported(path=path, samples=size, bytes=length, arm=selection.arm, network=network)

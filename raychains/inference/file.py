@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from raychains.core import bounded
-from raychains.core.errors import StorageRefused, UserError
+from raychains.core.errors import StorageRefused, UserError, shown
 from raychains.store import codec, filesystem
 
 FORMAT = 1
@@ -73,9 +73,13 @@ def write(
 
 def check_free(target: Path) -> None:
     """Refuse a name that is taken, or whose folder does not exist."""
-    if target.exists() or target.is_symlink():
+    try:
+        taken, there = target.exists() or target.is_symlink(), target.parent.is_dir()
+    except OSError as error:  # a name that is too long
+        raise UserError(f"to must be a file that can be written, got {shown(str(target))}: {error.strerror}") from None
+    if taken:
         raise _taken(target)
-    if not target.parent.is_dir():
+    if not there:
         raise UserError(f"to must be a file in an existing folder, got {str(target)!r}")
 
 

@@ -3,15 +3,57 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raychains import models
-from raychains.core.errors import UserError, format_error
+from raychains.core.errors import RaychainsError, UserError, format_error, require, shown
+from raychains.data.source import check_plain
 from raychains.tasks import Task
+
+
+def tensor_of(x: Any) -> Tensor:
+    """Return a user's inputs [n, …], a tensor or what NumPy takes for an array, as a tensor.
+
+    Raises:
+        UserError: it is no block of numbers.
+    """
+    check_plain(x, "x", "as inputs")
+    try:
+        found = torch.as_tensor(x.detach() if isinstance(x, Tensor) else np.asarray(x))
+    except Exception:  # of a user's class, or of NumPy's and torch's many
+        raise UserError(f"x must be an array or a tensor of numbers, [n, …], got {shown(x)}") from None
+    require(found.ndim > 0, "x", x, "have an axis of examples, [n, …]")
+    return found
+
+
+def refused(x: Tensor, error: Exception) -> UserError:
+    """Return the error of inputs that a network does not take."""
+    got = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+    return UserError(f"x must be inputs that the network takes, [n, …], got {got}: {format_error(error, kind=True)}")
+
+
+def check_tensors(samples: Any, shared: Any) -> None:
+    """Refuse what is no collection of dicts of tensors, or no dict of stacked ones; and shared tensors that are none."""
+    allowed = "be dicts of tensors by name, one for each sample, or one dict of stacked tensors"
+    for field, given in (("samples", samples), ("shared", {} if shared is None else shared)):
+        if isinstance(given, Mapping):
+            _check_dict(field, given)
+        else:
+            # other collections are read one by one: `stack`
+            known = field == "samples" and isinstance(given, Collection) and not isinstance(given, str | bytes | Tensor)
+            require(known, field, given, allowed if field == "samples" else "be a dict of tensors by name")
+
+
+def _check_dict(field: str, given: Any) -> None:
+    ok = isinstance(given, Mapping) and all(isinstance(n, str) and isinstance(t, Tensor) for n, t in given.items())
+    require(ok, field, given, "be tensors by name")
+    for name, tensor in given.items():
+        check_plain(tensor, field, f"as {name!r}")
 
 
 def names(model: nn.Module) -> dict[str, Tensor]:
@@ -48,7 +90,8 @@ def stack(samples: Collection[Mapping[str, Tensor]], needed: Collection[str]) ->
         UserError: no samples, or samples that differ in names or shapes.
     """
     out: dict[str, Tensor] = {}
-    for s, sample in enumerate(samples):
+    for s, sample in enumerate(_each(samples)):
+        _check_dict("samples", sample)
         for name in needed:
             if name not in sample:
                 raise UserError(f"samples must have the network's tensors: sample {s} has no {name!r}")
@@ -64,6 +107,18 @@ def stack(samples: Collection[Mapping[str, Tensor]], needed: Collection[str]) ->
     if not out:
         raise UserError("samples must hold at least one sample, got none")
     return out
+
+
+def _each(samples: Collection[Any]) -> Iterator[Any]:
+    """Yield samples; what a user's collection raises is the user's error."""
+    try:
+        yield from samples
+    except RaychainsError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"samples must be a collection of dicts, got one that raised {format_error(error, kind=True)}"
+        ) from None
 
 
 def check(

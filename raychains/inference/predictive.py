@@ -12,12 +12,13 @@ from torch import Tensor
 
 from raychains import tasks
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import UserError, unknown_name
+from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
-from raychains.core.validation import integer
+from raychains.core.validation import integer, is_int
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
+from raychains.inference.networks import refused, tensor_of
 from raychains.planning.comparison import Comparison
 from raychains.store import ChainStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
@@ -81,11 +82,10 @@ def select(
     """
     arms = {a.name: a for a in comparison.arms}
     name = arm if arm is not None else comparison.arms[0].name
-    if name not in arms:
+    if not isinstance(name, str) or name not in arms:
         raise unknown_name("arm", name, arms)
     groups = arms[name].chains
-    if not 0 <= group < len(groups):
-        raise UserError(f"group must lie in [0, {len(groups) - 1}], got {group}")
+    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
     tasks.check_known(groups[group][0].task)
     task = tasks.build(groups[group][0].task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
@@ -137,9 +137,8 @@ class Predictive:
             return self.mean_and_std(x)[0]
         if task.predicts != "classes":
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
-        inputs = _tensor(x)
-        stored = inputs.dtype == torch.uint8
-        prepare = self._selection.task.prepare if stored else None
+        inputs = self._inputs(x)
+        prepare = task.prepare if inputs.dtype == torch.uint8 else None
         samples = self._selection.completed()
         average = Average.of(log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
         assert average is not None  # a selection holds a sample
@@ -158,15 +157,29 @@ class Predictive:
             raise UserError(
                 f"mean_and_std needs a regression with Gaussian noise, got a task that predicts {task.predicts}"
             )
-        blocks = [gaussians(self._model, t, _tensor(x), task.noise) for t in self._selection.completed()]
+        inputs = self._inputs(x)
+        blocks = [gaussians(self._model, t, inputs, task.noise) for t in self._selection.completed()]
         mean, std = moments(blocks)
         return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
 
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
-        inputs = _tensor(x)
+        inputs = self._inputs(x)
         return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
 
+    def _inputs(self, x: Any) -> Tensor:
+        """Return a user's inputs as a tensor, of which the network takes the first.
 
-def _tensor(x: Any) -> Tensor:
-    return torch.as_tensor(np.asarray(x) if not isinstance(x, torch.Tensor) else x)
+        Raises:
+            UserError: no block of numbers, or one of another shape.
+        """
+        inputs = tensor_of(x)
+        first, task = inputs[:1], self._selection.task
+        dtype = next(self._model.parameters()).dtype
+        try:
+            prepared = task.prepare(first) if first.dtype == torch.uint8 and task.predicts == "classes" else first
+            with torch.no_grad():
+                self._model(prepared.to(dtype) if prepared.is_floating_point() else prepared)
+        except Exception as error:  # of the network
+            raise refused(inputs, error) from error
+        return inputs

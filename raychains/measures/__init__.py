@@ -25,6 +25,7 @@ def named(name: str | Measure) -> Measure:
     """
     if isinstance(name, Measure):
         return name
+    require(isinstance(name, str), "measures", name, "be names of measures or measures themselves")
     if name in NAMES:
         found: Measure = import_module(f"{__name__}.{name}").MEASURE
         return found

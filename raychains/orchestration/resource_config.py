@@ -213,7 +213,7 @@ def _check_share(gpus: float | None, field: str) -> None:
     """Refuse what Ray cannot give one chain or evaluator: neither 1/k of a GPU nor whole GPUs."""
     if gpus is not None:
         inverse = 1 / gpus if 0 < gpus < 1 else gpus
-        whole = math.isfinite(gpus) and gpus >= 0 and abs(inverse - round(inverse)) < 1e-6
+        whole = math.isfinite(inverse) and gpus >= 0 and abs(inverse - round(inverse)) < 1e-6
         require(whole, field, gpus, "be 1/k or a whole number")
 
 

@@ -30,7 +30,7 @@ from raychains.core.errors import (
     unknown_name,
 )
 from raychains.core.options import make
-from raychains.core.validation import is_number
+from raychains.core.validation import is_number, true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local
 from raychains.data.root import rooted
@@ -141,8 +141,13 @@ def reproduce(
         ChainsFailed: some chains were given up; everything else is there.
         Interrupted: the user stopped it; the same command resumes.
     """
+    true_or_false("progress", progress)
+    require(callable(tell), "tell", tell, "be a function of an experiment's result")
+    require(watch is None or callable(watch), "watch", watch, "make a callback for one run at a time")
+    require(options is None or isinstance(options, Reproduce), "options", options, "be the options of reproduce")
     given, own = callbacks.named(options if options is not None else make(Reproduce, settings), callback)
-    watch = watch or (callbacks.progress_display if progress else contextlib.nullcontext)
+    if watch is None:
+        watch = callbacks.progress_display if progress else contextlib.nullcontext
     if given.list:
         contents.show(given)
         return []

@@ -6,6 +6,7 @@ import math
 import re
 
 from raychains.core.errors import require
+from raychains.core.validation import is_number
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 """Seconds by unit; a number alone counts seconds."""
@@ -25,8 +26,7 @@ def seconds(field: str, value: float | str) -> float:
         require(known, field, value, allowed)
         found = float(match[1]) * UNITS[match[2]]  # type: ignore[index]
     else:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        require(number, field, value, allowed)
+        require(is_number(value), field, value, allowed)
         found = float(value)
     require(math.isfinite(found) and found > 0, field, value, allowed)
     return found

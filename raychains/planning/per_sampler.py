@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from raychains import samplers
 from raychains.core.config import Sampling
-from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.errors import UserError, require, shown, unknown_name
 from raychains.core.registry import path_of
-from raychains.core.validation import is_number
+from raychains.core.validation import as_number, is_number
 from raychains.planning import settings
 
 Options = TypeVar("Options", bound=Sampling)
@@ -63,9 +63,9 @@ def as_text(name: str, given: Mapping[Any, Any]) -> str:
     entries = []
     for sampler, number in given.items():
         text = samplers.KINDS.name_of(sampler) if isinstance(sampler, type) else sampler
-        number = number.item() if hasattr(number, "item") else number
+        number = as_number(number)
         if not isinstance(text, str) or not (number is None or is_number(number)):
-            raise UserError(f"{name} must give each sampler one number, got {sampler!r}: {number!r}")
+            raise UserError(f"{name} must give each sampler one number, got {shown(sampler)}: {shown(number)}")
         entries.append(f"{text}={number!r}")
     require(bool(entries), name, dict(given), "name a sampler")
     return ",".join(entries)
@@ -75,13 +75,13 @@ def _read(name: str, given: str) -> dict[str, Any]:
     """Return ``"sgld=.1,lm:LM=.01"`` as numbers by sampler."""
     kind = "an integer" if name in INTEGERS else "a number"
     if "=" not in given:
-        raise UserError(f"{name} must be {kind}, or SAMPLER=VALUE,… with one for each sampler, got {given!r}")
+        raise UserError(f"{name} must be {kind}, or SAMPLER=VALUE,… with one for each sampler, got {shown(given)}")
     found: dict[str, Any] = {}
     for entry in given.split(","):
         sampler, _, text = entry.partition("=")
         full, number = _full(sampler.strip()), settings.value(text)
         if not full or full in found or not (number is None or is_number(number)):
-            raise UserError(f"{name} must give each sampler {kind}, as in sgld=A,sghmc=B, got {given!r}")
+            raise UserError(f"{name} must give each sampler {kind}, as in sgld=A,sghmc=B, got {shown(given)}")
         found[full] = number
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raychains.core import registry
+from raychains.core.errors import require
 from raychains.core.registry import Kinds
 from raychains.core.spec import Part
 from raychains.samplers.atmc import ATMC
@@ -63,6 +64,7 @@ def method(name: str) -> MethodPreset:
     Raises:
         UserError: an unknown name.
     """
+    require(isinstance(name, str), "sampler", name, "be a name or an import path 'module:Class'")
     if name in METHODS:
         return METHODS[name]
     own = KINDS.find(name, METHODS)

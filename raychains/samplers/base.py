@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.registry import own_kind
 from raychains.core.sample import THETA
-from raychains.core.validation import at_least_0, fraction, positive_int
+from raychains.core.validation import at_least_0, fraction, integer, is_int, is_number, positive_int
 from raychains.samplers.noise import Noise
 from raychains.schedules.base import LARGEST_LR
+
+LARGEST_DECAY = 1e8
+"""Times the largest step size it is still a single-precision number."""
+SEEDS = -(2**63), 2**64 - 1
+"""What torch's generators take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +91,21 @@ class Sampler(torch.optim.Optimizer):
             raise UserError(f"sampler {type(self).__name__} must define _update(group, params, grads), its update rule")
         positive_int("num_data", num_data, ": the number of training data, N")
         positive_int("lanes", lanes)
+        if seed is not None:
+            integer("seed", seed, *SEEDS)
         self.num_data, self.lanes = num_data, lanes
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
         self._noise = Noise(int(torch.randint(2**62, ())) if seed is None else seed)
-        super().__init__(params, {**settings, "temperature": temperature})
+        super().__init__(_listed(params), {**settings, "temperature": temperature})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self._of_torch("add_param_group", param_group)
+        if isinstance(param_group, dict) and "params" in param_group:
+            given = param_group["params"]
+            param_group["params"] = [given] if isinstance(given, Tensor) else _listed(given)
+        try:
+            self._of_torch("add_param_group", param_group)
+        except (TypeError, ValueError, AssertionError) as error:  # torch's own checks
+            raise UserError(f"params must be tensors that can be optimised, each once: {format_error(error)}") from None
         try:
             self._check_group(self.param_groups[-1])
         except UserError:
@@ -113,7 +126,7 @@ class Sampler(torch.optim.Optimizer):
                 )
             if p.is_complex():
                 raise UserError(
-                    f"{type(self).__name__} samples real parameters only, got one of dtype {p.dtype}: store its real and imaginary parts"
+                    f"params must be real for {type(self).__name__}, got one of dtype {p.dtype}: store its real and imaginary parts"
                 )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -143,7 +156,7 @@ class Sampler(torch.optim.Optimizer):
         loss = None
         if closure is not None:
             if not callable(closure):
-                raise UserError(f"step must be given one closure or none for {self.kind}, got {closure!r}")
+                raise UserError(f"step must be given one closure or none for {self.kind}, got {shown(closure)}")
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
@@ -245,11 +258,48 @@ def arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
 
 
+def _listed(params: Any) -> list[Any]:
+    """Return parameters or their groups as a list, read only as far as each is one.
+
+    Raises:
+        UserError: something else among them, or nothing.
+    """
+    allowed = "params must be tensors, (name, tensor) pairs or groups (dicts with 'params') in a fixed order"
+    if isinstance(params, Tensor | str | bytes | dict | Set) or not isinstance(params, Iterable):
+        raise UserError(f"{allowed}, got {_kind(params)}")
+    found: list[Any] = []
+    try:
+        for one in params:
+            named = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)
+            value = one[1] if named else one
+            if not isinstance(value, Tensor) and not (isinstance(value, dict) and "params" in value):
+                raise UserError(f"{allowed}, got {_kind(value)} among them")
+            found.append(one)
+    except UserError:
+        raise
+    except Exception as error:  # of a user's iterable
+        raise UserError(f"{allowed}, got {_kind(params)} that raised {format_error(error, kind=True)}") from None
+    if not found:
+        raise UserError(f"{allowed}, at least one, got none: is the model without parameters?")
+    return found
+
+
+def _kind(value: object) -> str:
+    return "a tensor alone" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
 def check_group(group: dict[str, Any]) -> None:
     """Refuse settings out of range."""
     for name in ("lr", "temperature", "weight_decay"):
         at_least_0(name, group[name])
-    require(group["lr"] <= LARGEST_LR, "lr", group["lr"], f"be at most {LARGEST_LR:g}")
+    for name in ("lr", "temperature"):
+        require(group[name] <= LARGEST_LR, name, group[name], f"be at most {LARGEST_LR:g}")
+    decay = group["weight_decay"]
+    require(decay <= LARGEST_DECAY, "weight_decay", decay, f"be at most {LARGEST_DECAY:g}")
+    # torch takes larger integers for 64 bits
+    group |= {
+        name: float(value) for name, value in group.items() if is_int(value) and is_number(value) and abs(value) > 2**53
+    }
     fraction("momentum", group.get("momentum", 0.0))
 
 

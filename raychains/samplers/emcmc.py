@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.core.errors import require
 from raychains.core.sample import THETA
-from raychains.core.validation import at_least_0, positive
+from raychains.core.validation import at_least_0, choice, positive
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
 from raychains.samplers.velocity import VelocitySampler, group_noise_std
 
@@ -91,7 +90,7 @@ class EntropyMCMC(VelocitySampler):
         super()._check_group(group)
         positive("eta", group["eta"])
         at_least_0("anchor_decay", group["anchor_decay"])
-        require(group["update"] in UPDATES, "update", group["update"], f"be one of {', '.join(UPDATES)}")
+        choice("update", group["update"], UPDATES)
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         anchors = [self._anchor(p) for p in params]

@@ -39,8 +39,9 @@ import torch
 from torch import Tensor
 
 from raychains.core.errors import require
-from raychains.core.validation import is_number
+from raychains.core.validation import choice, is_number
 from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
+from raychains.schedules.base import LARGEST_LR
 
 Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 
@@ -58,9 +59,9 @@ class Thermostat(Sampler):
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         rate, integrator = group["thermostat_rate"], group["integrator"]
-        allowed = "be a finite number of at least 0: 0 freezes the thermostat"
-        require(is_number(rate) and rate >= 0, "thermostat_rate", rate, allowed)
-        require(integrator in ("strang", "euler"), "integrator", integrator, "be 'strang' or 'euler'")
+        allowed = f"lie in [0, {LARGEST_LR:g}]: 0 freezes the thermostat"
+        require(is_number(rate) and 0 <= rate <= LARGEST_LR, "thermostat_rate", rate, allowed)
+        choice("integrator", integrator, ("strang", "euler"))
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         h = math.sqrt(group["lr"] / self.num_data)

@@ -41,6 +41,8 @@ class ScheduleLR(LRScheduler):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule, last_step: int = 0) -> None:
+        ok = isinstance(optimizer, torch.optim.Optimizer)
+        require(ok, "optimizer", optimizer, "be a torch.optim.Optimizer")
         require(isinstance(schedule, Schedule), "schedule", schedule, "be one of raychains.schedules")
         integer("last_step", last_step, 0, schedule.steps, ": the steps made already")
         counterpart = getattr(optimizer, "noisy_counterpart", None)

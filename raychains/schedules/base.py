@@ -62,11 +62,12 @@ class Schedule(ABC):
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):  # 1 and 1.0 are one setting and must have one digest
             value = getattr(self, f.name)
-            if "float" in str(f.type) and is_int(value):
+            if "float" in str(f.type) and is_int(value) and is_number(value):
                 object.__setattr__(self, f.name, float(value))
         positive_int("steps", self.steps)
-        allowed = "be a finite number of at least 0 (1 is the Bayes posterior, 0 optimisation)"
-        require(is_number(self.temperature) and self.temperature >= 0, "temperature", self.temperature, allowed)
+        allowed = f"lie in [0, {LARGEST_LR:g}] (1 is the Bayes posterior, 0 optimisation)"
+        ok = is_number(self.temperature) and 0 <= self.temperature <= LARGEST_LR
+        require(ok, "temperature", self.temperature, allowed)
         fraction("ramp", self.ramp, ": it is the share over which the temperature grows")
 
     @abstractmethod

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from raychains.core.errors import UserError, require
-from raychains.core.validation import fraction, integer, positive, positive_int
+from raychains.core.validation import fraction, integer, positive, positive_int, true_or_false
 from raychains.schedules.base import EXPLORATION, SAMPLING, Schedule, ScheduleValues, steps_in
 
 
@@ -57,7 +57,8 @@ class Cyclical(Schedule):
         fraction(
             "exploration", self.exploration, ": it is the share of each cycle spent without noise (β in the paper)"
         )
-        integer("drop_first", self.drop_first)
+        integer("drop_first", self.drop_first, 0, self.steps)
+        true_or_false("noise_in_exploration", self.noise_in_exploration)
         require(self.cycles <= self.steps, "cycles", self.cycles, f"be at most the number of steps ({self.steps})")
         if self.noise_in_exploration and self.ramp:
             raise UserError(f"ramp must be 0 with noise_in_exploration, got {self.ramp!r}: that noise is never off")

@@ -6,6 +6,7 @@ driver was killed has lost none. Its tables are derived from them at its end.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raychains.core import bounded
-from raychains.core.errors import UserError, unknown_name
+from raychains.core.errors import UserError, shown, unknown_name
 from raychains.core.spec import check_format
 from raychains.store.filesystem import Storage, json_bytes
 
@@ -213,9 +214,10 @@ def split_run_path(path: str | os.PathLike[str], kind: str = "run") -> tuple[str
     Raises:
         UserError: the path has another form.
     """
-    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    with contextlib.suppress(Exception):  # of a user's class
+        path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str):
-        raise UserError(f"{kind} must be a path of the form STORE/{kind}s/NAME, got {path!r}")
+        raise UserError(f"{kind} must be a path of the form STORE/{kind}s/NAME, got {shown(path)}")
     plain, question, query = path.partition("?") if "://" in path else (path, "", "")
     trimmed = plain.rstrip("/")
     store, _, name = trimmed.rpartition(f"/{kind}s/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, require
 from raychains.core.registry import check_name, imported, path_of
 from raychains.core.source import is_ours
 from raychains.core.spec import TaskSpec
@@ -81,6 +81,7 @@ def kind_of(name: str) -> Callable[..., Task]:
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
+    require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
     check_name("task", name)
     return import_paths.find(_path(name))
 

@@ -21,10 +21,12 @@ from raychains.evaluation import moments
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.tasks.base import LogDensity, Position, Variable
-from raychains.tasks.task_cache import check_name, fingerprint
+from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint
 
 AT_ONCE = 4_000_000
 """Rows of data, over all points, that are evaluated together: bounds the memory of evaluations at many points."""
+MOST_COORDINATES = 10_000_000
+"""Coordinates of a position made of ``dim``: eight starts of as many take .6 GB."""
 TRIED = 8
 """Starts at which a density is tried, and by whose values it is identified."""
 DIGITS = 7
@@ -112,7 +114,7 @@ class FromLogDensity(LogDensity):
         self._data = None if data is None else _data(data)
         self.num_data = 1 if self._data is None else _rows(self._data)
         self.minibatch, self.own_prior = self.num_data, log_prior is not None
-        self.defaults = {"sampler": "sghmc", "schedule": "constant", "repeats": 1, **(defaults or {})}
+        self.defaults = {"sampler": "sghmc", "schedule": "constant", "repeats": 1, **checked_defaults(defaults)}
         starts = self.starts(TRIED, torch.Generator().manual_seed(0))
         self._try(starts[0] if init is None else self._init)
         values = self._try_together(starts)
@@ -281,6 +283,7 @@ def _arrays(dim: object, init: Any) -> tuple[dict[str, Tensor], bool]:
         raise UserError(f"dim or init must be given, one of them, got {got}")
     if init is None:
         positive_int("dim", dim)
+        require(dim <= MOST_COORDINATES, "dim", dim, f"be at most {MOST_COORDINATES:,}")  # type: ignore[operator]
         return {THETA: torch.zeros(dim, dtype=torch.float64)}, False  # type: ignore[call-overload]
     named = isinstance(init, Mapping)
     given = init if named else {THETA: init}
@@ -303,7 +306,7 @@ def _variables(arrays: Mapping[str, Tensor], named: bool, names: Any) -> tuple[V
         if names is None:
             return ()
         size = arrays[THETA].numel()
-        given = [] if isinstance(names, str | Mapping) or not isinstance(names, Sequence) else list(names)
+        given = list(names) if isinstance(names, list | tuple) else []
         ok = len(given) == size and all(isinstance(n, str) and n for n in given) and len(set(given)) == size
         require(ok, "names", names, f"be {size} different texts, one for each coordinate")
         found = tuple(Variable(name=n) for n in given)

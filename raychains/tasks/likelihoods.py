@@ -198,7 +198,7 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     Raises:
         UserError: another name, or a noise where none is.
     """
-    if loss == "gaussian":
+    if isinstance(loss, str) and loss == "gaussian":
         return GaussianNoise(1.0 if noise is None else noise)
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
@@ -206,7 +206,10 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     if callable(loss):
         return LossFunction(loss)
     require(
-        loss == "cross_entropy", "loss", loss, "be 'cross_entropy', 'gaussian' or a function of outputs and targets"
+        isinstance(loss, str) and loss == "cross_entropy",
+        "loss",
+        loss,
+        "be 'cross_entropy', 'gaussian' or a function of outputs and targets",
     )
     return Classes()
 

@@ -21,7 +21,7 @@ from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task, seeded
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, sizes
-from raychains.tasks.task_cache import check_name, fingerprint, model_parts
+from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
 TRIED = 4
@@ -100,7 +100,7 @@ class FromModule(PredictiveTask):
         self._test = UserDataset(test_set, "test_set", resident)
         self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
-        self.defaults = {} if defaults is None else dict(defaults)
+        self.defaults = checked_defaults(defaults)
         self._metrics: tuple[Metric, ...] = ()
         model = self._checked_model()
         self._classes = self._try(model)
@@ -179,7 +179,7 @@ class FromModule(PredictiveTask):
 
     def _checked_metrics(self, given: Any, model: nn.Module) -> tuple[Metric, ...]:
         """Return the user's metrics, each tried on what the model of seed 0 predicts of the first test inputs."""
-        metrics = tuple(given) if isinstance(given, Sequence) else (given,)
+        metrics = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not metrics:
             return ()
         split = self._split(self._test)

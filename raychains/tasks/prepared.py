@@ -18,7 +18,7 @@ from raychains.data.prepared.order import Part
 from raychains.data.prepared.pictures import image_of
 from raychains.data.prepared.streaming import Central, Streaming
 from raychains.data.root import root_of
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.priors import resnet_plus_prior
 from raychains.tasks.images import NormalisedPictures, check_thin
@@ -117,13 +117,20 @@ class Prepared(NormalisedPictures):
         return {"test": lambda: _Central(self, self.test), "train": lambda: _Central(self, "train")}
 
 
+def _labels(rows: Rows) -> Array:
+    try:
+        return rows.labels
+    except OSError as error:
+        raise rows.unreadable(error) from None
+
+
 class _Central(Classification):
     """A split whose pictures are decoded shard by shard and whose fingerprint is the manifest's."""
 
     def __init__(self, task: Prepared, split: str) -> None:
         source = Streaming(task._uri, task.manifest, split, task.size, task.window)
         inputs: Any = Central(source.rows, task.size)
-        super().__init__(inputs=inputs, labels=lambda: source.rows.labels, classes=task.classes, **task.predicting())
+        super().__init__(inputs=inputs, labels=lambda: _labels(source.rows), classes=task.classes, **task.predicting())
         self._known = f"prepared/{task.manifest.splits[split].fingerprint}/{task.size}"
 
     @property

@@ -17,7 +17,7 @@ from torch import nn
 from raychains.core.errors import UserError, require
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import TaskSpec, canonical_json
-from raychains.core.validation import is_int
+from raychains.core.validation import MOST, is_int
 from raychains.tasks.base import Task
 
 MADE_BY_HAND = {
@@ -61,6 +61,8 @@ def give_again(task: Task, spec: TaskSpec) -> Task:
     Raises:
         UserError: it is another; the message names what differs.
     """
+    if not isinstance(task, Task):
+        raise UserError(f"task must be a raychains.Task, got a {type(task).__name__}")
     task = _divided_as(task, spec)
     mine = task.spec()
     if mine != spec:
@@ -146,7 +148,15 @@ def check_name(name: object, version: object) -> None:
     ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
     require(ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit")
     require(name not in NAMES, "name", name, "not be that of a built-in task")
-    require(isinstance(version, str) or is_int(version), "version", version, "be a text or an integer")
+    ok = isinstance(version, str) or (is_int(version) and abs(version) <= MOST)
+    require(ok, "version", version, "be a text or an integer")
+
+
+def checked_defaults(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values of options that a task made of a user's functions states."""
+    ok = given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given))
+    require(ok, "defaults", given, "be a dict of options by name")
+    return {} if given is None else dict(given)
 
 
 def fingerprint(parts: Mapping[str, str]) -> str:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, Literal
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, settings, target
+from hypothesis.errors import HypothesisException
 
+import raychains
 from raychains.cli import main
+from tests.fuzz import tally
 
-BOUND = 20
-"""Seconds after which an example counts as hanging; they take milliseconds."""
+PACKAGE = str(Path(raychains.__file__).parent)
 NOT_COMPARED = ("report.html", "figures", "drivers")
 """What `raychains report` writes in a run's folder, and the leases of drivers."""
 
@@ -29,7 +34,7 @@ class Started(BaseException):
 
 
 class Hung(BaseException):
-    """An example took longer than `BOUND`."""
+    """An example took longer than `tally.BOUND`. Not an Exception either."""
 
 
 @dataclass(frozen=True)
@@ -46,31 +51,76 @@ TIMES = int(os.environ.get("RAYCHAINS_FUZZ", "1"))
 """`make fuzz` tries so many times as many examples, other ones in every run."""
 
 
-def examples(n: int) -> settings:
-    """The same ``n`` examples in every run of the suite."""
-    return settings(
-        max_examples=n * TIMES,
-        derandomize=TIMES == 1,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+Kind = Literal["command line", "Python", "spec", "store", "data root"]
+
+
+def examples(n: int, kind: Kind) -> Callable[[Any], Any]:
+    """Try ``n`` inputs of a kind, the same ones in every run of the suite, each in time and counted.
+
+    `make fuzz` guides hypothesis by coverage: it looks for inputs that enter more functions of raychains.
+    """
+
+    def decorate(test: Any) -> Any:
+        body = test.hypothesis.inner_test
+
+        @functools.wraps(body)
+        def one(*args: Any, **given: Any) -> None:
+            with tally.tried(kind) as counts:
+                try:
+                    with bounded(), entered() as functions:
+                        body(*args, **given)
+                except HypothesisException:
+                    raise
+                except Hung:
+                    pass  # the tally says so, and hypothesis names the input
+                except Exception:
+                    counts.failed += 1
+                    raise
+            if TIMES > 1:
+                target(float(sum(code.co_filename.startswith(PACKAGE) for code in functions)))
+
+        test.hypothesis.inner_test = one
+        return settings(
+            max_examples=n * TIMES,
+            derandomize=TIMES == 1,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )(test)
+
+    return decorate
 
 
 @contextlib.contextmanager
-def bounded(seconds: int = BOUND) -> Iterator[None]:
+def entered() -> Iterator[set[CodeType]]:
+    """Collect the functions that the body enters; none in the suite, which is not guided."""
+    codes: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note if TIMES > 1 else before)
+    try:
+        yield codes
+    finally:
+        sys.setprofile(before)
+
+
+@contextlib.contextmanager
+def bounded(seconds: int = tally.BOUND) -> Iterator[None]:
     """Whatever takes longer hangs."""
 
     def hung(*_: Any) -> None:
         raise Hung
 
-    before = signal.signal(signal.SIGALRM, hung)
-    signal.alarm(seconds)
+    handler, left = signal.signal(signal.SIGALRM, hung), signal.alarm(seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.alarm(left)  # of a body that this one is part of
+        signal.signal(signal.SIGALRM, handler)
 
 
 def no_ray(patch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def check(argv: list[str], here: Path) -> None:
         assert not written, (argv, said, written)
 
 
-@examples(220)
+@examples(140, "command line")
 @given(argv=line(SAMPLING))
 @example(argv=["run", "--steps", "1" + "0" * 18, "--task", "mixture25"])
 @example(argv=["run", "--epochs", "1" + "0" * 12, "--sampler", "sgld"])
@@ -157,7 +157,7 @@ def test_any_line_of_options(here: Path, argv: list[str]) -> None:
     check(argv, here)
 
 
-@examples(100)
+@examples(60, "command line")
 @given(argv=line(["evaluate", "report", "status"]))
 @example(argv=["report", "\x00/runs/x"])
 @example(argv=["report", "\ud800/runs/x"])
@@ -173,7 +173,7 @@ def test_any_line_that_names_a_run(here: Path, argv: list[str]) -> None:
     check(argv, here)
 
 
-@examples(80)
+@examples(50, "command line")
 @given(argv=st.lists(value | unknown | st.sampled_from([*COMMANDS, "--version", "--help", "-h"]), max_size=4))
 def test_any_words(here: Path, argv: list[str]) -> None:
     check(argv, here)

@@ -113,7 +113,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "render", render)
 
 
-@examples(130)
+@examples(70, "store")
 @given(damage=damages)
 def test_reading_and_predicting(stored: Stored, damage: Damage) -> None:
     name = damage.name(stored)
@@ -137,7 +137,7 @@ def test_reading_and_predicting(stored: Stored, damage: Damage) -> None:
         stored.restore(name)
 
 
-@examples(60)
+@examples(40, "store")
 @given(
     damage=damages, only=st.sampled_from(["", "runs/small/"]), command=st.sampled_from(["report", "report", "evaluate"])
 )
@@ -153,7 +153,7 @@ def test_report_and_evaluate(stored: Stored, quick: None, damage: Damage, only: 
         stored.restore(name)
 
 
-@examples(60)
+@examples(40, "store")
 @given(damage=damages)
 def test_a_damaged_checkpoint_is_never_taken_for_a_whole_one(stored: Stored, damage: Damage) -> None:
     name = damage.name(stored, "checkpoints/")
@@ -206,7 +206,7 @@ def changed(value: Any, place: tuple[Any, ...], how: str, new: Any) -> Any:
     return out
 
 
-@examples(80)
+@examples(50, "store")
 @given(
     number=st.integers(0, 100_000),
     how=st.sampled_from(["replace", "replace", "remove", "extra"]),

@@ -188,7 +188,7 @@ def rewrite(store: Path, kind: str, seed: int) -> bool:
     return True
 
 
-@examples(150)
+@examples(80, "store")
 @given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 2**32))
 def test_everything_comes_to_one_line_or_works(store: Path, kind: str, seed: int) -> None:
     copy = store.parent / "copy"

@@ -28,7 +28,7 @@ COMPARISON = made.comparison().to_json()
 how = st.sampled_from(["replace", "replace", "remove", "extra"])
 
 
-@examples(250)
+@examples(100, "spec")
 @given(number=st.integers(0, 10_000), how=how, new=anything | st.sampled_from(REPLACEMENTS))
 @example(number=0, how="replace", new=[])
 def test_any_change_of_a_spec(number: int, how: str, new: Any) -> None:
@@ -39,14 +39,14 @@ def test_any_change_of_a_spec(number: int, how: str, new: Any) -> None:
         assert ChainSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-@examples(250)
+@examples(100, "spec")
 @given(number=st.integers(0, 10_000), how=how, new=anything | st.sampled_from(REPLACEMENTS))
 def test_any_change_of_a_comparison(number: int, how: str, new: Any) -> None:
     places = list(paths(COMPARISON))
     check(changed(COMPARISON, places[number % len(places)], how, new))
 
 
-@examples(150)
+@examples(70, "spec")
 @given(number=st.integers(0, 10_000), how=how, new=anything | st.sampled_from(REPLACEMENTS))
 def test_any_change_of_a_chain_that_fits_its_digest(number: int, how: str, new: Any) -> None:
     """Somebody who changes a spec can change its digest as well."""
@@ -62,7 +62,7 @@ def test_any_change_of_a_chain_that_fits_its_digest(number: int, how: str, new: 
         )
 
 
-@examples(50)
+@examples(30, "spec")
 @given(data=anything)
 def test_anything_else(data: Any) -> None:
     assert comes_to_one_line(lambda: ChainSpec.from_json(data)) is None

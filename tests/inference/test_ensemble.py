@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import PosteriorPredictive
+from raychains.core.errors import UserError
 from raychains.inference import ensemble as room
 from tests.checks import refused
 from tests.inference.networks import KINDS, NO_VMAP, agrees, draws, expected, states
@@ -169,7 +170,7 @@ def test_wrong_inputs_fail_as_the_network_does_and_blame_nobody_else(caplog: pyt
     found, networks = built("mlp", chunk=SIZE)
     x = KINDS["mlp"][1](3)
     with caplog.at_level(logging.WARNING):
-        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        with pytest.raises(UserError, match="shapes cannot be multiplied"):
             found(torch.randn(3, 5))
         agrees(found(x), expected(networks, x))
     assert not caplog.records and found._vmaps

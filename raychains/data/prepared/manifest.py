@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from raychains.core import bounded
-from raychains.core.errors import UserError, format_error
+from raychains.core.errors import UserError, format_error, shown
 from raychains.core.retry import Patience, Retrying
+from raychains.core.validation import MOST, is_int
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -82,6 +83,20 @@ class Manifest:
         """Return the manifest as a file's bytes."""
         return (json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n").encode()
 
+    def _check(self) -> None:
+        """Raise `ValueError` for what no prepared set holds."""
+        texts = (*self.classes, *self.words, *self.skipped, self.name, *(s.fingerprint for s in self.splits.values()))
+        shards = [shard for split in self.splits.values() for shard in split.shards]
+        numbers = [self.seed, self.converted, *(n for s in shards for n in (s.bytes, *s.rows))]
+        if not all(isinstance(text, str) and _is_utf8(text) for text in (*texts, *(s.file for s in shards))):
+            raise ValueError("names must be texts")
+        if not all(is_int(n) and 0 <= n <= MOST for n in numbers):
+            raise ValueError("numbers must be integers of at least 0")
+        if not self.classes or any(not split.images for split in self.splits.values()):
+            raise ValueError("it must have classes, and each split must hold pictures")
+        if any("/" in s.file or not s.rows or min(s.rows) < 1 for s in shards):
+            raise ValueError("shards must lie beside it and hold pictures")
+
     @classmethod
     def loads(cls, data: bytes, where: str) -> Manifest:
         """Read the manifest in a file's bytes.
@@ -91,7 +106,7 @@ class Manifest:
         """
         try:
             found = json.loads(data)
-            if found["format"] > FORMAT:
+            if is_int(found["format"]) and found["format"] > FORMAT:
                 raise UserError(
                     f"{where} must be of format {FORMAT} at most, got {found['format']}: a later version made it"
                 )
@@ -104,11 +119,19 @@ class Manifest:
             }
             lists: dict[str, Any] = {name: tuple(found[name]) for name in ("classes", "words", "skipped")}
             rest = {name: found[name] for name in ("name", "seed", "converted")}
-            return cls(splits=splits, **lists, **rest)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            made = cls(splits=splits, **lists, **rest)
+            made._check()
+            return made
+        except UserError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
-                f"{where} must be the manifest of a prepared image set, got a file that is none ({error!r})"
+                f"{where} must be the manifest of a prepared image set, got a file that is none ({shown(error)})"
             ) from None
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def fingerprint(images: Sequence[tuple[int, int, str]]) -> str:
@@ -164,9 +187,16 @@ def manifest_at(uri: str) -> Manifest:
         ) from None
 
 
-def _group(file: pq.ParquetFile, where: str, number: int) -> pa.Table:
+def _group(file: pq.ParquetFile, where: str, number: int) -> pa.ChunkedArray:
     bounded.check_table(file, where, rows=None, groups=[number])
-    return file.read_row_group(number, columns=["image"])
+    return file.read_row_group(number, columns=["image"])["image"]
+
+
+def _labels(file: pq.ParquetFile) -> Array:
+    column = file.read(columns=["label"])["label"]
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise ValueError(f"label must be integers, got {column.type}")
+    return column.to_numpy()
 
 
 class Rows:
@@ -182,6 +212,7 @@ class Rows:
             raise UserError(f"split must be one of {known} of the set at {uri!r}, got {split!r}")
         self.split = manifest.splits[split]
         self._filesystem, self._folder = opened(uri)
+        self._classes = len(manifest.classes)
         self._retrying = Retrying(patience, what="data")
         self.counts = np.array(self.split.rows, dtype=np.int64)
         """Images of every row group, [groups]."""
@@ -205,30 +236,47 @@ class Rows:
             StorageAway: the storage could not be reached for all the patience.
         """
         shard, number = self._place[group]
-        table = self._from(shard, lambda file: _group(file, self._path(shard), number))
-        return [memoryview(value.as_buffer()) for value in table["image"].combine_chunks()]
+        images = self._from(shard, lambda file: _group(file, self._path(shard), number)).combine_chunks()
+        if (
+            len(images) != self.counts[group]
+            or images.type not in (pa.binary(), pa.large_binary())
+            or images.null_count
+        ):
+            raise OSError(f"{self._path(shard)} is damaged: it must hold {self.counts[group]} pictures as bytes")
+        return [memoryview(value.as_buffer()) for value in images]
 
     @cached_property
     def labels(self) -> Array:
         """Labels of all images, int64 [images]; reads that column of every shard once."""
         shards = range(len(self.split.shards))
-        parts = [self._from(i, lambda file: file.read(columns=["label"]))["label"].to_numpy() for i in shards]
+        parts = [self._from(i, _labels) for i in shards]
         self._files.clear()
-        return np.concatenate(parts).astype(np.int64)
+        found = np.concatenate(parts).astype(np.int64)
+        if len(found) != len(self) or found.min() < 0 or found.max() >= self._classes:
+            raise OSError(f"labels below {self._folder} must be {len(self)} integers in [0, {self._classes - 1}]")
+        return found
 
-    def _from(self, shard: int, read: Callable[[pq.ParquetFile], pa.Table]) -> pa.Table:
+    def _from(self, shard: int, read: Callable[[pq.ParquetFile], Any]) -> Any:
         """Read from a shard, again after transient errors."""
 
         def attempt() -> pa.Table:
             try:
                 return read(self._file(shard))
-            except pa.ArrowException as error:
-                raise OSError(format_error(error)) from None
+            except (pa.ArrowException, KeyError, AttributeError, TypeError, ValueError) as error:
+                if isinstance(error, UserError):
+                    raise
+                raise OSError(f"{self._path(shard)} is damaged: {format_error(error)}") from None
             except OSError:
                 self._files.pop(shard, None)  # a file of a broken connection is opened again
                 raise
 
         return self._retrying.call("read", self._path(shard), attempt)
+
+    def unreadable(self, error: OSError) -> UserError:
+        """Return the error of a set whose files are damaged or gone."""
+        return UserError(
+            f"set at {self._folder!r} must be whole, got a file that cannot be read: {format_error(error)}"
+        )
 
     def _path(self, shard: int) -> str:
         return f"{self._folder.rstrip('/')}/{self.split.shards[shard].file}"

@@ -21,6 +21,8 @@ SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 """Shares of the image's area, and ratios width/height, between which a crop is drawn."""
 RESIZED = 256 / 224
 """Shorter side over the central crop in evaluation."""
+LONGEST = 16
+"""Ratio of a picture's sides above which its ends are cut off before it is scaled."""
 CROPS = 2
 """The stream's purpose: see `raychains.data.prepared.order`."""
 
@@ -76,7 +78,7 @@ def image_of(jpeg: bytes | memoryview) -> Image.Image:
     Raises:
         OSError: no picture, or a damaged one.
     """
-    image = bounded.picture(jpeg, ("JPEG",))
+    image = bounded.decoded(jpeg, ("JPEG",))
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -92,6 +94,10 @@ def augmented(jpeg: bytes | memoryview, size: int, seed: int, index: int) -> Arr
 def central(jpeg: bytes | memoryview, size: int) -> Array:
     """Return the middle of the picture, its shorter side scaled to 256/224 of ``size``, as uint8 [size, size, 3]."""
     image = image_of(jpeg)
+    if max(image.size) > LONGEST * min(image.size):  # only its middle is seen, and the whole may fill the memory
+        width, height = (min(side, LONGEST * min(image.size)) for side in image.size)
+        left, top = (image.width - width) // 2, (image.height - height) // 2
+        image = image.crop((left, top, left + width, top + height))
     short = round(size * RESIZED)
     width, height = image.size
     scaled = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from raychains.core import bounded
 from raychains.core.errors import UserError
@@ -61,11 +60,7 @@ def as_jpeg(data: bytes) -> tuple[bytes, bool]:
     Raises:
         OSError: it cannot be decoded, wholly.
     """
-    try:
-        image = bounded.picture(data)
-        image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise OSError(str(error)) from None
+    image = bounded.decoded(data)
     if image.format == "JPEG" and image.mode in ("RGB", "L"):
         return data, False
     out = io.BytesIO()

@@ -136,10 +136,13 @@ class Central:
         if stop > start:
             low, high = self._rows.groups_of(np.array([start, stop - 1]))
             groups = range(int(low), int(high) + 1)
-        jpegs = [j for g in groups for j in self._rows.read(g)]
-        first = int(self._rows.first[groups[0]]) if groups else 0
-        chosen = jpegs[start - first : stop - first]
-        with ThreadPoolExecutor(THREADS) as pool:  # Pillow decodes without the interpreter's lock
-            cut = list(pool.map(lambda j: central(j, self._size), chosen))
+        try:
+            jpegs = [j for g in groups for j in self._rows.read(g)]
+            first = int(self._rows.first[groups[0]]) if groups else 0
+            chosen = jpegs[start - first : stop - first]
+            with ThreadPoolExecutor(THREADS) as pool:  # Pillow decodes without the interpreter's lock
+                cut = list(pool.map(lambda j: central(j, self._size), chosen))
+        except OSError as error:
+            raise self._rows.unreadable(error) from None
         pixels = np.stack(cut) if cut else np.zeros((0, self._size, self._size, 3), dtype=np.uint8)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2)
