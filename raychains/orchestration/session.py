@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ray
 
-from raychains.core.errors import UserError
+from raychains.core.errors import RayLost, UserError, format_error
 from raychains.orchestration import preflight, ray_private, ray_watch
 from raychains.orchestration.interrupt import sigterm_kept
 
@@ -68,6 +68,7 @@ def connect(
     Raises:
         UserError: a ``ray://`` address, nothing at the address, a cluster of another Ray or Python, or a machine on which
             Ray cannot start.
+        RayLost: Ray was to be started here and did not start, twice.
     """
     if ray.is_initialized():
         return Session(ours=False)
@@ -82,9 +83,15 @@ def connect(
         folder = _private_folder(Path(temp_dir) if temp_dir else preflight.ray_temp_dir(os.environ))
         options |= {"object_store_memory": memory, "include_dashboard": False, "num_cpus": cpus}
         options |= {"_temp_dir": str(folder / "s")}
+    options = {k: v for k, v in options.items() if v is not None}
     try:
         with sigterm_kept(), ray_private.on_this_machine() if where == "local" else contextlib.nullcontext():
-            ray.init(**{k: v for k, v in options.items() if v is not None})
+            try:
+                ray.init(**options)
+            except Exception:
+                if where != "local":
+                    raise
+                ray.init(**options)  # one of its processes may have died as it started
     except BaseException as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -99,6 +106,11 @@ def _refused(error: BaseException, where: str) -> BaseException:
     if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
         return UserError(
             f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
+        )
+    if where == "local" and isinstance(error, Exception):
+        reason = format_error(error, kind=True)
+        return RayLost(
+            f"Ray did not start on this machine, twice: {reason}. Nothing in the store is lost: repeat the call"
         )
     return error
 
