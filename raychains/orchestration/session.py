@@ -8,8 +8,10 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -33,6 +35,8 @@ class Session:
     """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
     folder: Path | None = None
     """Of a Ray that was started here: its sockets, logs and spilled objects, which only this user can reach."""
+    children: Collection[Any] = ()
+    """Processes of a Ray that was started here."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
     @property
@@ -48,6 +52,7 @@ class Session:
             ray_private.kill_gcs()
         if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
+        ray_private.kill(self.children)
         if self.folder is not None:
             _remove(self.folder)
 
@@ -96,7 +101,7 @@ def connect(
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None
-    return Session(ours=True, folder=folder)
+    return Session(ours=True, folder=folder, children=ray_private.children() if where == "local" else ())
 
 
 def _refused(error: BaseException, where: str) -> BaseException:
