@@ -12,10 +12,11 @@ TIMES ?= 10
 PYTEST_FLAGS ?=
 BASE ?= e265b69
 COUNT ?= 10000
+chaos: COUNT = 10
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare install test test-long fuzz simulate docs golden gpu lint format types clean FORCE
+.PHONY: help compare install test test-long fuzz simulate chaos docs golden gpu lint format types clean FORCE
 
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
@@ -30,6 +31,7 @@ help:
 	@echo "make test-long   the tests marked long"
 	@echo "make simulate    COUNT=10000 more histories on simulated time, counted in docs/reliability/simulation.json"
 	@echo "make fuzz        TIMES=10 times as many malformed inputs as in make test, others every time, and their count by kind"
+	@echo "make chaos       COUNT=10 more real faults of tiny commands, a minute each, counted in docs/reliability/chaos.json"
 	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
 	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
@@ -55,6 +57,9 @@ test-long: .venv/.installed-test
 
 simulate: .venv/.installed-test
 	.venv/bin/python -m tests.simulation --count "$(COUNT)"
+
+chaos: .venv/.installed-test
+	.venv/bin/python -m tests.chaos --count "$(COUNT)"
 
 fuzz: .venv/.installed-test
 	RAYCHAINS_FUZZ="$(TIMES)" .venv/bin/python -m pytest -n 2 --dist loadfile --timeout 0 tests/fuzz $(PYTEST_FLAGS)

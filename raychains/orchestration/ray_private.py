@@ -100,21 +100,42 @@ def _nothing() -> None:
 
 def dead_process() -> str | None:
     """Return which of Ray's processes that this process started is dead; None where all live, or another one started them."""
-    node = ray._private.worker._global_node
-    if node is None or not node.head:
-        return None
     for name in (ray_constants.PROCESS_TYPE_GCS_SERVER, ray_constants.PROCESS_TYPE_RAYLET):
-        if any(started.process.poll() is not None for started in node.all_processes.get(name, ())):
+        if any(process.poll() is not None for process in _started(name)):
             return str(name)
     return None
 
 
 def kill_gcs() -> None:
     """Kill the GCS that this process started: `ray.shutdown` waits for one that is stopped, but not for a dead one."""
+    for process in _started(ray_constants.PROCESS_TYPE_GCS_SERVER):
+        process.kill()
+
+
+def children() -> list[Any]:
+    """Return what the raylet that this process started has started so far, its agents among them, as `psutil.Process`."""
+    import psutil  # Ray brings it along
+
+    found = []
+    for process in _started(ray_constants.PROCESS_TYPE_RAYLET):
+        with contextlib.suppress(psutil.Error):
+            found += psutil.Process(process.pid).children()
+    return found
+
+
+def kill(processes: Collection[Any]) -> None:
+    """Kill those that still live: a raylet's agents do, for long, where its GCS died before it."""
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _started(kind: str) -> list[Any]:
+    """Return the processes of a kind that Ray started in this process."""
     node = ray._private.worker._global_node
-    if node is not None and node.head:
-        for started in node.all_processes.get(ray_constants.PROCESS_TYPE_GCS_SERVER, ()):
-            started.process.kill()
+    return [] if node is None or not node.head else [started.process for started in node.all_processes.get(kind, ())]
 
 
 def gcs_address() -> str:

@@ -8,12 +8,14 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import ray
 
-from raychains.core.errors import UserError
+from raychains.core.errors import RayLost, UserError, format_error
 from raychains.orchestration import preflight, ray_private, ray_watch
 from raychains.orchestration.interrupt import sigterm_kept
 
@@ -33,6 +35,8 @@ class Session:
     """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
     folder: Path | None = None
     """Of a Ray that was started here: its sockets, logs and spilled objects, which only this user can reach."""
+    children: Collection[Any] = ()
+    """Processes of a Ray that was started here."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
     @property
@@ -48,6 +52,7 @@ class Session:
             ray_private.kill_gcs()
         if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
+        ray_private.kill(self.children)
         if self.folder is not None:
             _remove(self.folder)
 
@@ -68,6 +73,7 @@ def connect(
     Raises:
         UserError: a ``ray://`` address, nothing at the address, a cluster of another Ray or Python, or a machine on which
             Ray cannot start.
+        RayLost: Ray was to be started here and did not start, twice.
     """
     if ray.is_initialized():
         return Session(ours=False)
@@ -82,14 +88,20 @@ def connect(
         folder = _private_folder(Path(temp_dir) if temp_dir else preflight.ray_temp_dir(os.environ))
         options |= {"object_store_memory": memory, "include_dashboard": False, "num_cpus": cpus}
         options |= {"_temp_dir": str(folder / "s")}
+    options = {k: v for k, v in options.items() if v is not None}
     try:
         with sigterm_kept(), ray_private.on_this_machine() if where == "local" else contextlib.nullcontext():
-            ray.init(**{k: v for k, v in options.items() if v is not None})
+            try:
+                ray.init(**options)
+            except Exception:
+                if where != "local":
+                    raise
+                ray.init(**options)  # one of its processes may have died as it started
     except BaseException as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None
-    return Session(ours=True, folder=folder)
+    return Session(ours=True, folder=folder, children=ray_private.children() if where == "local" else ())
 
 
 def _refused(error: BaseException, where: str) -> BaseException:
@@ -99,6 +111,11 @@ def _refused(error: BaseException, where: str) -> BaseException:
     if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
         return UserError(
             f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
+        )
+    if where == "local" and isinstance(error, Exception):
+        reason = format_error(error, kind=True)
+        return RayLost(
+            f"Ray did not start on this machine, twice: {reason}. Nothing in the store is lost: repeat the call"
         )
     return error
 

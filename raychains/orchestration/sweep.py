@@ -355,7 +355,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         digest = self._digest(trial)
-        slot = list(self._running).index(digest)
+        slot = (
+            list(self._running).index(digest) if digest in self._running else len(self._running)
+        )  # it died as it started
         self._callback.on(events.WorkerLost(slot=slot, reason="its process died", digest=digest))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -1,4 +1,7 @@
-"""A TCP proxy between a client and an HTTP server that refuses, crawls, cuts and answers errors when told to."""
+"""A TCP proxy between a client and an HTTP server that refuses, crawls, cuts and answers errors when told to.
+
+`python -m tests.storage.proxy TARGET PORT` is one that forwards everything, as a process.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ class Proxy:
     Faults act on what the client sends, but for `cut_answers`.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, port: int = 0) -> None:
         self._target = target
         self._lock = threading.RLock()
         self._connections: set[socket.socket] = set()
         self._listener: socket.socket | None = None
-        self.port = 0
+        self.port = port
         self.requests_failed = self.cuts_made = 0
         self._errors, self._status = 0, ""
         self._cuts, self._cut_after, self._cut_answers = 0, 0, False
@@ -168,3 +171,10 @@ def proxy(target: int) -> Iterator[Proxy]:
         yield running
     finally:
         running.close()
+
+
+if __name__ == "__main__":
+    import sys
+
+    in_front = Proxy(int(sys.argv[1]), int(sys.argv[2]))
+    threading.Event().wait()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
 from torch import Tensor, distributed, nn
 
 from raychains.evaluation.base import Evaluation
@@ -61,12 +62,14 @@ class Guarded(Digits):
 class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
 
-    While the folder has a file ``slow``, the second half of a chain takes its time.
+    So does a trial that is set up while there is a file ``die-early``. While the folder has a file ``slow``, the second half of a chain takes its time.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
         super().__init__(pause, val_split)
         self.folder, self._steps = Path(folder), 0
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+            self._die("die-early")
 
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.folder), **super().settings()}
@@ -78,12 +81,15 @@ class Dying(Guarded):
     def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
         self._steps += 1
         if self._steps == 12 and self._mortal():
-            with contextlib.suppress(FileNotFoundError):
-                (self.folder / "die").rename(self.folder / f"died-{os.getpid()}")
-                os.kill(os.getpid(), signal.SIGKILL)
+            self._die("die")
         if self._steps > 24 and (self.folder / "slow").exists():
             time.sleep(0.25)
         return super().backward(model, batch, generator)
+
+    def _die(self, file: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / file).rename(self.folder / f"died-{os.getpid()}")
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _mortal(self) -> bool:
         return True

@@ -139,6 +139,15 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
+def test_a_trial_that_dies_while_it_is_set_up_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "die-early").touch()
+    diary, store = Diary(), str(tmp_path / "store")
+    rc.sweep(store=store, name=NAME, callback=diary, **options(tmp_path) | {"grid": ("lr=.05,.1",)})
+    [lost] = diary.of(events.WorkerLost)
+    assert lost.digest in list(table(store)["digest"]) and set(table(store)["status"]) == {"finished"}
+    assert len(list(tmp_path.glob("died-*"))) == 1
+
+
 def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
     from raychains import tasks

@@ -1,0 +1,94 @@
+"""Twelve real faults: each command ends, or ends when called again, with the bytes of an undisturbed one. `make chaos` tries more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import ledger, prints
+from tests.chaos.__main__ import COUNTED
+from tests.chaos.real import Workshop, drawn
+
+SEEDS = (0,)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Workshop]:
+    with Workshop() as workshop:
+        yield workshop
+
+
+@pytest.mark.parametrize(
+    "seed", SEEDS, ids=lambda s: f"{s}: {drawn(s).signal} to {drawn(s).victim} of {drawn(s).command}"
+)
+def test_a_command_whose_process_gets_a_signal_leaves_the_bytes_of_an_undisturbed_one(
+    shop: Workshop, seed: int
+) -> None:
+    told: list[str] = []
+    record = shop.disturb(drawn(seed), told.append)
+    assert "violations" not in record, "\n".join(told)
+    assert record["outcome"] != "missed", "\n".join(told)
+
+
+def test_they_reach_every_victim_and_every_command_but_two() -> None:
+    faults = [drawn(seed) for seed in SEEDS]
+    assert {f.victim for f in faults} == set(ledger.VICTIMS) and {f.signal for f in faults} == set(ledger.SIGNALS)
+
+
+RECORD = {"command": "run", "victim": "worker", "signal": "SIGKILL", "outcome": "went on", "seconds": 20.0}
+
+
+def test_the_count_goes_on_with_the_first_seed_that_was_not_tried(tmp_path: Path) -> None:
+    file = tmp_path / "count.json"
+    assert ledger.next_seed(ledger.read(file)) == 0
+    records = [RECORD | {"seed": 0, "recovery": 4.0}, RECORD | {"seed": 1, "outcome": "missed"}]
+    ledger.write(file, records)
+    assert ledger.read(file) == records and json.loads(file.read_text()) and ledger.next_seed(records) == 2
+    assert [r["seed"] for r in ledger.hits(records)] == [0] and [f.name for f in tmp_path.iterdir()] == ["count.json"]
+
+
+def test_a_seed_that_is_tried_again_replaces_its_record_which_keeps_what_was_wrong() -> None:
+    records = [RECORD | {"seed": 0, "violations": ["x is missing"]}, RECORD | {"seed": 1}]
+    again = ledger.taken(records, RECORD | {"seed": 0})
+    assert again == [RECORD | {"seed": 0, "before": ["x is missing"]}, RECORD | {"seed": 1}]
+    assert "2 faults, 0 violated, 1 more were when they were first tried" in ledger.table(again)
+    assert ledger.taken(again, RECORD | {"seed": 0}) == again
+
+
+def test_the_table_counts_faults_that_came_about_and_violations_whatever_they_were() -> None:
+    records = [
+        RECORD | {"seed": 0, "recovery": 4.0},
+        RECORD | {"seed": 1, "recovery": 9.0},
+        RECORD | {"seed": 2, "recovery": 5.0, "outcome": "resumed", "violations": ["x has other bytes"]},
+        RECORD | {"seed": 3, "outcome": "missed"},
+    ]
+    said = ledger.table(records)
+    assert (
+        "3 faults, 1 violated, 0 more were when they were first tried. 1 commands ended" in said
+        and "| `run` | | 3/0/0 | | | | |" in said
+    )
+    assert "| worker | SIGKILL | 3 | 2 | 1 | 0 | 1 | 5.0 s | 9.0 s |" in said
+
+
+def test_the_page_shows_what_was_counted() -> None:
+    page = COUNTED.with_suffix(".md").read_text()
+    assert ledger.filled(page, ledger.read(COUNTED)) == page
+
+
+def test_a_byte_a_missing_file_and_one_too_many_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "prepared").mkdir()
+    file = tmp_path / "prepared" / "a.parquet"
+    file.write_bytes(b"one")
+    expected = prints.of_folder(tmp_path)
+    assert prints.differences(prints.of_folder(tmp_path), expected) == []
+    file.write_bytes(b"two")
+    assert prints.differences(prints.of_folder(tmp_path), expected) == ["prepared/a.parquet has other bytes"]
+    file.rename(file.with_name("b.parquet"))
+    assert len(prints.differences(prints.of_folder(tmp_path), expected)) == 2
+
+
+def test_a_seed_always_draws_the_same_fault() -> None:
+    assert drawn(7) == drawn(7) and len({drawn(seed) for seed in range(100)}) == 100
