@@ -67,9 +67,9 @@ class Watch(Diary):
 
     def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, events.Tick) and len(event.running) == 2 and self._predictions.exists():
-            if event.evaluated == 6 and self._node in self._predictions.read_text():
-                self.far_enough.set()
+        held = isinstance(event, events.Tick) and len(event.running) == 2 and event.evaluated == 6
+        if held and self._node in self._predictions.read_text():
+            self.far_enough.set()
         if isinstance(event, events.Waiting):
             self.waits.set()
 
