@@ -38,7 +38,7 @@ def integer(field: str, value: object, least: int = 0, most: int | None = None, 
     )
 
 
-def choice(field: str, value: object, known: Sequence[str]) -> None:
+def one_of(field: str, value: object, known: Sequence[str]) -> None:
     """Refuse anything but one of the ``known`` texts."""
     allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
     require(isinstance(value, str) and value in known, field, value, f"be {allowed}")

@@ -15,7 +15,7 @@ from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
 from raychains.core.errors import UserError, format_error, require, shown
-from raychains.core.validation import choice, is_int, is_number, path_of, true_or_false
+from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
 from raychains.data.source import check_plain, device_of
 from raychains.evaluation.regression import LOG_NOISE
@@ -219,7 +219,7 @@ class PosteriorPredictive(nn.Module):
         super().__init__()
         require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
         networks.check_tensors(samples, shared)
-        choice("kind", kind, ("classification", "regression"))
+        one_of("kind", kind, ("classification", "regression"))
         ok = noise is None or (kind == "regression" and is_number(noise) and noise > 0)
         require(ok, "noise", noise, "be the positive σ of a regression, or None")
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)

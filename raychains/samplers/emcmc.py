@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raychains.core.sample import THETA
-from raychains.core.validation import at_least_0, choice, positive
+from raychains.core.validation import at_least_0, one_of, positive
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
 from raychains.samplers.velocity import VelocitySampler, group_noise_std
 
@@ -90,7 +90,7 @@ class EntropyMCMC(VelocitySampler):
         super()._check_group(group)
         positive("eta", group["eta"])
         at_least_0("anchor_decay", group["anchor_decay"])
-        choice("update", group["update"], UPDATES)
+        one_of("update", group["update"], UPDATES)
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         anchors = [self._anchor(p) for p in params]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from raychains.core.validation import choice
+from raychains.core.validation import one_of
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.thermostat import Tensors, Thermostat
 
@@ -79,7 +79,7 @@ class SGNHT(Thermostat):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        choice("thermostat", group["thermostat"], ("coordinate", "scalar"))
+        one_of("thermostat", group["thermostat"], ("coordinate", "scalar"))
 
     def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
         return torch._foreach_add(z, a0), a0

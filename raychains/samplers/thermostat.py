@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from raychains.core.errors import require
-from raychains.core.validation import choice, is_number
+from raychains.core.validation import is_number, one_of
 from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
 from raychains.schedules.base import LARGEST_LR
 
@@ -61,7 +61,7 @@ class Thermostat(Sampler):
         rate, integrator = group["thermostat_rate"], group["integrator"]
         allowed = f"lie in [0, {LARGEST_LR:g}]: 0 freezes the thermostat"
         require(is_number(rate) and 0 <= rate <= LARGEST_LR, "thermostat_rate", rate, allowed)
-        choice("integrator", integrator, ("strang", "euler"))
+        one_of("integrator", integrator, ("strang", "euler"))
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         h = math.sqrt(group["lr"] / self.num_data)

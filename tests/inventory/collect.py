@@ -39,12 +39,15 @@ TABLE_CALL, TABLES, METRIC = re.compile(r"(read|write)_(rows|table|arrow)|table|
 """What a table's name is handed to, the type of what returns several tables, the type of a metric."""
 MESSAGE_MAKERS: Mapping[str, Callable[..., str]] = {
     "at_least_0": lambda field, value: f"{field} must be a finite number of at least 0, got {value}",
+    "one_of": lambda field, value, known: f"{field} must be one of {known}, got {value}",
     "fraction": lambda field, value, why="": f"{field} must lie in [0, 1){why}, got {value}",
     "integer": lambda field, value, least="0", most="", why="": (
         f"{field} must be an integer {f'in [{least}, {most}]' if most else f'of at least {least}'}{why}, got {value}"
     ),
     "positive_int": lambda field, value, why="": f"{field} must be an integer of at least 1{why}, got {value}",
+    "path_of": lambda field, value: f"{field} must be a path, got {value}",
     "require": lambda _, field, value, allowed: f"{field} must {allowed}, got {value}",
+    "true_or_false": lambda field, value: f"{field} must be true or false, got {value}",
     "unknown_name": lambda field, value, known: f"{field} must be one of {known}, got {value}",
 }
 """Helpers that make errors: the message that each makes of its arguments."""
