@@ -12,6 +12,7 @@ import ray
 
 from raychains.core.errors import RayLost
 from raychains.orchestration import session
+from tests.processes import json_of
 
 TIMED_OUT = "The current node timed out during startup.\nThis could happen because …"
 
@@ -53,3 +54,25 @@ def test_a_second_start_that_succeeds_is_all_that_is_needed(
     monkeypatch.setattr(session, "Session", lambda **how: how)
     made: Any = session.connect("local", temp_dir=str(short), object_store_memory=100_000_000)
     assert len(starts) == 2 and made["ours"] and made["folder"].parent == short
+
+
+ENDING = """
+import json, os, psutil, signal, sys
+from raychains.orchestration import session
+from tests.processes import json_of
+made = session.connect("local", temp_dir=sys.argv[1], cpus=1, object_store_memory=100_000_000)
+import ray
+started = ray._private.worker._global_node.all_processes
+[raylet], [gcs] = started["raylet"], started["gcs_server"]
+children = psutil.Process(raylet.process.pid).children()
+os.kill(gcs.process.pid, signal.SIGTERM)
+made.close()
+psutil.wait_procs(children, timeout=5)
+print(json.dumps([len(children), [c.pid for c in children if c.is_running() and c.status() != "zombie"]]))
+"""
+
+
+def test_nothing_is_left_of_a_ray_whose_gcs_was_told_to_end(short: Path) -> None:
+    """Its raylet's agents would look for the GCS for long."""
+    children, living = json_of("-c", ENDING, str(short))
+    assert children >= 2 and living == []
