@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from ray._common.utils import get_default_ray_temp_dir
 
 from tests.chaos import tally
@@ -23,6 +24,9 @@ torch.set_num_threads(1)
 # ray.cluster_utils.Cluster writes its address there and does not make the folder.
 os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
 settings.load_profile("ci")  # the same examples in every run, however long each takes
+if os.environ.get("RAYCHAINS_FUZZ", "1") == "1":
+    # Hypothesis also draws constants of the modules that are loaded by then: other examples in every order of tests.
+    providers.is_local_module_file = lambda path: False
 
 
 @pytest.fixture(scope="package")
