@@ -17,6 +17,7 @@ import numpy as np
 
 from raychains.core.errors import UserError, require
 from raychains.core.sample import check_tensors
+from raychains.core.validation import integer, is_number, one_of, true_or_false
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,15 @@ class Metric:
     """True if it stands in the result files and in the page's second table only."""
     of: Callable[[Rows], float] | None = None
     """A user's function of all rows of a view: columns by name, one entry per example on axis 0. None of built-in metrics."""
+
+    def __post_init__(self) -> None:
+        for name, text in (("name", self.name), ("label", self.label)):
+            require(isinstance(text, str) and text != "", name, text, "be a text")
+        one_of("better", self.better, ("lower", "higher", "neither"))
+        require(is_number(self.scale), "scale", self.scale, "be a finite number")
+        integer("digits", self.digits, 0, 20)
+        true_or_false("minor", self.minor)
+        require(self.of is None or callable(self.of), "of", self.of, "be a function of rows")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raychains import __version__
-from raychains.core.errors import UserError, shown
+from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive
@@ -51,6 +51,7 @@ def export(
     Raises:
         UserError: a name that is taken, an unknown dtype, a value that fp16 cannot hold, or no room.
     """
+    require(progress is None or callable(progress), "progress", progress, "be a function of (samples written, samples)")
     task: Any = selection.task
     if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES):
         raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from raychains import schedules
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import RaychainsError
+from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.inference import results
@@ -177,18 +177,9 @@ def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:
     """The metrics that a plan stores; None for a plan of an older version, and where they cannot be read."""
     try:
         found = tuple(Metric(**stored) for stored in plan["metrics"] or ())
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, UserError):
         return None
-    kinds: dict[str, Any] = {
-        "name": str,
-        "label": str,
-        "better": str,
-        "scale": (int, float),
-        "digits": int,
-        "minor": bool,
-    }
-    whole = all(isinstance(getattr(m, k), kind) for m in found for k, kind in kinds.items())
-    return found if found and whole and all(0 <= m.digits <= 20 for m in found) else None
+    return found or None
 
 
 def metrics_of(store: RunStore, comparison: Comparison, measured: Collection[str] = ()) -> tuple[Metric, ...]:

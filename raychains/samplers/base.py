@@ -292,10 +292,9 @@ def check_group(group: dict[str, Any]) -> None:
     """Refuse settings out of range."""
     for name in ("lr", "temperature", "weight_decay"):
         at_least_0(name, group[name])
-    for name in ("lr", "temperature"):
-        require(group[name] <= LARGEST_LR, name, group[name], f"be at most {LARGEST_LR:g}")
-    decay = group["weight_decay"]
-    require(decay <= LARGEST_DECAY, "weight_decay", decay, f"be at most {LARGEST_DECAY:g}")
+    for name, value in group.items():
+        most = LARGEST_DECAY if name.endswith("decay") else LARGEST_LR
+        require(not is_number(value) or value <= most, name, value, f"be at most {most:g}")
     # torch takes larger integers for 64 bits
     group |= {
         name: float(value) for name, value in group.items() if is_int(value) and is_number(value) and abs(value) > 2**53

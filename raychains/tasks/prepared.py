@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import integer, is_int
 from raychains.data import standin_manifest
 from raychains.data.prepared.manifest import Rows, manifest_at
@@ -179,7 +179,8 @@ class FolderTask(Prepared):
             sides = [min(image_of(picture).size) for picture in Rows(uri, manifest, "train").read(0)[:MEASURED]]
         except OSError as error:
             raise UserError(
-                f"size must be given for a set whose pictures cannot be read, {settings.get('set', 'imagenet')!r}: {error}"
+                f"size must be given for a set whose pictures cannot be read, {settings.get('set', 'imagenet')!r}: "
+                f"{format_error(error)}"
             ) from None
         return {**settings, "size": int(np.clip(np.median(sides), SMALL, LARGE))}
 

@@ -66,7 +66,7 @@ def step(sampler: rc.Sampler) -> None:
         loss.backward()  # type: ignore[union-attr]
         return loss  # type: ignore[return-value]
 
-    if not any(p.requires_grad for p in sampler.parameters()):
+    if getattr(sampler, "parts", 1) > 64 or not any(p.requires_grad for p in sampler.parameters()):
         return
     closure()
     needed = getattr(sampler, "gradients_per_step", 1) > 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import raychains as rc
@@ -213,6 +213,7 @@ def changed(value: Any, place: tuple[Any, ...], how: str, new: Any) -> Any:
     new=st.sampled_from(REPLACEMENTS),
     command=st.sampled_from(["report", "report", "evaluate"]),
 )
+@example(number=142, how="replace", new=True, command="report")
 def test_a_plan_that_says_something_else(
     stored: Stored, quick: None, number: int, how: str, new: Any, command: str
 ) -> None:

@@ -160,7 +160,9 @@ def opened(uri: str) -> tuple[fs.FileSystem, str]:
             return fs.FileSystem.from_uri(uri)
         return fs.LocalFileSystem(), uri
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"a prepared set must lie at a path or URI that pyarrow knows, got {uri!r}: {error}") from None
+        raise UserError(
+            f"a prepared set must lie at a path or URI that pyarrow knows, got {uri!r}: {format_error(error)}"
+        ) from None
 
 
 def manifest_at(uri: str) -> Manifest:
