@@ -10,6 +10,9 @@ this process and in the workers. Parts of the time, by what each ends with:
 - chain handed over: its attempt claimed in the store, and its task built in the worker;
 - checkpoint read: and the attempt's record written to the store;
 - first step.
+
+``--undisturbed 3`` measures what the process that is kept ready costs a run without faults: pairs of such runs, with and
+without it, each of two chains on two slots, which must last longer than the wait until it is started (two minutes).
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ GOAL, WORST = 1.0, 3.0
 PARTS = ("Ray notices", "worker up", "chain handed over", "checkpoint read", "first step")
 STEPS = 50_000_000
 """More than a chain makes while it is watched."""
+UNDISTURBED = 30_000
+"""Epochs that take three minutes on the machine of the figures."""
 
 
 class Watched(Mixture25):
@@ -152,18 +157,40 @@ def measure(folder: Path, given: argparse.Namespace, heard: Heard, found: list[l
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def undisturbed(rounds: int, epochs: int) -> None:
+    """Print the seconds of runs with and without a process that is kept ready, and their ratios."""
+    from benchmarks.timed import digits_chain, one_arm, timed_run
+    from raychains import tasks
+
+    first, ratios = digits_chain(tasks.make("digits"), epochs=epochs), []
+    comparison = one_arm([dataclasses.replace(first, chain=n) for n in range(2)])
+    for n in range(1, rounds + 1):
+        seconds = {}
+        for spare in (True, False) if n % 2 else (False, True):
+            with tempfile.TemporaryDirectory() as store:
+                seconds[spare] = timed_run(comparison, Path(store), slots=2, spare=spare).seconds
+        ratios.append(seconds[True] / seconds[False])
+        print(f"round {n}: with {seconds[True]:.2f} s, without {seconds[False]:.2f} s: {ratios[-1]:.3f}", flush=True)
+    print(f"median of with / without {median(ratios):.3f} (least {min(ratios):.3f}, most {max(ratios):.3f})")
+
+
 def main() -> None:
-    """Print every kill, the median and the worst."""
+    """Print every kill, the median and the worst; or what keeping a process ready costs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10, help="workers to kill (default 10)")
     parser.add_argument("--every", type=float, default=10.0, help="least seconds between kills (default 10)")
     parser.add_argument("--cold", action="store_true", help="no process is kept ready, as on clusters that are joined")
     parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds between checkpoints (default 1)")
+    parser.add_argument("--undisturbed", type=int, metavar="ROUNDS", help="kill none: pairs of runs with and without it")
+    parser.add_argument("--epochs", type=int, default=UNDISTURBED, help=f"of --undisturbed (default {UNDISTURBED})")
     parser.add_argument("--smoke", action="store_true", help="tiny: only whether it runs")
     given = parser.parse_args()
     if given.smoke:
         given.kills, given.every = 1, 0.0
     print(facts())
+    if given.undisturbed:
+        undisturbed(given.undisturbed, 8 if given.smoke else given.epochs)
+        return
     from benchmarks.recovery import Heard, Watched  # workers import it by this name
     from benchmarks.timed import one_arm
     from raychains.core.config import Run

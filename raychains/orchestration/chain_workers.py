@@ -27,8 +27,9 @@ AHEAD = 2
 PENDING = 100
 """Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
 
-SPARE_AFTER = 30.0
-"""Seconds of work before a process is made ready for a worker that takes a lost one's place: it takes 3 s of a CPU, once."""
+SPARE_AFTER = 120.0
+"""Seconds of work before a process is made ready for a worker that takes a lost one's place: it takes 3 s of a CPU, once,
+which would be much of a shorter run."""
 
 
 @dataclass(eq=False)
