@@ -181,7 +181,9 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10.0, help="least seconds between kills (default 10)")
     parser.add_argument("--cold", action="store_true", help="no process is kept ready, as on clusters that are joined")
     parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds between checkpoints (default 1)")
-    parser.add_argument("--undisturbed", type=int, metavar="ROUNDS", help="kill none: pairs of runs with and without it")
+    parser.add_argument(
+        "--undisturbed", type=int, metavar="ROUNDS", help="kill none: pairs of runs with and without it"
+    )
     parser.add_argument("--epochs", type=int, default=UNDISTURBED, help=f"of --undisturbed (default {UNDISTURBED})")
     parser.add_argument("--smoke", action="store_true", help="tiny: only whether it runs")
     given = parser.parse_args()
