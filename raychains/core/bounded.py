@@ -127,13 +127,16 @@ def table(data: bytes, where: object, *, rows: int | None = ROWS) -> pa.Table:
 
     Raises:
         UserError: more rows, or more bytes than `LARGEST` once unpacked.
-        ArrowException, OSError, ValueError: it is torn.
+        ArrowException, OSError, ValueError: it is torn, or two columns have one name.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         check_table(file, where, rows=rows)
+        names = file.schema_arrow.names
+        if len({*names}) < len(names):
+            raise ValueError("two columns have one name")
         return file.read()
 
 

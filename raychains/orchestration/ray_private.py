@@ -39,6 +39,8 @@ SPARES = {
 workers need; none is started before it is asked for, since all would import it; and an idle one stays, though no CPU is free."""
 _with_spares: Any = None
 """The Ray that was started with them."""
+NAMESPACE = b"raychains"
+"""Of keys in the cluster's key-value store."""
 STARTS = 0.1
 """Seconds after which a raylet has begun to start a process, which takes another half to be up."""
 
@@ -185,14 +187,20 @@ def actors(state: str | None = None) -> dict[str, dict[str, Any]]:
 def unplaced(handles: Collection[Any]) -> int:
     """Return how many of these actors wait for a node with room; a handle tells neither its id nor its state."""
     try:
-        pending = actors("PENDING_CREATION")
-        raylets = {n["NodeID"]: n["NodeManagerPort"] for n in ray.nodes()}
-        addresses = [found["Address"] for h in handles if (found := pending.get(h._actor_id.hex()))]
-        # Until it has a process, its address is none, or that of the raylet in whose queue it is.
-        return sum(1 for address in addresses if address["Port"] in (0, raylets.get(address["NodeID"])))
+        pending = _waiting_for_a_node(actors("PENDING_CREATION"))
+        return sum(pending.get(handle._actor_id.hex(), False) for handle in handles)
     except Exception as error:
         log.debug("not known which actors wait for a node: %s", error)
         return 0
+
+
+def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
+    """Tell actors in the queue of a raylet, whose address they have, or of none, from those whose process starts."""
+    raylets = {node["NodeID"]: node["NodeManagerPort"] for node in ray.nodes()}
+    return {
+        actor: found["Address"]["Port"] in (0, raylets.get(found["Address"]["NodeID"]))
+        for actor, found in pending.items()
+    }
 
 
 def lives(handle: Any) -> bool:
@@ -211,3 +219,52 @@ def any_actor_alive() -> bool:
     except Exception as error:
         log.debug("not known whether trials start: %s", error)
         return True
+
+
+# Trials of Ray Tune, which calls one method of an actor at a time and hands none of its actors out
+
+
+def publish(actor: str, sign: bytes) -> None:
+    """Let `published` return ``sign`` for an actor; nothing happens where Ray has changed."""
+    try:
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        _internal_kv_put(actor.encode(), sign, overwrite=True, namespace=NAMESPACE)
+    except Exception as error:
+        log.debug("a sign of life is not published: %s", error)
+
+
+def published(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+    """Return by id which of this job's living actors of a class wait for a node, and what they published last."""
+    try:
+        from ray.experimental.internal_kv import internal_kv_get_gcs_client
+
+        pending = {a: found for a, found in actors("PENDING_CREATION").items() if found["ActorClassName"] == kind}
+        alive = [actor for actor, found in actors("ALIVE").items() if found["ActorClassName"] == kind]
+        known = [actor.encode() for actor in (*pending, *alive)]
+        told = internal_kv_get_gcs_client().internal_kv_multi_get(known, NAMESPACE) if known else {}
+        waiting = dict.fromkeys(alive, False) | (_waiting_for_a_node(pending) if pending else {})
+        return waiting, {actor.decode(): sign for actor, sign in told.items()}
+    except Exception as error:
+        log.debug("not known which trials live: %s", error)
+        return {}, {}
+
+
+def forget(actors: Collection[str]) -> None:
+    """Remove what they published."""
+    with contextlib.suppress(Exception):
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        for actor in actors:
+            _internal_kv_del(actor.encode(), namespace=NAMESPACE)
+
+
+def trial_actors(trials: Collection[Any]) -> dict[str, Any]:
+    """Return trials by the actor that each has: none while it starts."""
+    held = {trial: trial.temporary_state.ray_actor for trial in trials}
+    return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
+
+
+def kill_actor(actor: str) -> None:
+    """Kill an actor of this job whose handle another library holds."""
+    ray._private.worker.global_worker.core_worker.kill_actor(ray.ActorID.from_hex(actor), True)

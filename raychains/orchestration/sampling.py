@@ -157,13 +157,7 @@ class Sampling:
             if silent > pace.steps.last_limit:
                 self.handle(self.workers.give_up(slot, f"{reason} for {silent:.0f} s"))
         for slot, digest, pace in self.workers.watch(seconds):
-            stall = pace.stall()
-            if stall is not None and not pace.told:
-                told = events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot)
-                self._callback.on(told)
-            elif stall is None and pace.told:
-                self._callback.on(events.StallEnded(digest=digest))
-            pace.told = stall is not None
+            stall = pace.announce(self._callback, digest=digest, slot=slot)
             if stall is not None:
                 stalled[slot] = pace.steps.silent
                 if stall.given_up:

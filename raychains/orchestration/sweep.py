@@ -34,10 +34,12 @@ from raychains.orchestration.optuna_search import OptunaSearch, Unpickled
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
+from raychains.orchestration.trial_signs import Sign, Teller, TrialWatch
 from raychains.orchestration.tune import REPEAT, ChainTrainable, Report, chain_trainable
 from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.reports import REPORTS
+from raychains.planning.stall import LONGEST_LOOK
 from raychains.planning.sweep_plan import Point, SweepPlan
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, SweepStore
@@ -72,6 +74,16 @@ class _RayGone(BaseException):
 class SweepTrial(ChainTrainable):
     """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
 
+    def setup(self, config: dict[str, Any]) -> None:
+        """See `ChainTrainable`; from here on signs of life are given."""
+        self._teller = Teller(self._sign)
+        super().setup(config)
+
+    def cleanup(self) -> None:
+        """See `ChainTrainable`."""
+        super().cleanup()
+        self._teller.close()
+
     def step(self) -> Report:
         """Return the next report, or why there will be none."""
         try:
@@ -80,6 +92,15 @@ class SweepTrial(ChainTrainable):
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
             return {FAILED: str(error), "done": True}
+
+    def _sign(self, number: int) -> Sign:
+        spec, attempt = getattr(self, "_spec", None), self._running
+        return Sign(
+            number=number,
+            digest=spec.digest if spec is not None else None,
+            status=attempt.status() if attempt is not None else None,
+            expects=self._expects,
+        )
 
 
 class Halving(Unpickled, ASHAScheduler):
@@ -198,6 +219,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         self._wait = TrialWait(self._slots, timeout=resources.slot_timeout)
         options = replace(options, gpus_per_chain=self._slots.gpus, workers_per_chain=self._slots.ranks)
         self._trainable = chain_trainable(options, task, reports=REPORTS, allow_unequal_budget=True, base=SweepTrial)
+        self._trials = TrialWatch(self._trainable.__name__, resources.stall_timeout)
+        self._given_up: dict[str, str] = {}
+        """Why a chain's process was ended, until Tune tells of its death."""
         self._interrupt = Interrupt()
         self._fatal: RaychainsError | None = None
         self._stopping = False
@@ -243,6 +267,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
                 except _RayGone:
                     if not self.stop_all():  # chains that were to stop have, at their last checkpoints
                         ray_watch.check()
+                self._trials.close()
             stopped = self.stop_all()
         if self._fatal is not None:
             raise self._fatal
@@ -355,10 +380,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         digest = self._digest(trial)
-        slot = (
-            list(self._running).index(digest) if digest in self._running else len(self._running)
-        )  # it died as it started
-        self._callback.on(events.WorkerLost(slot=slot, reason="its process died", digest=digest))
+        slot = self._slot(digest)
+        reason = self._given_up.pop(digest, "its process died")
+        self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=digest))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
@@ -374,7 +398,9 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         now = time.monotonic()
         if now - self._ticked < TICK_EVERY:
             return
-        self._ticked = now
+        seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
+        if not self.stop_all():
+            self._watch(seconds, trials)
         try:
             waiting = self._wait.check(waiting=1, running=bool(self._running))
         except UserError as error:
@@ -383,6 +409,25 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             self._waiting = bool(waiting)
             self._callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
         self._callback.on(self._tick())
+
+    def _watch(self, seconds: float, trials: list[Any]) -> None:
+        """Announce trials that stall, and end the processes of those that do so for too long."""
+        held = ray_private.trial_actors(trials)
+        for process in self._trials.look(seconds):
+            trial = held.get(process.actor)
+            if trial is None and not process.starting:
+                continue  # kept by Tune for a trial to come
+            digest = self._digest(trial) if trial is not None else None
+            stall = process.pace.announce(
+                self._callback,
+                digest=digest,
+                slot=self._slot(digest),
+                reason="a trial does not come up" if process.starting else "",
+            )
+            if stall is not None and stall.given_up:
+                if digest is not None:
+                    self._given_up[digest] = f"{stall.reason} for {stall.seconds:.0f} s"
+                self._trials.give_up(process)
 
     # Tune's stopper
 
@@ -403,6 +448,11 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def _digest(self, trial: Any) -> str:
         return self._digests[_key(trial.config)]
+
+    def _slot(self, digest: str | None) -> int:
+        """Return a chain's number among those that run; the next one while its trial starts."""
+        running = list(self._running)
+        return running.index(digest) if digest in running else len(running)
 
     def _end(self, digest: str) -> None:
         self._running.pop(digest, None)
@@ -450,17 +500,21 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         [(point, repeat), *_] = self._chains[digest]
         spec, report = point.specs[repeat], self._running[digest]
         cycles = spec.schedule.settings.get("cycles", 1)
+        process = self._trials.of(digest)
+        now = process.sign.status if process is not None and process.sign is not None else None
+        reported = round(spec.steps * report["epoch"] / self._plan.length) if report else 0
         return events.ChainStatus(
             digest=digest,
             slot=slot,
-            step=round(spec.steps * report["epoch"] / self._plan.length) if report else 0,
+            step=max(reported, now.step) if now is not None else reported,
             steps=spec.steps,
-            cycle=min(report["cycle"] + 1, cycles - 1) if report else 0,
-            stage="",
-            loss=None,
-            seconds=0.0,
+            cycle=now.cycle if now is not None else min(report["cycle"] + 1, cycles - 1) if report else 0,
+            stage=now.stage if now is not None else "",
+            loss=now.loss if now is not None else None,
+            seconds=now.seconds if now is not None else 0.0,
             samples=report.get("samples", 0),
             gradients=report.get("gradients", 0),
+            stalled_seconds=process.pace.steps.silent if process is not None and process.pace.told else None,
         )
 
 

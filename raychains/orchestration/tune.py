@@ -158,6 +158,9 @@ class ChainTrainable(tune.Trainable):
 
     settings: ClassVar[TrialSettings]
     _spec: ChainSpec
+    _running: Attempt | None = None
+    _expects = True
+    """Whether it is the chain's turn: not Tune's, another driver's, or an evaluation's."""
     _reports: Reports
 
     @classmethod
@@ -276,6 +279,7 @@ class ChainTrainable(tune.Trainable):
         expected = expected_samples(self._spec)
         self._known = min(known, len(self._steps) - 1)
         self._step = self._reported = self._restart = 0
+        self._expects = False
         # A trial that Tune starts again takes its chain over at once: attempts are numbered, late writes of its predecessor do not count.
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
         with Lease(self._store, f"trial:{own.hex}", driver_id=own.hex) as lease:
@@ -318,11 +322,14 @@ class ChainTrainable(tune.Trainable):
         group = self._ranks.follow(assignment) if self._ranks is not None else None
         attempt = Attempt(assignment, self._store, config, {repr(self._spec.task.to_json()): self._task}, group)
         attempt.begin()
+        self._running = attempt
         ended: Ended | None = None
         reported = self._reported
         try:
             while ended is None:
+                self._expects = True
                 event, data = attempt.take()
+                self._expects = False
                 if isinstance(event, Began):
                     self._reported = reported
                     self._restart = max(self._restart, event.restart)
@@ -335,6 +342,7 @@ class ChainTrainable(tune.Trainable):
                 yield from self._report(ensemble, self._steps[-1])
             return ended
         finally:
+            self._running = None
             if ended is None:
                 attempt.end()
 

@@ -1,11 +1,13 @@
 """The stall policy: how long a chain or an evaluation may be silent before that is said, and before another worker takes over.
 
-Everything is derived from the own pace of what is watched, as pure functions of what was heard and of the time that passed.
+Everything is derived from the own pace of what is watched, as functions of what was heard and of the time that passed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from raychains.planning import events
 
 TIMEOUT = 30.0
 """Seconds of silence that are always allowed, unless the user says otherwise."""
@@ -134,3 +136,20 @@ class ChainPace:
             late = steps.silent > steps.last_limit and self._held is None
             return Stall(steps.silent, f"{what}: {self._held}" if self._held is not None else what, late)
         return None
+
+    def announce(self, callback: events.Callback, *, digest: str | None, slot: int, reason: str = "") -> Stall | None:
+        """Return how it stalls, and tell the callback where that is new, or over.
+
+        Args:
+            callback: is told of chain ``digest`` in ``slot``.
+            reason: instead of the stall's own.
+        """
+        stall = self.stall()
+        if stall is not None and reason:
+            stall = replace(stall, reason=reason)
+        if stall is not None and not self.told:
+            callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot))
+        elif stall is None and self.told:
+            callback.on(events.StallEnded(digest=digest))
+        self.told = stall is not None
+        return stall

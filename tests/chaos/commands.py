@@ -83,7 +83,6 @@ COMMANDS = {
          "--checkpoint-every", "0.3", *LOG, *QUICK, *SMALL_RAY),
         (*RAY, "worker"),
         worker=rb"ray::digits",
-        replaces=False,
     ),
     "evaluate --measures": Command(
         ("evaluate", "{store}/runs/c", *["--views", "cycles", "--measures", "diversity", "diagnostics"], *LOG, *QUICK, *SMALL_RAY),

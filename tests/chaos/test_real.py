@@ -10,9 +10,11 @@ import pytest
 
 from tests.chaos import ledger, prints
 from tests.chaos.__main__ import COUNTED
+from tests.chaos.commands import COMMANDS
 from tests.chaos.real import Workshop, drawn
 
-SEEDS = (0,)
+SEEDS = (0, 8, 10, 15, 6, 40, 54, 34, 51, 5, 4, 9)
+"""Neighbours share the template of their command."""
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,9 @@ def test_a_command_whose_process_gets_a_signal_leaves_the_bytes_of_an_undisturbe
     assert record["outcome"] != "missed", "\n".join(told)
 
 
-def test_they_reach_every_victim_and_every_command_but_two() -> None:
+def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:
     faults = [drawn(seed) for seed in SEEDS]
+    assert set(COMMANDS) - {f.command for f in faults} == {"reproduce --scale smoke"} and len(faults) == 12
     assert {f.victim for f in faults} == set(ledger.VICTIMS) and {f.signal for f in faults} == set(ledger.SIGNALS)
 
 

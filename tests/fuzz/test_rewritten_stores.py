@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import raychains as rc
@@ -190,6 +190,7 @@ def rewrite(store: Path, kind: str, seed: int) -> bool:
 
 @examples(80, "store")
 @given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 2**32))
+@example(kind="table", seed=1462)
 def test_everything_comes_to_one_line_or_works(store: Path, kind: str, seed: int) -> None:
     copy = store.parent / "copy"
     shutil.rmtree(copy, ignore_errors=True)

@@ -46,6 +46,11 @@ class Disk:
         self.jumped = 0.0
         """By how much its clock jumped."""
 
+    def calm(self) -> None:
+        """End everything that is wrong with it."""
+        self.fault, self.slow, self.lag = None, 0.0, 0.0
+        self.away.clear()
+
     def check(self, who: str, *, write: bool = False) -> None:
         """Raise what is wrong at present."""
         now = self.machine.now

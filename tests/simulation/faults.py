@@ -27,8 +27,7 @@ def plan(world: World) -> None:
 
 def calm(world: World) -> None:
     """End everything that is wrong: what is left must come to its end."""
-    world.disk.fault, world.disk.slow, world.disk.lag = None, 0.0, 0.0
-    world.disk.away.clear()
+    world.disk.calm()
     for node in world.nodes:
         node.cut_until = min(node.cut_until, world.machine.now)
     if not any(node.known for node in world.nodes):

@@ -62,7 +62,7 @@ class Guarded(Digits):
 class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
 
-    So does a trial that is set up while there is a file ``die-early``. While the folder has a file ``slow``, the second half of a chain takes its time.
+    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive. While the folder has a file ``slow``, the second half of a chain takes its time.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
@@ -82,14 +82,16 @@ class Dying(Guarded):
         self._steps += 1
         if self._steps == 12 and self._mortal():
             self._die("die")
+        if self._steps == 36:
+            self._die("stop", signal.SIGSTOP)
         if self._steps > 24 and (self.folder / "slow").exists():
             time.sleep(0.25)
         return super().backward(model, batch, generator)
 
-    def _die(self, file: str) -> None:
+    def _die(self, file: str, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / file).rename(self.folder / f"died-{os.getpid()}")
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     def _mortal(self) -> bool:
         return True

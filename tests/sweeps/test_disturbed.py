@@ -148,6 +148,21 @@ def test_a_trial_that_dies_while_it_is_set_up_is_started_again(tmp_path: Path) -
     assert len(list(tmp_path.glob("died-*"))) == 1
 
 
+def test_a_trial_whose_process_is_stopped_is_named_and_replaced(tmp_path: Path, undisturbed: str) -> None:
+    (tmp_path / "stop").touch()
+    diary, store = Diary(), str(tmp_path / "store")
+    one = options(tmp_path) | {"task_settings": ("pause=0.15", f"folder={tmp_path}"), "grid": ("lr=.05,.1",)}
+    rc.sweep(store=store, name=NAME, callback=diary, stall_timeout=2, **one)
+    [stalled], [lost] = diary.of(events.Stalled), diary.of(events.WorkerLost)
+    assert stalled.digest == lost.digest and stalled.reason == "its worker does not answer" and 2 < stalled.seconds < 20
+    assert lost.reason.startswith("its worker does not answer for")
+    assert any(c.stalled_seconds for tick in diary.of(events.Tick) for c in tick.running if c.digest == stalled.digest)
+    [stopped] = tmp_path.glob("died-*")
+    first, again = attempts_of(store, stalled.digest)
+    assert first["pid"] == int(stopped.name.partition("-")[2]) != again["pid"]
+    assert set(table(store)["status"]) == {"finished"} and not diary.of(events.StallEnded)
+
+
 def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
     from raychains import tasks

@@ -1,0 +1,112 @@
+"""Trials by their signs of life, on signs that the tests write; `tests/sweeps/test_disturbed.py` stops a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from raychains.orchestration import ray_private
+from raychains.orchestration.messages import AttemptStatus
+from raychains.orchestration.trial_signs import Sign, TrialProcess, TrialWatch
+from raychains.planning.stall import Stall
+
+
+class Cluster:
+    """What Ray would answer: one actor, which may wait for a node."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.sign: Sign | None = None
+        self.killed: list[str] = []
+
+    def say(self, step: int | None, *, digest: str | None = "d", expects: bool = True, held: str | None = None) -> None:
+        number = self.sign.number + 1 if self.sign is not None else 1
+        status = AttemptStatus(digest="d", made=step, held=held) if step is not None else None
+        self.sign = Sign(number=number, digest=digest, status=status, expects=expects)
+
+    def published(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+        assert kind == "digits"
+        return {"a": self.waits}, {} if self.sign is None else {"a": self.sign.to_json()}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    cluster = Cluster()
+    monkeypatch.setattr(ray_private, "published", cluster.published)
+    monkeypatch.setattr(ray_private, "kill_actor", cluster.killed.append)
+    return cluster
+
+
+def after(watch: TrialWatch, seconds: float) -> Stall | None:
+    """How the trial stalls after so many seconds."""
+    found: list[TrialProcess] = []
+    while seconds > 0:
+        found = list(watch.look(1.0))
+        seconds -= 1
+    [process] = found
+    return process.pace.stall()
+
+
+def running(cluster: Cluster, watch: TrialWatch) -> None:
+    """Let the trial make 30 steps in three seconds."""
+    for step in (0, 10, 20, 30):
+        cluster.say(step)
+        assert after(watch, 1) is None
+
+
+def test_a_sign_is_read_as_it_was_written() -> None:
+    sign = Sign(number=3, digest="d", status=AttemptStatus(digest="d", step=7, made=9, held="x"), expects=False)
+    assert Sign.from_json(sign.to_json()) == sign
+    assert Sign.from_json(Sign(number=1, digest=None, status=None, expects=True).to_json()).status is None
+
+
+def test_a_trial_that_does_not_come_up_is_named_after_ten_timeouts_and_given_up_after_sixty(cluster: Cluster) -> None:
+    watch = TrialWatch("digits", timeout=2.0)
+    assert after(watch, 20) is None
+    stall = after(watch, 1)
+    assert stall is not None and not stall.given_up
+    late = after(watch, 100)
+    assert late is not None and late.given_up
+
+
+def test_one_that_waits_for_a_node_is_not_late(cluster: Cluster) -> None:
+    cluster.waits = True
+    watch = TrialWatch("digits", timeout=2.0)
+    assert after(watch, 200) is None
+
+
+def test_a_stopped_one_does_not_answer_and_each_time_it_is_given_up_doubles_its_times(cluster: Cluster) -> None:
+    watch = TrialWatch("digits", timeout=2.0)
+    running(cluster, watch)
+    assert after(watch, 2) is None
+    assert after(watch, 19) == Stall(21.0, "its worker does not answer"), "a sign a second: 20 s are allowed"
+    assert after(watch, 40) == Stall(61.0, "its worker does not answer", given_up=True)
+    process = watch.of("d")
+    assert process is not None
+    watch.give_up(process)
+    assert cluster.killed == ["a"] and list(watch.look(1.0)) == [], "its death is on its way"
+    again = TrialWatch("digits", timeout=2.0)._new("a", "d")
+    assert watch._new("b", "d").pace.steps.patience == 2 * again.pace.steps.patience
+
+
+def test_a_chain_that_makes_no_step_is_told_from_a_trial_that_waits_or_evaluates(cluster: Cluster) -> None:
+    watch = TrialWatch("digits", timeout=2.0)
+    running(cluster, watch)
+    for _ in range(30):
+        cluster.say(30, expects=False)
+        assert after(watch, 1) is None
+    stalls = []
+    for _ in range(7):
+        cluster.say(30)
+        stalls.append(after(watch, 1))
+    assert stalls[-1] == Stall(pytest.approx(6.0, abs=1.0), "it makes no step", given_up=True)
+
+
+def test_the_next_chain_of_a_process_has_a_pace_of_its_own(cluster: Cluster) -> None:
+    watch = TrialWatch("digits", timeout=2.0)
+    running(cluster, watch)
+    for _ in range(15):
+        cluster.say(None, digest="e")
+        assert after(watch, 1) is None, "it builds its task"
+    assert watch.of("d") is None and watch.of("e") is not None
