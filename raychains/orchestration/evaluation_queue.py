@@ -240,8 +240,12 @@ class EvaluationQueue(JobQueue[_Job]):
         return [s for digest in view.chains for s in self._of_chain.get(digest, {}).values()]
 
     def _predict_again(self, sample: _Predicted) -> None:
+        """Make a sample's blocks again; summaries that were asked for before are asked for once they are there."""
         sample.done, sample.blocks = False, None
-        self._tally(sample.pooled.record.meta.digest, -1)
+        digest = sample.pooled.record.meta.digest
+        self._tally(digest, -1)
+        for view in self._views.of([digest]):
+            view.version += not view.done
         self._jobs.append(_Job(sample))
 
     def _forget_blocks(self, view: PendingViews) -> None:
@@ -259,7 +263,6 @@ class EvaluationQueue(JobQueue[_Job]):
         if isinstance(job.what, _Predicted):
             job.what.pooled.ref = None
         elif error is not None and error.lost_object and self._lost_blocks(job.what):
-            job.what.asked = -1  # once they are there again
             return
         super().again(job, error)
 

@@ -27,7 +27,7 @@ class PendingViews:
     weights: Sequence[float] | None = None
     """Weights of the members; None where all are equal."""
     version: int = 0
-    """Rises when its samples change: a summary of an older version is discarded."""
+    """Rises when its samples change, or are predicted again: a summary of an older version is discarded."""
     asked: int = -1
     """The version that a summary was asked for."""
     done: bool = False

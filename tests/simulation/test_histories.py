@@ -13,6 +13,8 @@ from tests.simulation.mutations import EVERY, Patch, broken
 from tests.simulation.world import World
 
 CHUNK = 100
+FOUND = (2881, 2898)
+"""Later seeds of which something was learned: docs/reliability/simulation.md."""
 
 
 @pytest.mark.parametrize("first", range(0, 1000, CHUNK))
@@ -20,6 +22,11 @@ def test_whatever_goes_wrong_every_run_ends_with_the_samples_of_undisturbed_chai
     for seed in range(first, first + CHUNK):
         world = World(seed).run()
         assert world.machine.violations == [], f"python -m tests.simulation {seed}"
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_stays_mended(seed: int) -> None:
+    assert World(seed).run().machine.violations == []
 
 
 def test_a_seed_tells_one_history() -> None:
