@@ -11,7 +11,7 @@ import gzip
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ LARGEST_TEXT = min(100_000_000, LARGEST)
 TEXTS = (".json", ".jsonl", ".txt", ".csv")
 ROWS = 1_000_000
 """Most rows of a table that becomes Python's objects, a row at a time."""
+BATCH = 4096
+"""Rows of a table that are read at once."""
 PIXELS = 89_000_000
 """Most pixels of a picture, a few less than those of which PIL warns; ImageNet's largest has 17 million."""
 PICTURES = ("JPEG", "PNG", "PPM", "BMP", "WEBP", "TIFF", "GIF")
@@ -133,27 +135,38 @@ def table(data: bytes, where: object, *, rows: int | None = ROWS) -> pa.Table:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        check_table(file, where, rows=rows)
         names = file.schema_arrow.names
         if len({*names}) < len(names):
             raise ValueError("two columns have one name")
-        # Arrow's threads let go of Python's bytes a moment after the table is there, and abort a process that ends just then.
-        return file.read(use_threads=False)
+        return rows_of(file, where, rows=rows)
 
 
-def check_table(
-    file: pq.ParquetFile, where: object, *, rows: int | None = ROWS, groups: Iterable[int] | None = None
-) -> None:
-    """Refuse a table, or some of its row ``groups``, that says of itself that it is too large; see `table`."""
-    about = file.metadata
-    chosen = [about.row_group(i) for i in (range(about.num_row_groups) if groups is None else groups)]
-    count = sum(group.num_rows for group in chosen)
-    if rows is not None and count > rows:
-        raise UserError(f"table must have at most {rows:,} rows, got {str(where)!r} with {count:,}")
-    # A page may stand for many equal values: what is read has the width of its type, whatever is stored.
-    values = sum(group.column(i).num_values for group in chosen for i in range(group.num_columns))
-    stored = sum(group.column(i).total_uncompressed_size for group in chosen for i in range(group.num_columns))
-    check_size(f"{where}, unpacked", max(stored, 8 * values), LARGEST)
+def rows_of(
+    file: pq.ParquetFile,
+    where: object,
+    *,
+    rows: int | None = ROWS,
+    groups: Sequence[int] | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return a parquet file, or some of its row groups and columns; raises as `table` does.
+
+    It is read in parts, which are measured: what a damaged file says of its columns cannot be asked for, since pyarrow aborts the
+    process (no exception passes ``RowGroupMetaData.column``), and a page may stand for any number of equal values. Arrow's threads are
+    not used: they let go of Python's bytes a moment after the table is there, and abort a process that ends just then.
+    """
+    import pyarrow as pa
+
+    most, stored = float("inf") if rows is None else rows, file.metadata.num_rows
+    found, count, size = [], 0, 0
+    for batch in file.iter_batches(BATCH, row_groups=groups, columns=columns, use_threads=False):
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if max(count, stored if groups is None else 0) > most:
+            raise UserError(f"table must have at most {rows:,} rows, got {str(where)!r} with {max(count, stored):,}")
+        check_size(f"{where}, unpacked", size, LARGEST)
+        found.append(batch)
+    schema = found[0].schema if found else file.schema_arrow
+    return pa.Table.from_batches(found, schema).unify_dictionaries().combine_chunks()
 
 
 def picture(data: bytes | memoryview, formats: tuple[str, ...] = PICTURES) -> Image:

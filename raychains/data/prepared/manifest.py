@@ -190,8 +190,7 @@ def manifest_at(uri: str) -> Manifest:
 
 
 def _group(file: pq.ParquetFile, where: str, number: int) -> pa.ChunkedArray:
-    bounded.check_table(file, where, rows=None, groups=[number])
-    return file.read_row_group(number, columns=["image"])["image"]
+    return bounded.rows_of(file, where, rows=None, groups=[number], columns=["image"])["image"]
 
 
 def _labels(file: pq.ParquetFile) -> Array:
