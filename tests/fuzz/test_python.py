@@ -117,6 +117,8 @@ CASES: list[tuple[str, str, str, str]] = [
     ("rc.run", "sampler", "[]", "sampler must be a name"),
     ("rc.run", "sampler", "Sampler", "sampler must name a subclass of raychains.Sampler"),
     ("rc.run", "temperature_ramp", "1.5", "temperature_ramp must lie in [0, 1), got 1.5"),
+    ("rc.Task.from_log_density(init)", "init", "tensor sparse", "init must be a dense tensor with values, got one on cpu of"),
+    ("rc.Task.from_log_density(init)", "init", "tensor meta", "init must be a dense tensor with values, got one on meta of"),
     ("rc.Metric", "digits", "True", "digits must be an integer in [0, 20], got True"),
     ("rc.Metric", "better", "None", "better must be 'lower', 'higher' or 'neither', got None"),
     ("result.export", "progress", "' '", "progress must be a function of (samples written, samples), got ' '"),
