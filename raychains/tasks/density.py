@@ -332,10 +332,10 @@ def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]])
 
 
 def _tensor(field: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta):
+        raise UserError(f"{field} must be a dense tensor with values, got one on {value.device} of {value.layout}")
     try:
         found = torch.as_tensor(value).detach()
-        if found.layout is not torch.strided or found.is_meta:
-            raise UserError(f"{field} must be a dense tensor with values, got one on {found.device} of {found.layout}")
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
         return found.double() if found.is_floating_point() else found
     except (TypeError, ValueError, RuntimeError):
