@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,9 +37,9 @@ def taken(records: Sequence[Record], record: Record) -> list[Record]:
     return sorted([r for r in records if r["seed"] != record["seed"]] + [record], key=lambda r: int(r["seed"]))
 
 
-def next_seed(records: Sequence[Record]) -> int:
-    """The first seed that was not tried."""
-    tried = {r["seed"] for r in records}
+def next_seed(records: Sequence[Record], trying: Collection[int] = ()) -> int:
+    """The first seed that was not tried, and is not being tried."""
+    tried = {r["seed"] for r in records} | set(trying)
     return next(seed for seed in range(len(tried) + 1) if seed not in tried)
 
 

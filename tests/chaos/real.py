@@ -311,6 +311,8 @@ class Workshop:
 
     def disturb(self, fault: Fault, say: Callable[[str], Any] | None = None) -> dict[str, Any]:
         """Do it; return what is written in the ledger."""
+        if self.scratch.name != code_digest():
+            raise SystemExit("the code changed while faults were tried, and the templates are of no use: call again")
         template = self.template(fault.command)
         folder = Path(tempfile.mkdtemp(prefix=f"fault-{fault.seed}-", dir=self.scratch))
         command = self._begin(fault.command, folder)
