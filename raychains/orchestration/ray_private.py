@@ -268,3 +268,31 @@ def trial_actors(trials: Collection[Any]) -> dict[str, Any]:
 def kill_actor(actor: str) -> None:
     """Kill an actor of this job whose handle another library holds."""
     ray._private.worker.global_worker.core_worker.kill_actor(ray.ActorID.from_hex(actor), True)
+
+
+@contextlib.contextmanager
+def trials_survive_handovers() -> Iterator[None]:
+    """A body in which Tune starts a trial again whose process died while it was handed over from an earlier trial.
+
+    Tune hears of such a death twice, of the process and of the call. The first time it starts the trial again; the second time,
+    since no process has it, it gives it up, whatever ``max_failures`` says.
+    """
+    from ray.exceptions import RayActorError
+    from ray.tune.execution.tune_controller import TuneController
+
+    failed = getattr(TuneController, "_trial_task_failure", None)
+
+    def once(self: Any, trial: Any, exception: Exception) -> None:
+        if isinstance(exception, RayActorError) and trial.status == trial.PENDING and trial not in self._trial_to_actor:
+            self._resetting_trials.discard(trial)
+        else:
+            failed(self, trial, exception)  # type: ignore[misc]
+
+    if failed is None:
+        yield
+        return
+    TuneController._trial_task_failure = once
+    try:
+        yield
+    finally:
+        TuneController._trial_task_failure = failed

@@ -263,7 +263,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         with self._interrupt, _environment(ENVIRONMENT):
             if configs or self._search is not None:
                 try:
-                    self._tuner(configs).fit()
+                    with ray_private.trials_survive_handovers():
+                        self._tuner(configs).fit()
                 except _RayGone:
                     if not self.stop_all():  # chains that were to stop have, at their last checkpoints
                         ray_watch.check()

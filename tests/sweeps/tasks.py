@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import time
@@ -62,7 +63,8 @@ class Guarded(Digits):
 class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
 
-    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive. While the folder has a file ``slow``, the second half of a chain takes its time.
+    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
+    over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
@@ -72,6 +74,8 @@ class Dying(Guarded):
             self._die("die-early")
 
     def settings(self) -> dict[str, Any]:
+        if any(frame.function == "reset_config" for frame in inspect.stack(0)):
+            self._die("die-handed-over")
         return {"folder": str(self.folder), **super().settings()}
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:

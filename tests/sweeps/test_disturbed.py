@@ -139,10 +139,11 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
-def test_a_trial_that_dies_while_it_is_set_up_is_started_again(tmp_path: Path) -> None:
-    (tmp_path / "die-early").touch()
+@pytest.mark.parametrize("when", ["die-early", "die-handed-over"])
+def test_a_trial_that_dies_while_it_is_set_up_or_handed_over_is_started_again(tmp_path: Path, when: str) -> None:
+    (tmp_path / when).touch()
     diary, store = Diary(), str(tmp_path / "store")
-    rc.sweep(store=store, name=NAME, callback=diary, **options(tmp_path) | {"grid": ("lr=.05,.1",)})
+    rc.sweep(store=store, name=NAME, callback=diary, **options(tmp_path) | {"grid": ("lr=.05,.1,.2,.3",)})
     [lost] = diary.of(events.WorkerLost)
     assert lost.digest in list(table(store)["digest"]) and set(table(store)["status"]) == {"finished"}
     assert len(list(tmp_path.glob("died-*"))) == 1
