@@ -13,8 +13,8 @@ from tests.chaos.__main__ import COUNTED
 from tests.chaos.commands import COMMANDS
 from tests.chaos.real import Workshop, drawn
 
-SEEDS = (0, 8, 10, 15, 6, 40, 54, 34, 51, 5, 4, 9)
-"""Neighbours share the template of their command."""
+SEEDS = (0, 236, 10, 15, 6, 206, 64, 34, 51, 114, 4, 176)
+"""Neighbours share the template of their command. Their moments come early, or by files: one that is late in a slow template may never come."""
 
 
 @pytest.fixture(scope="module")
