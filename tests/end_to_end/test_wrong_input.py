@@ -70,7 +70,7 @@ run --sampler emcmc --sampler-settings eta=0 | eta must be a finite number above
 run --sampler atmc --sampler-settings integrator=leapfrog | integrator must be 'strang' or 'euler'
 run --sampler sam --sampler-settings eta=1 | --sampler-settings must be one of
 run --sampler bsam --sampler-settings beta1=1 | beta1 must lie in [0, 1), got 1
-run --sampler sgnht --sampler-settings thermostat_rate=-1 | thermostat_rate must be a finite number
+run --sampler sgnht --sampler-settings thermostat_rate=-1 | thermostat_rate must lie in [0, 1e+30]
 run --batchnorm drop | --batchnorm must be one of keep, reestimate, refuse, shared, got 'drop'
 run --burn-in 3 --exploration 0.5 | --burn-in must be left out beside exploration, got 3
 run --task gaussian --task-settings correlation=2 | correlation must
