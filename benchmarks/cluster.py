@@ -135,6 +135,9 @@ class Cluster:
     def unplaced(self, actors: Collection[Any]) -> int:
         return 0
 
+    def leaving(self, actors: Collection[Any]) -> list[Any]:
+        return []
+
     # Actors
 
     def put(self, value: Any) -> Any:

@@ -20,6 +20,7 @@ from raychains.planning.events import (
     NullCallback,
     Planned,
     PointChosen,
+    Preempted,
     Ready,
     Resumed,
     RunEnded,
@@ -40,5 +41,15 @@ NAMES = ("jsonl", "mlflow", "ray-metrics", "tensorboard", "wandb")
 
 __all__ = ["NAMES", "Callback", "CallbackList", "ChainBegan", "ChainDropped", "ChainFailed", "ChainFinished"]
 __all__ += ["ChainReported", "ChainRestarted", "ChainStatus", "ChainStopped", "Evaluating", "Measuring", "Message"]
-__all__ += ["NullCallback", "Planned", "PointChosen", "Ready", "Resumed", "RunEnded", "RunEvent", "Stalled"]
+__all__ += [
+    "NullCallback",
+    "Planned",
+    "PointChosen",
+    "Preempted",
+    "Ready",
+    "Resumed",
+    "RunEnded",
+    "RunEvent",
+    "Stalled",
+]
 __all__ += ["StallEnded", "Stopping", "SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting", "WorkerLost"]

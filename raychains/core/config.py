@@ -33,6 +33,7 @@ BETA = partial(fraction, why=": it is the share of each cycle spent without nois
 Text = str | None
 Integer = int | None
 Count = Annotated[int, Form(check=positive_int)]
+MaybeNatural = Annotated[int | None, Form(check=integer)]
 MaybeCount = Annotated[int | None, Form(check=positive_int)]
 Natural = Annotated[int, Form(check=integer)]
 Positive = Annotated[float | None, Form(check=positive)]
@@ -89,6 +90,8 @@ class Common(Options):
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as well."""
     max_failures: Natural = 3
     """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts it."""
+    max_preemptions: MaybeNatural = None
+    """Times that a chain leaves a node which will be gone soon, as spot machines are; default any number. Trials of a sweep stay."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite: stop gives it up, and its arms have no result;
     restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it."""
@@ -470,7 +473,7 @@ GROUPS = {
     "batch_size micro_batch batchnorm precision compile fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
     "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
-    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures on_divergence",
+    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures max_preemptions on_divergence",
     "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",
 }
 """Options that commands share, by the headings of help texts."""

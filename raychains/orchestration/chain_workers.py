@@ -103,6 +103,8 @@ class ChainWorkers:
         self._max_stillborn, self._stillborn = resources.max_failures, 0
         self._stall_timeout = resources.stall_timeout
         self._worked, self._lost_one = 0.0, False
+        self._left: set[int] = set()
+        """Slots on nodes that will be gone soon."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -154,6 +156,12 @@ class ChainWorkers:
             if self._lost_one or self._worked >= SPARE_AFTER:
                 self.workers.spare()
 
+    def leaving(self) -> list[int]:
+        """Return the slots of workers that have an actor on a node which will be gone soon."""
+        actors = {actor: worker.slot for worker in self._workers.values() for actor in worker.actors}
+        self._left = {actors[actor] for actor in self.workers.leaving(actors)} if actors else set()
+        return sorted(self._left)
+
     def withdraw(self, chains: int) -> None:
         """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
         while len(self._pending) > chains:
@@ -166,9 +174,9 @@ class ChainWorkers:
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
-        up = slot not in self._pending
+        kept = slot not in self._pending and slot not in self._left
         if (worker := self._detached(slot)) is not None:
-            self._end(worker, idle=up and worker.digest is None)
+            self._end(worker, idle=kept and worker.digest is None)
 
     def close(self) -> None:
         """Release all workers."""

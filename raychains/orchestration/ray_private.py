@@ -203,6 +203,29 @@ def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, b
     }
 
 
+def draining() -> Collection[str]:
+    """Return the ids of nodes that will be gone soon: a cloud's notice reaches Ray as SIGTERM to ``ray start --block``."""
+    try:
+        found: Collection[str] = ray._private.state.state.get_draining_nodes()
+        return found
+    except Exception as error:
+        log.debug("not known which nodes will be gone soon: %s", error)
+        return ()
+
+
+def leaving(handles: Collection[Any]) -> list[Any]:
+    """Return those of these actors that are on nodes which will be gone soon."""
+    nodes = draining()
+    if not nodes:
+        return []
+    try:
+        on = {actor: found["Address"]["NodeID"] for actor, found in actors("ALIVE").items()}
+        return [handle for handle in handles if on.get(handle._actor_id.hex()) in nodes]
+    except Exception as error:
+        log.debug("not known where actors are: %s", error)
+        return []
+
+
 def lives(handle: Any) -> bool:
     """Return whether an actor is alive; `ray.get_actor` finds dead ones, too, and False is said where Ray does not say."""
     try:

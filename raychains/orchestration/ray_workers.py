@@ -43,12 +43,12 @@ class RayWorkers:
 
     def nodes(self, accelerator_type: str | None = None) -> list[Node]:
         """See `Cluster`."""
-        return [_node(n, n["Resources"], accelerator_type) for n in ray_watch.ask(ray.nodes) if n["Alive"]]
+        return [_node(n, n["Resources"], accelerator_type) for n in ray_watch.ask(_staying)]
 
     def free(self, accelerator_type: str | None = None) -> list[Node]:
         """See `Cluster`."""
-        available, nodes = ray_watch.ask(lambda: (ray_private.available(), ray.nodes()))
-        return [_node(n, available.get(n["NodeID"], {}), accelerator_type) for n in nodes if n["Alive"]]
+        available, nodes = ray_watch.ask(lambda: (ray_private.available(), _staying()))
+        return [_node(n, available.get(n["NodeID"], {}), accelerator_type) for n in nodes]
 
     def grows(self) -> bool:
         """See `Cluster`."""
@@ -57,6 +57,10 @@ class RayWorkers:
     def unplaced(self, actors: Collection[Any]) -> int:
         """See `Cluster`."""
         return ray_watch.ask(lambda: ray_private.unplaced(actors))
+
+    def leaving(self, actors: Collection[Any]) -> Collection[Any]:
+        """See `Cluster`."""
+        return ray_watch.ask(lambda: ray_private.leaving(actors))
 
     # Actors
 
@@ -180,6 +184,12 @@ def _line(error: RayError) -> str:
     # Of an actor's death the cause follows the actor's particulars, which are indented.
     causes = [line for line in lines[1:] if not line[0].isspace()] if lines[0] == ActorDiedError.BASE_ERROR_MSG else []
     return (causes or lines)[0].strip()
+
+
+def _staying() -> list[dict[str, Any]]:
+    """Return Ray's records of the living nodes but for those that will be gone soon."""
+    gone = ray_private.draining()
+    return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in gone]
 
 
 def _node(node: Mapping[str, Any], counted: Mapping[str, float], accelerator_type: str | None) -> Node:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.validation import positive, positive_int
+from raychains.core.validation import integer, positive, positive_int
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
 from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
@@ -42,6 +42,8 @@ class ResourceConfig:
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
     """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
+    max_preemptions: int | None = None
+    """Times that a chain leaves a node which will be gone soon; None is any number."""
     on_divergence: Policy = "stop"
     data_root: str | None = None
     evaluate: bool = True
@@ -57,6 +59,8 @@ class ResourceConfig:
         positive("checkpoint_every", self.checkpoint_every)
         ok = isinstance(self.max_failures, int) and not isinstance(self.max_failures, bool) and self.max_failures >= 0
         require(ok, "max_failures", self.max_failures, "be an integer of at least 0")
+        if self.max_preemptions is not None:
+            integer("max_preemptions", self.max_preemptions)
         if self.on_divergence not in POLICIES:
             raise unknown_name("on_divergence", self.on_divergence, POLICIES)
         if self.evaluators is not None:

@@ -70,7 +70,9 @@ def driver_of(
     results = Results(comparison, callback, seconds)
     unfinished = [digest for digest in specs if digest not in seconds]
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
-    coordinator = Coordinator(unfinished, resources.max_failures, resources.on_divergence, inexact)
+    coordinator = Coordinator(
+        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions
+    )
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
     callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe()))

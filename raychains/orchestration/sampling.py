@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 GROW_EVERY = 5.0
 """Seconds between checks of the cluster for new slots."""
+LEAVE_EVERY = 1.0
+"""Seconds between looks at nodes that will be gone soon; they have 30 as a rule."""
 
 
 class Sampling:
@@ -49,7 +51,7 @@ class Sampling:
         self.speed = Speed(specs, results.seconds)
         self.evaluated_before_last = 0
         """Samples that were evaluated when the last one came."""
-        self._grown = 0.0
+        self._grown = self._asked_for_nodes = 0.0
         self._claims: dict[str, dict[str, Any]] = {}
         """Records of attempts that were claimed, by digest."""
         self._postponed: list[c.Recover] = []
@@ -119,6 +121,7 @@ class Sampling:
         """
         stalled = self._watch(seconds)
         if not self.coordinator.stopping:
+            self._leave_nodes()
             self.workers.keep_spare(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
@@ -142,6 +145,18 @@ class Sampling:
                 )
             )
         return running
+
+    def _leave_nodes(self) -> None:
+        """Take chains off nodes that will be gone soon."""
+        now = self._clock.monotonic()
+        if now - self._asked_for_nodes < LEAVE_EVERY:
+            return
+        self._asked_for_nodes = now
+        for slot in self.workers.leaving():
+            if slot not in self.coordinator.leaving:
+                self._callback.on(events.Preempted(slot=slot, digest=self.coordinator.slots.get(slot)))
+                self._grown = 0.0
+                self._handle(c.NodeLeaves(slot))
 
     def _watch(self, seconds: float) -> dict[int, float]:
         """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not come up.

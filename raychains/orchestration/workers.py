@@ -107,7 +107,7 @@ class Cluster(Protocol):
         """True where this process started the cluster: what it has now is all that there will be."""
 
     def nodes(self, accelerator_type: str | None = None) -> list[Node]:
-        """Return the living nodes; with an ``accelerator_type`` only the GPUs of that type count."""
+        """Return the living nodes that are to stay; with an ``accelerator_type`` only the GPUs of that type count."""
 
     def free(self, accelerator_type: str | None = None) -> list[Node]:
         """Return what nobody holds of them now."""
@@ -117,6 +117,9 @@ class Cluster(Protocol):
 
     def unplaced(self, actors: Collection[Any]) -> int:
         """Return how many of these actors have no process yet: they wait for a node with room. 0 where that is unknown."""
+
+    def leaving(self, actors: Collection[Any]) -> Collection[Any]:
+        """Return those of these actors whose nodes will be gone soon; none where that is unknown."""
 
 
 class Workers(Cluster, Protocol):

@@ -42,6 +42,13 @@ class SlotLost:
 
 
 @dataclass(frozen=True)
+class NodeLeaves:
+    """The node of a worker will be gone soon: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
 class Began:
     """A worker runs the chain from its checkpoint at ``step`` on; its first ``drawn`` samples are durable already."""
 
@@ -126,7 +133,7 @@ class StopAsked:
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | Claimed | AttemptEvent | PeerEvent | StopAsked
+Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | StopAsked
 
 
 # Actions
@@ -236,6 +243,8 @@ class ChainState:
     """The furthest checkpoint that an attempt began from."""
     failures: int = 0
     """Losses since the last progress."""
+    preemptions: int = 0
+    """Times that it left a node which was about to go; no failures."""
     restart: int = 0
     """The noise streams of the last attempt that began."""
     due: int = 0
@@ -253,15 +262,19 @@ class Coordinator:
             times that a chain is restarted because it diverged.
         on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
+        max_preemptions: times that a chain may leave a node which is about to go; None is any number.
     """
 
     unfinished: Collection[str]
     max_failures: int = MAX_FAILURES
     on_divergence: Policy = "stop"
     inexact: Collection[str] = ()
+    max_preemptions: int | None = None
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
+    leaving: set[int] = field(init=False, default_factory=set)
+    """Slots whose nodes will be gone soon."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -289,6 +302,8 @@ class Coordinator:
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
+            case NodeLeaves(slot):
+                return self._leave(slot)
             case Claimed(slot, digest, attempt):
                 return self._claimed(slot, digest, attempt)
             case Began(digest, attempt, drawn, step, restart) if self._current(digest, attempt):
@@ -324,7 +339,7 @@ class Coordinator:
         chain = self.chains[digest]
         if chain.status != "claiming" or chain.slot != slot:
             return []
-        if self.stopping:
+        if self.stopping or slot in self.leaving:
             chain.status, chain.slot = "waiting", None
             self.queue.appendleft(digest)
             return self._assign(slot)
@@ -367,9 +382,28 @@ class Coordinator:
         chain = self.chains.get(digest)
         return chain is not None and chain.status == "running" and chain.attempt == attempt
 
+    def _leave(self, slot: int) -> list[Action]:
+        """Have the slot's chain write a checkpoint, from which it goes on elsewhere; the slot takes no other."""
+        digest = self.slots.get(slot)
+        if digest is None or slot in self.leaving:
+            return [] if slot in self.leaving else [Release(slot)]
+        self.leaving.add(slot)
+        return [Stop(slot, digest)] if self.chains[digest].status == "running" else []
+
+    def _preempted(self, digest: str) -> list[Action]:
+        chain = self.chains[digest]
+        chain.preemptions += 1
+        if self.max_preemptions is not None and chain.preemptions > self.max_preemptions:
+            chain.status, chain.reason = "failed", f"it had to leave its node {chain.preemptions} times"
+            return [Fail(digest, chain.reason)]
+        chain.status = "waiting"
+        self.queue.appendleft(digest)
+        return []
+
     def _assign(self, slot: int) -> list[Action]:
-        if self.stopping or not self.queue:
+        if self.stopping or not self.queue or slot in self.leaving:
             del self.slots[slot]
+            self.leaving.discard(slot)
             return [Release(slot)]
         digest = self.queue.popleft()
         chain = self.chains[digest]
@@ -383,6 +417,9 @@ class Coordinator:
             return []
         chain = self.chains[digest]
         chain.slot = None
+        if slot in self.leaving and not self.stopping:
+            self.leaving.discard(slot)
+            return self._preempted(digest)
         chain.failures += 1
         if not retried(chain.failures, self.max_failures):
             chain.status, chain.reason = "failed", f"{reason} ({chain.failures} losses in a row without progress)"
@@ -403,6 +440,8 @@ class Coordinator:
             chain.status = "stopped"
             first = [] if self.stopping else self._stop_all()
             self.storage_refused = self.storage_refused or reason
+        elif outcome == "stopped" and slot in self.leaving and not self.stopping:
+            first = self._preempted(digest)
         else:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
             chain.status = "elsewhere" if left else outcome

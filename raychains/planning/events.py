@@ -306,6 +306,17 @@ class WorkerLost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Preempted:
+    """A worker's node will be gone soon: its chain writes a checkpoint and goes on in another slot. No failure."""
+
+    event: ClassVar[str] = "preempted"
+
+    slot: int
+    digest: str | None = None
+    """The chain; None where the worker had none yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stopping:
     """The user asked to stop, or ``reason`` makes it necessary; checkpoints are being written."""
 
@@ -348,6 +359,7 @@ RunEvent = (
     | Stalled
     | StallEnded
     | WorkerLost
+    | Preempted
     | Stopping
     | RunEnded
 )

@@ -45,6 +45,9 @@ class Recorded:
     def unplaced(self, actors: Collection[Any]) -> int:
         return len(actors) if self.unplaced_actors is None else self.unplaced_actors
 
+    def leaving(self, actors: Collection[Any]) -> list[Any]:
+        return []
+
     def put(self, value: Any) -> Any:
         return value
 

@@ -100,6 +100,10 @@ HAPPENINGS = [
         events.WorkerLost(slot=3, reason="Traceback\nOutOfMemoryError: full"),
         ["slot 3 is gone (OutOfMemoryError: full)"],
     ),
+    (
+        events.Preempted(slot=2, digest="d" * 64),
+        ["slot 2 is given up", "node will be gone soon", "dddddddddddd resumes in another"],
+    ),
     (events.Stopping(reason="the store takes no more files"), ["stopping because the store takes no more files"]),
     (events.Stopping(), ["stopping: chains write checkpoints"]),
     (events.ChainFailed(digest="d" * 64, reason="Traceback\nValueError: no"), ["failed: ValueError: no"]),

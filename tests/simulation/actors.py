@@ -47,6 +47,8 @@ class Node:
         """Until when messages between it and the drivers are held up."""
         self.buried = False
         """Ray counts it as dead although it may still work."""
+        self.leaves = False
+        """It will be gone soon, as Ray knows."""
         self.actors: list[Actor] = []
 
     @property

@@ -30,7 +30,7 @@ def calm(world: World) -> None:
     world.disk.calm()
     for node in world.nodes:
         node.cut_until = min(node.cut_until, world.machine.now)
-    if not any(node.known for node in world.nodes):
+    if not any(node.known and not node.leaves for node in world.nodes):
         add_node(world)
 
 
@@ -46,6 +46,17 @@ def lose_node(world: World) -> None:
     known = [node for node in world.nodes if node.known]
     if known:
         world.lose(world.machine.rng.choice(known))
+        world.machine.after(world.uniform(5.0, 60.0), partial(add_node, world))
+
+
+def drain_node(world: World) -> None:
+    """A node's end is announced; it comes after a while, and sometimes at once. Another may come."""
+    known = [node for node in world.nodes if node.known and not node.leaves]
+    if known:
+        node, seconds = world.machine.rng.choice(known), world.machine.rng.choice((0.5, 10.0, 30.0))
+        world.machine.tell(f"{node.name} will be gone in {seconds:g} s")
+        node.leaves = True
+        world.machine.after(seconds, lambda: world.lose(node) if node.alive else None)
         world.machine.after(world.uniform(5.0, 60.0), partial(add_node, world))
 
 
@@ -149,5 +160,5 @@ def clocks_jump(world: World) -> None:
 
 FAULTS: tuple[Callable[[World], None], ...] = (
     *(kill_actor, kill_actor, kill_actor, stop_actor, lose_node, cut_node, kill_driver, stop_driver, interrupt),
-    *(storage_away, storage_refuses, storage_slow, clocks_jump, add_node),
+    *(storage_away, storage_refuses, storage_slow, clocks_jump, add_node, drain_node),
 )
