@@ -372,6 +372,8 @@ TASKS = {
 @examples(100, "data root")
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32), writes=st.booleans(), knows=st.booleans())
 @example(kind="shard", seed=903, writes=False, knows=False)
+@example(kind="declaration", seed=2252, writes=False, knows=False)
+@example(kind="declaration", seed=2252, writes=True, knows=True)
 @example(kind="manifest", seed=1000004, writes=True, knows=True)
 @example(kind="declaration", seed=1000011, writes=False, knows=True)
 @example(kind="shard", seed=1000012, writes=False, knows=True)
