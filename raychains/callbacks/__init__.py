@@ -41,15 +41,6 @@ NAMES = ("jsonl", "mlflow", "ray-metrics", "tensorboard", "wandb")
 
 __all__ = ["NAMES", "Callback", "CallbackList", "ChainBegan", "ChainDropped", "ChainFailed", "ChainFinished"]
 __all__ += ["ChainReported", "ChainRestarted", "ChainStatus", "ChainStopped", "Evaluating", "Measuring", "Message"]
-__all__ += [
-    "NullCallback",
-    "Planned",
-    "PointChosen",
-    "Preempted",
-    "Ready",
-    "Resumed",
-    "RunEnded",
-    "RunEvent",
-    "Stalled",
-]
-__all__ += ["StallEnded", "Stopping", "SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting", "WorkerLost"]
+__all__ += ["NullCallback", "Planned", "PointChosen", "Preempted", "Ready", "Resumed", "RunEnded", "RunEvent"]
+__all__ += ["StallEnded", "Stalled", "Stopping", "SweepPlanned", "Tick", "TornCheckpoint", "ViewDone", "Waiting"]
+__all__ += ["WorkerLost"]

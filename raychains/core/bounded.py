@@ -157,12 +157,12 @@ def rows_of(
     """
     import pyarrow as pa
 
-    most, stored = float("inf") if rows is None else rows, file.metadata.num_rows
-    found, count, size = [], 0, 0
+    count = file.metadata.num_rows
+    if rows is not None and count > rows:
+        raise UserError(f"table must have at most {rows:,} rows, got {str(where)!r} with {count:,}")
+    found, size = [], 0
     for batch in file.iter_batches(BATCH, row_groups=groups, columns=columns, use_threads=False):
-        count, size = count + batch.num_rows, size + batch.nbytes
-        if max(count, stored if groups is None else 0) > most:
-            raise UserError(f"table must have at most {rows:,} rows, got {str(where)!r} with {max(count, stored):,}")
+        size += batch.nbytes
         check_size(f"{where}, unpacked", size, LARGEST)
         found.append(batch)
     schema = found[0].schema if found else file.schema_arrow

@@ -473,7 +473,8 @@ GROUPS = {
     "batch_size micro_batch batchnorm precision compile fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
     "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
-    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures max_preemptions on_divergence",
+    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "
+    "max_preemptions on_divergence",
     "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",
 }
 """Options that commands share, by the headings of help texts."""

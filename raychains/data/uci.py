@@ -73,12 +73,8 @@ def load(name: str, root: str | Path | None = None) -> Labelled:
     stand_ins = standin_manifest.find(folder)
     if stand_ins is None:
         return read(table, folder)
-    declared = stand_ins.of(name)
-    if not all(label.isdecimal() and len(label) < 10 for label in declared):
-        raise UserError(
-            f"data set {name}: the stand-ins of {folder} must be counted by class, got {', '.join(declared)!r}"
-        )
-    counts = {int(label): n for label, n in declared.items()}
+    declared = stand_ins.of(name, *map(str, table.counts))
+    counts = {label: declared[str(label)] for label in table.counts}
     stand_ins.check(folder / FOLDER / table.file, name)
     found = read(dataclasses.replace(table, counts=counts, md5=None), folder)
     return dataclasses.replace(found, stand_in=True)

@@ -230,23 +230,21 @@ class EvaluationQueue(JobQueue[_Job]):
         """Note that a view has other samples than before; some of the others may have to be predicted again."""
         view.version += 1
         self._views.settle(view, False)
-        for sample in self._of(view):
-            if sample.done and sample.blocks is None:
-                self._predict_again(sample)
+        self._predict_again([sample for sample in self._of(view) if sample.done and sample.blocks is None])
 
     def _of(self, view: PendingViews) -> list[_Predicted]:
         if view.members is not None:
             return [self._samples[key(p)] for p in view.members]
         return [s for digest in view.chains for s in self._of_chain.get(digest, {}).values()]
 
-    def _predict_again(self, sample: _Predicted) -> None:
-        """Make a sample's blocks again; summaries that were asked for before are asked for once they are there."""
-        sample.done, sample.blocks = False, None
-        digest = sample.pooled.record.meta.digest
-        self._tally(digest, -1)
-        for view in self._views.of([digest]):
+    def _predict_again(self, samples: Sequence[_Predicted]) -> None:
+        """Make samples' blocks again; summaries that were asked for before are asked for once they are there."""
+        for sample in samples:
+            sample.done, sample.blocks = False, None
+            self._tally(sample.pooled.record.meta.digest, -1)
+            self._jobs.append(_Job(sample))
+        for view in self._views.of({sample.pooled.record.meta.digest for sample in samples}):
             view.version += not view.done
-        self._jobs.append(_Job(sample))
 
     def _forget_blocks(self, view: PendingViews) -> None:
         """Let the blocks of a view go, but for those that another one waits for."""
@@ -272,6 +270,5 @@ class EvaluationQueue(JobQueue[_Job]):
         samples = [s for s in self._of(view) if s.blocks is not None]
         gone = [s for s in samples if s.node not in alive] or samples
         log.warning("%d blocks were lost with a node; their samples are predicted again", len(gone) * self._shards)
-        for sample in gone:
-            self._predict_again(sample)
+        self._predict_again(gone)
         return bool(gone)

@@ -40,7 +40,7 @@ workers need; none is started before it is asked for, since all would import it;
 _with_spares: Any = None
 """The Ray that was started with them."""
 NAMESPACE = b"raychains"
-"""Of keys in the cluster's key-value store."""
+"""Namespace of our keys in the cluster's key-value store."""
 STARTS = 0.1
 """Seconds after which a raylet has begun to start a process, which takes another half to be up."""
 
@@ -283,9 +283,13 @@ def forget(actors: Collection[str]) -> None:
 
 
 def trial_actors(trials: Collection[Any]) -> dict[str, Any]:
-    """Return trials by the actor that each has: none while it starts."""
-    held = {trial: trial.temporary_state.ray_actor for trial in trials}
-    return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
+    """Return trials by the actor that each has: none while it starts, and none where Ray does not say."""
+    try:
+        held = {trial: trial.temporary_state.ray_actor for trial in trials}
+        return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
+    except Exception as error:
+        log.debug("not known which actors trials have: %s", error)
+        return {}
 
 
 def kill_actor(actor: str) -> None:
@@ -303,17 +307,14 @@ def trials_survive_handovers() -> Iterator[None]:
     from ray.exceptions import RayActorError
     from ray.tune.execution.tune_controller import TuneController
 
-    failed = getattr(TuneController, "_trial_task_failure", None)
+    failed = TuneController._trial_task_failure
 
     def once(self: Any, trial: Any, exception: Exception) -> None:
         if isinstance(exception, RayActorError) and trial.status == trial.PENDING and trial not in self._trial_to_actor:
             self._resetting_trials.discard(trial)
         else:
-            failed(self, trial, exception)  # type: ignore[misc]
+            failed(self, trial, exception)
 
-    if failed is None:
-        yield
-        return
     TuneController._trial_task_failure = once
     try:
         yield

@@ -57,8 +57,7 @@ class ResourceConfig:
 
         positive_int("cpus_per_chain", self.cpus_per_chain)
         positive("checkpoint_every", self.checkpoint_every)
-        ok = isinstance(self.max_failures, int) and not isinstance(self.max_failures, bool) and self.max_failures >= 0
-        require(ok, "max_failures", self.max_failures, "be an integer of at least 0")
+        integer("max_failures", self.max_failures)
         if self.max_preemptions is not None:
             integer("max_preemptions", self.max_preemptions)
         if self.on_divergence not in POLICIES:

@@ -1,7 +1,7 @@
 """Signs of life of a sweep's trials, and the trials without them.
 
-Tune calls one method of a trial at a time, so that a trial cannot be asked where its chain is: it says so every second, in the key-value
-store of the cluster.
+Tune calls one method of a trial at a time, so that a trial cannot be asked where its chain is: it says so every second, in the
+key-value store of the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TELL_EVERY = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """What a trial says of itself.
+    """A trial's word of itself.
 
     Args:
         number: counts the trial's signs.
@@ -82,7 +82,7 @@ class TrialProcess:
 
     @property
     def starting(self) -> bool:
-        """Whether it has no chain yet."""
+        """Return whether it has no chain yet."""
         return self.sign is None or self.sign.digest is None
 
 
@@ -122,7 +122,7 @@ class TrialWatch:
         self._processes = {actor: self._processes.get(actor) or self._new(actor) for actor in waiting}
         for actor, process in list(self._processes.items()):
             sign = Sign.from_json(told[actor]) if actor in told else None
-            if sign is not None and not process.starting and sign.digest != process.sign.digest:  # type: ignore[union-attr]
+            if sign is not None and process.sign is not None and process.sign.digest not in (None, sign.digest):
                 process = self._processes[actor] = self._new(actor, sign.digest)
             process.pace.passed(passed, asked=sign is not None)
             if waiting[actor]:

@@ -160,7 +160,7 @@ class ChainTrainable(tune.Trainable):
     _spec: ChainSpec
     _running: Attempt | None = None
     _expects = True
-    """Whether it is the chain's turn: not Tune's, another driver's, or an evaluation's."""
+    """It is the chain's turn: not Tune's, another driver's, or an evaluation's."""
     _reports: Reports
 
     @classmethod

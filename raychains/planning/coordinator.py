@@ -384,9 +384,11 @@ class Coordinator:
 
     def _leave(self, slot: int) -> list[Action]:
         """Have the slot's chain write a checkpoint, from which it goes on elsewhere; the slot takes no other."""
+        if slot in self.leaving:
+            return []
         digest = self.slots.get(slot)
-        if digest is None or slot in self.leaving:
-            return [] if slot in self.leaving else [Release(slot)]
+        if digest is None:
+            return [Release(slot)]  # its worker is not up yet
         self.leaving.add(slot)
         return [Stop(slot, digest)] if self.chains[digest].status == "running" else []
 

@@ -21,7 +21,7 @@ from raychains.schedules.base import LARGEST_LR
 LARGEST_DECAY = 1e8
 """Times the largest step size it is still a single-precision number."""
 SEEDS = -(2**63), 2**64 - 1
-"""What torch's generators take."""
+"""Least and largest seed of torch's generators."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from raychains.core.errors import UserError, format_error, require
 from raychains.core.sample import THETA, tensors_sha256
 from raychains.core.spec import canonical_json
 from raychains.core.validation import at_least_0, positive_int
+from raychains.data.source import check_plain
 from raychains.evaluation import moments
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.exact import Exact
@@ -332,8 +333,7 @@ def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]])
 
 
 def _tensor(field: str, value: Any) -> Tensor:
-    if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta):
-        raise UserError(f"{field} must be a dense tensor with values, got one on {value.device} of {value.layout}")
+    check_plain(value, field, "as numbers")
     try:
         found = torch.as_tensor(value).detach()
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
