@@ -1,4 +1,4 @@
-"""Tell the fault of one seed, or try faults that were not tried before and count them."""
+"""Tell the faults of one seed, or try faults that were not tried before and count them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from tests.chaos.real import Workshop, drawn
 COUNTED = Path(__file__).parents[2] / "docs" / "reliability" / "chaos.json"
 
 
-def keep(to: Path, records: list[ledger.Record], record: ledger.Record) -> None:
-    """Write the count and its page, and print the newest fault."""
+def keep(to: Path, records: list[ledger.Record], news: list[ledger.Record]) -> None:
+    """Write the count and its page, and print the newest faults."""
     ledger.write(to, records)
     page = to.with_suffix(".md")
     if page.exists():
         page.write_text(ledger.filled(page.read_text(), records))
-    said = "; ".join(record.get("violations", []))[:2000]
-    ended = f"{record['outcome']} in {record['seconds']} s{f'  VIOLATED: {said}' if said else ''}"
-    print(f"{record['seed']:4}  {record['command']}: {record['signal']} to {record['victim']}: {ended}", flush=True)
+    for record in news:
+        said = "; ".join(record.get("violations", []))[:2000]
+        ended = f"{record['outcome']} in {record['seconds']} s{f'  VIOLATED: {said}' if said else ''}"
+        print(f"{record['seed']:4}  {record['command']}: {record['signal']} to {record['victim']}: {ended}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--count", type=int, default=10, help="faults to add to the count (10)")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="try N at the same time (default 1)")
-    parser.add_argument("--seed", type=int, help="try and tell this one, which is not counted")
+    parser.add_argument(
+        "--each", type=int, default=4, help="most faults that one command gets, one after the other (4)"
+    )
+    parser.add_argument("--seed", type=int, help="try and tell those of this one, which are not counted")
     parser.add_argument(
         "--violated", action="store_true", help="instead of new ones try those again that were violated"
     )
@@ -46,16 +50,16 @@ def main() -> int:
     with ExitStack() as stack, ThreadPoolExecutor(given.at_once) as pool:
         shops = [stack.enter_context(Workshop(given.scratch, keep=given.keep)) for _ in range(given.at_once)]
         if given.seed is not None:
-            return bool(shops[0].disturb(drawn(given.seed), print).get("violations"))
+            return any("violations" in r for r in shops[0].disturb(drawn(given.seed, given.each), print))
         records = ledger.read(given.to)
         again = [r["seed"] for r in records if given.violated and "violations" in r]
         wanted = len(ledger.hits(records)) + given.count
-        trying: dict[Future[ledger.Record], tuple[int, Workshop]] = {}
+        trying: dict[Future[list[ledger.Record]], tuple[int, Workshop]] = {}
         while True:
             while shops and (again or (not given.violated and len(ledger.hits(records)) + len(trying) < wanted)):
                 seeds = {seed for seed, _ in trying.values()}
                 seed, shop = again.pop(0) if again else ledger.next_seed(records, seeds), shops.pop()
-                trying[pool.submit(shop.disturb, drawn(seed))] = (seed, shop)
+                trying[pool.submit(shop.disturb, drawn(seed, given.each))] = (seed, shop)
             if not trying:
                 break
             for done in wait(trying, return_when=FIRST_COMPLETED).done:

@@ -29,12 +29,14 @@ def write(file: Path, records: Sequence[Record]) -> None:
     new.replace(file)
 
 
-def taken(records: Sequence[Record], record: Record) -> list[Record]:
-    """The ledger with one more; a seed that is tried again replaces its record and keeps what was wrong before."""
+def taken(records: Sequence[Record], news: Sequence[Record]) -> list[Record]:
+    """The ledger with those of one more seed; one that is tried again replaces its records and keeps what was wrong before."""
+    (seed,), last = {n["seed"] for n in news}, news[-1]
     for before in records:
-        if before["seed"] == record["seed"] and (wrong := before.get("before", before.get("violations"))):
-            record = record | {"before": wrong}
-    return sorted([r for r in records if r["seed"] != record["seed"]] + [record], key=lambda r: int(r["seed"]))
+        if before["seed"] == seed and (wrong := before.get("before", before.get("violations"))):
+            last = last | {"before": wrong}
+    kept = [r for r in records if r["seed"] != seed]
+    return sorted([*kept, *news[:-1], last], key=lambda r: (r["seed"], r.get("number", 0)))
 
 
 def next_seed(records: Sequence[Record], trying: Collection[int] = ()) -> int:

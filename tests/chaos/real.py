@@ -1,4 +1,4 @@
-"""One real fault: a command's process gets a signal at a moment that follows from a seed, and what comes of it."""
+"""Real faults: processes of a command get signals at moments that follow from a seed, and what comes of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,16 @@ class Fault:
     """What follows from a seed.
 
     Args:
-        share: the moment, as a share of the victim's undisturbed life, or of the files that the command writes.
+        number: how many came before it.
+        share: the moment of the first, as a share of the victim's undisturbed life, or of the files that the command writes.
         by_files: which of these.
         which: chooses among several victims.
         pause: seconds until a stopped process goes on, or a server is there again.
+        gap: the moment of another: seconds after the one before, or after the command was called again.
     """
 
     seed: int
+    number: int
     command: str
     victim: str
     signal: str
@@ -67,6 +70,7 @@ class Fault:
     by_files: bool
     which: int
     pause: float
+    gap: float
 
     @property
     def goes_on(self) -> bool:
@@ -75,14 +79,17 @@ class Fault:
         return self.signal == "SIGSTOP" and not replaced
 
 
-def drawn(seed: int) -> Fault:
-    """The fault of a seed."""
+def drawn(seed: int, faults: int = 1) -> list[Fault]:
+    """The faults of a seed, which one command gets one after the other."""
     rng = random.Random(f"real fault {seed}")
     name = rng.choices(list(COMMANDS), [c.weight for c in COMMANDS.values()])[0]
-    victim, number = rng.choice(COMMANDS[name].victims), rng.choice(SIGNALS)
-    by_files = rng.random() < 0.4 and not COMMANDS[name].s3
-    pause = rng.uniform(1, 3)
-    return Fault(seed, name, victim, number, rng.uniform(0, 0.95), by_files, rng.randrange(100), pause)
+    found = []
+    for number in range(faults):
+        victim, kind = rng.choice(COMMANDS[name].victims), rng.choice(SIGNALS)
+        by_files = rng.random() < 0.4 and not COMMANDS[name].s3
+        pause, share, which = rng.uniform(1, 3), rng.uniform(0, 0.95), rng.randrange(100)
+        found.append(Fault(seed, number, name, victim, kind, share, by_files, which, pause, rng.uniform(0, 10)))
+    return found
 
 
 @dataclass
@@ -114,13 +121,13 @@ def members(session: int, title: re.Pattern[bytes] | None = None) -> list[int]:
 class Going:
     """A command that goes on in a session of its own; what is left of it is killed at the end."""
 
-    def __init__(self, command: Command, folder: Path, places: dict[str, str], again: bool = False) -> None:
+    def __init__(self, command: Command, folder: Path, places: dict[str, str], again: int = 0) -> None:
         self.command, self.folder = command, folder
         words = [w.format(folder=folder, **places) for w in command.words + (command.again if again else ())]
         self.out, self.err = (folder / f"{'again-' * again}{name}" for name in ("out", "err"))
         environment = outside() | ENVIRONMENT | {"RAY_TMPDIR": places["ray"], "HOME": places["home"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        self.began = time.monotonic()
+        self.began, self.wall = time.monotonic(), time.time()
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
                 [*RAYCHAINS, *words], cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
@@ -309,23 +316,23 @@ class Workshop:
         folder.mkdir(parents=True, exist_ok=True)
         return command
 
-    def disturb(self, fault: Fault, say: Callable[[str], Any] | None = None) -> dict[str, Any]:
-        """Do it; return what is written in the ledger."""
+    def disturb(self, faults: Sequence[Fault], say: Callable[[str], Any] | None = None) -> list[dict[str, Any]]:
+        """Do them; return what is written in the ledger: a record of each that came about, or of the first, missed."""
         if self.scratch.name != code_digest():
             raise SystemExit("the code changed while faults were tried, and the templates are of no use: call again")
-        template = self.template(fault.command)
-        folder = Path(tempfile.mkdtemp(prefix=f"fault-{fault.seed}-", dir=self.scratch))
-        command = self._begin(fault.command, folder)
-        tale = Tale(say)
-        tale.tell(f"{fault}")
+        name, seed = faults[0].command, faults[0].seed
+        template = self.template(name)
+        folder = Path(tempfile.mkdtemp(prefix=f"fault-{seed}-", dir=self.scratch))
+        command, tale = self._begin(name, folder), Tale(say)
+        tale.tell(f"{name}: " + ", then ".join(f"{f.signal} to {f.victim}" for f in faults))
         with self.places(command, folder) as places:
-            record = Disturbed(fault, command, folder, places, template, tale, self).record()
-        if record.get("violations"):
+            records = Disturbed(faults, command, folder, places, template, tale, self).records()
+        if "violations" in records[-1]:
             (folder / "tale.txt").write_text("\n".join(tale.lines) + "\n")
-            record["tale"] = tale.lines[1:]
-        if not self.keep and not record.get("violations"):
+            records[-1]["tale"] = tale.lines[1:]
+        elif not self.keep:
             shutil.rmtree(folder, ignore_errors=True)
-        return record
+        return records
 
 
 def written(folder: Path) -> Iterator[str]:
@@ -341,111 +348,176 @@ def printed(places: dict[str, str], folder: Path) -> dict[str, str]:
     return prints.of_store(places["store"]) | prints.of_folder(folder)
 
 
+@dataclass
+class Struck:
+    """A fault that came about.
+
+    Args:
+        call: the call of the command that it hit.
+        at: when, by the time of day.
+        again: when the command was called again, if it did not go on.
+    """
+
+    fault: Fault
+    call: Going
+    at: float
+    outcome: str = "went on"
+    again: float | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether something was lost, so that there is a recovery."""
+        return not self.fault.goes_on and self.fault.victim != "S3 server" and self.outcome != "hung"
+
+
 class Disturbed:
-    """One fault from its beginning to its end."""
+    """A command's faults from its beginning to its end."""
 
     def __init__(
-        self, fault: Fault, command: Command, folder: Path, places: dict[str, str], template: dict[str, Any], tale: Tale,
-        shop: Workshop,
+        self, faults: Sequence[Fault], command: Command, folder: Path, places: dict[str, str], template: dict[str, Any],
+        tale: Tale, shop: Workshop,
     ) -> None:  # fmt: skip
-        self.fault, self.command, self.folder, self.places = fault, command, folder, places
+        self.coming, self.first, self.command, self.folder, self.places = (
+            list(faults),
+            faults[0],
+            command,
+            folder,
+            places,
+        )
         self.template, self.tale, self.shop = template, tale, shop
         self.violations: list[str] = []
-        self.by_ray = False
+        self.struck: list[Struck] = []
 
-    def record(self) -> dict[str, Any]:
-        fault, began = self.fault, time.monotonic()
-        going, left, recovery, outcome = Going(self.command, self.folder, self.places), [], None, "missed"
+    def records(self) -> list[dict[str, Any]]:
+        began, calls = time.time(), [Going(self.command, self.folder, self.places)]
         try:
-            hit = self._strike(going)
-            if hit:
-                wall, at = time.time(), time.monotonic()
-                self._undo(going)
-                status = going.end(going.began + DEADLINE)
-                self.tale.tell(f"the command ended with {status}")
-                if status == 0:
-                    outcome = "went on"
-                    if not fault.goes_on and fault.victim != "S3 server":
-                        recovery = self._at_work(wall) or time.monotonic() - at
-                elif status is None:
-                    outcome = "hung"
-                    self.violations.append(f"it did not end within {DEADLINE:.0f} s")
-                else:
-                    self._check_end(status, going)
-                    outcome, recovery = self._resume()
-                if outcome != "hung":
-                    self._compare()
+            while self._calls_again(calls[-1]):
+                calls.append(Going(self.command, self.folder, self.places, again=len(calls)))
+            ended = time.time()
+            if self.struck and self.struck[-1].outcome != "hung":
+                self._compare()
         finally:
-            left = going.close(GONE_WITHIN if outcome not in ("hung", "missed") else 0.0)
-        if left and outcome not in ("hung", "missed"):
-            self.tale.tell(f"{GONE_WITHIN:.0f} s later there is still {left}")
-            if (fault.victim, fault.signal) != ("driver", "SIGKILL"):
-                self.violations.append(f"processes are left: {left}")
+            for call in reversed(calls):
+                self._close(call)
         for line in self.violations:
             self.tale.tell(f"VIOLATED: {line}")
-        kept = {k: v for k, v in dataclasses.asdict(fault).items() if k in ("seed", "command", "victim", "signal")}
-        kept |= {"outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
-        if recovery is not None:
-            kept["recovery"] = round(recovery, 1)
-        return kept | ({"violations": self.violations} if self.violations else {})
+        ends = [*(s.at for s in self.struck[1:]), ended]
+        records = [
+            self._record(s, end, since) for s, end, since in zip(self.struck, ends, [began, *ends], strict=False)
+        ]
+        records = records or [self._kept(self.first) | {"outcome": "missed", "seconds": round(ended - began, 1)}]
+        if self.violations:
+            records[-1]["violations"] = self.violations
+        return records
 
-    def _strike(self, going: Going) -> bool:
+    def _calls_again(self, call: Going) -> bool:
+        """Disturb a call until it ends; return whether another one is due."""
+        while self.coming and self._strike(call, self.coming[0]):
+            self.struck.append(Struck(self.coming.pop(0), call, time.time()))
+            self._undo(self.struck[-1].fault)
+        status = call.end(call.began + DEADLINE)
+        self.tale.tell(f"the command ended with {status}")
+        hits = [s for s in self.struck if s.call is call]
+        if status == 0:
+            return False
+        if status is None or not hits:
+            if hits:
+                hits[-1].outcome = "hung"
+            how = (
+                f"it did not end within {DEADLINE:.0f} s" if status is None else f"undisturbed, it ended with {status}"
+            )
+            self.violations.append(f"{how}: {call.err.read_text()[-3000:]}")
+            return False
+        self._check_end(status, hits)
+        if self.first.command == "export" and not self._differences():
+            hits[-1].outcome = "was done"
+            return False
+        hits[-1].again = time.time()
+        hits[-1].outcome = hits[-1].outcome.replace("went on", "resumed")
+        return True
+
+    def _kept(self, fault: Fault) -> dict[str, Any]:
+        wanted = ("seed", "number", "command", "victim", "signal")
+        return {name: value for name, value in dataclasses.asdict(fault).items() if name in wanted}
+
+    def _record(self, struck: Struck, end: float, since: float) -> dict[str, Any]:
+        kept = self._kept(struck.fault) | {"outcome": struck.outcome, "seconds": round(end - since, 1)}
+        if not struck.lost:
+            return kept
+        begun = struck.again or struck.at
+        recovery = next((at for at, event in self._log() if event in WORK and at > begun), end) - begun
+        # Another fault that came first leaves it unknown.
+        return kept | (
+            {} if begun + recovery >= end and struck is not self.struck[-1] else {"recovery": round(recovery, 1)}
+        )
+
+    def _close(self, call: Going) -> None:
+        """End what is left of a call: nothing, soon after the call's end, but what a killed driver left."""
+        hits = [s.fault for s in self.struck if s.call is call]
+        ended = bool(self.struck) and call.process.poll() is not None
+        left = call.close(GONE_WITHIN if ended else 0.0)
+        if left and ended:
+            self.tale.tell(f"{GONE_WITHIN:.0f} s later there is still {left}")
+            if not any((f.victim, f.signal) == ("driver", "SIGKILL") for f in hits):
+                self.violations.append(f"processes are left: {left}")
+
+    def _strike(self, call: Going, fault: Fault) -> bool:
         """Wait for the moment and send the signal; False where the command ended before."""
-        fault, seen, appeared = self.fault, set(written(self.folder)), None
+        seen, appeared = set(written(self.folder)), None
+        last = self.struck[-1] if self.struck else None
         most = len(seen) + max(1, round(fault.share * self.template["files"]))
         life = self.template["lived"].get(fault.victim, self.template["seconds"])
-        while going.process.poll() is None and time.monotonic() < going.began + DEADLINE:
-            found = [self.shop.server.pid] if fault.victim == "S3 server" else going.victims(fault.victim)
+        while call.process.poll() is None and time.monotonic() < call.began + DEADLINE:
+            found = [self.shop.server.pid] if fault.victim == "S3 server" else call.victims(fault.victim)
             now = time.monotonic()
             appeared = appeared or (now if found else None)
-            seen.update(written(self.folder) if fault.by_files else ())
-            due = len(seen) >= most if fault.by_files else appeared is not None and now - appeared >= fault.share * life
+            if last is not None:
+                due = time.time() - (last.again or last.at) >= fault.gap
+            elif fault.by_files:
+                seen.update(written(self.folder))
+                due = len(seen) >= most
+            else:
+                due = appeared is not None and now - appeared >= fault.share * life
             if found and due:
-                pid = found[fault.which % len(found)]
+                self.pid = found[fault.which % len(found)]
                 with contextlib.suppress(OSError):
-                    os.kill(pid, getattr(signal, fault.signal))
-                    self.tale.tell(f"{fault.signal} to {fault.victim} {pid}")
-                    self.pid = pid
+                    os.kill(self.pid, getattr(signal, fault.signal))
+                    self.tale.tell(f"{fault.signal} to {fault.victim} {self.pid}")
                     return True
             time.sleep(LOOK_EVERY)
-        self.tale.tell(f"the moment did not come: the command ended with {going.process.poll()}")
-        if going.process.poll() != 0:
-            self.violations.append(
-                f"undisturbed, it ended with {going.process.poll()}: {going.err.read_text()[-1500:]}"
-            )
+        self.tale.tell(f"the moment of {fault.signal} to {fault.victim} did not come")
         return False
 
-    def _undo(self, going: Going) -> None:
+    def _undo(self, fault: Fault) -> None:
         """Let a stopped process go on after a while, start a killed server anew."""
-        if self.fault.signal == "SIGSTOP":
-            if self.fault.goes_on:
-                time.sleep(self.fault.pause)
+        if fault.signal == "SIGSTOP":
+            if fault.goes_on:
+                time.sleep(fault.pause)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGCONT)
                 self.tale.tell("SIGCONT")
-        elif self.fault.victim == "S3 server":
+        elif fault.victim == "S3 server":
             self.shop.server.reap()
-            time.sleep(self.fault.pause)
+            time.sleep(fault.pause)
             self.shop.server.start()
             self.tale.tell("the server is started anew")
 
-    def _check_end(self, status: int, going: Going) -> None:
+    def _check_end(self, status: int, hits: list[Struck]) -> None:
         """A command that did not finish says so in one line, and how to go on."""
-        text, driver = going.err.read_text(), self.fault.victim == "driver"
-        if driver and self.fault.signal == "SIGKILL":
-            if status != -signal.SIGKILL:
-                self.violations.append(f"killed, it ended with {status}")
+        call, text = hits[-1].call, hits[-1].call.err.read_text()
+        faults = {(s.fault.victim, s.fault.signal) for s in hits}
+        if status == -signal.SIGKILL and ("driver", "SIGKILL") in faults:
             return
-        if driver and self.fault.signal == "SIGTERM" and status == -signal.SIGTERM and not text:
+        if status == -signal.SIGTERM and ("driver", "SIGTERM") in faults and not text:
             return  # before Python could ask for the signal
         last = [line for line in text.splitlines() if line.startswith("raychains: ")]
-        if self.fault.victim in ("raylet", "GCS") and status in (1, -signal.SIGABRT) and not last and not self._ready():
-            self.by_ray = (
-                "Traceback" not in text
-            )  # its C++ ends a process whose raylet dies in the second in which they meet
-            self.tale.tell("Ray ended the process while it connected")
-            if self.by_ray:
-                return
+        meets = {victim for victim, _ in faults} & {"raylet", "GCS"} and not self._ready(call)
+        if meets and status in (1, -signal.SIGABRT) and not last and "Traceback" not in text:
+            self.tale.tell(
+                "Ray's C++, which ends a process whose raylet dies in the second in which they meet, ended it"
+            )
+            hits[-1].outcome = "ended by Ray"
+            return
         self.tale.tell(f"it said: {last[-1] if last else text[-300:]}")
         if status not in STATUSES:
             self.violations.append(f"exit status {status}: {text[-1500:]}")
@@ -454,38 +526,17 @@ class Disturbed:
         if not last or not (HOW_TO_GO_ON.search(last[-1]) or last[-1] == "raychains: interrupted"):
             self.violations.append(f"it does not say how to go on: {last[-1:] or text[-1000:]}")
 
-    def _resume(self) -> tuple[str, float]:
-        """Call the command again; seconds until it is at work or done."""
-        if not self._differences() and self.fault.command == "export":
-            return "was done", 0.0
-        wall, again = time.time(), Going(self.command, self.folder, self.places, again=True)
-        try:
-            status = again.end(again.began + DEADLINE)
-            seconds = time.monotonic() - again.began
-            self.tale.tell(f"called again, it ended with {status}")
-            if status != 0:
-                self.violations.append(f"called again, it ended with {status}: {again.err.read_text()[-3000:]}")
-            return "ended by Ray" if self.by_ray else "resumed", self._at_work(wall) or seconds
-        finally:
-            left = again.close(GONE_WITHIN)
-            if left:
-                self.violations.append(f"processes of the second call are left: {left}")
-
-    def _at_work(self, since: float) -> float | None:
-        """Seconds from a time of day to the log's next event of work."""
+    def _log(self) -> Iterator[tuple[float, str]]:
+        """Times of day and events, of all calls."""
         with contextlib.suppress(FileNotFoundError):
             for line in (self.folder / "log.jsonl").read_text().splitlines():
                 with contextlib.suppress(ValueError):
                     told = json.loads(line)
-                    seconds = datetime.datetime.fromisoformat(told["time"]).timestamp() - since
-                    if seconds > 0 and told["event"] in WORK:
-                        return seconds
-        return None
+                    yield datetime.datetime.fromisoformat(told["time"]).timestamp(), told["event"]
 
-    def _ready(self) -> bool:
-        """Whether the first call was connected to Ray; a command without a log never says so."""
-        log = self.folder / "log.jsonl"
-        return log.exists() and '"event": "ready"' in log.read_text()
+    def _ready(self, call: Going) -> bool:
+        """Whether a call was connected to Ray; a command without a log never says so."""
+        return any(event == "ready" and at > call.wall for at, event in self._log())
 
     def _differences(self) -> list[str]:
         return prints.differences(printed(self.places, self.folder), self.template["prints"])

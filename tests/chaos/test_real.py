@@ -24,19 +24,19 @@ def shop() -> Iterator[Workshop]:
 
 
 @pytest.mark.parametrize(
-    "seed", SEEDS, ids=lambda s: f"{s}: {drawn(s).signal} to {drawn(s).victim} of {drawn(s).command}"
+    "seed", SEEDS, ids=lambda s: "{0}: {1.signal} to {1.victim} of {1.command}".format(s, *drawn(s))
 )
 def test_a_command_whose_process_gets_a_signal_leaves_the_bytes_of_an_undisturbed_one(
     shop: Workshop, seed: int
 ) -> None:
     told: list[str] = []
-    record = shop.disturb(drawn(seed), told.append)
+    (record,) = shop.disturb(drawn(seed), told.append)
     assert "violations" not in record, "\n".join(told)
     assert record["outcome"] != "missed", "\n".join(told)
 
 
 def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:
-    faults = [drawn(seed) for seed in SEEDS]
+    faults = [fault for seed in SEEDS for fault in drawn(seed)]
     assert set(COMMANDS) - {f.command for f in faults} == {"reproduce --scale smoke"} and len(faults) == 12
     assert {f.victim for f in faults} == set(ledger.VICTIMS) and {f.signal for f in faults} == set(ledger.SIGNALS)
 
@@ -55,10 +55,12 @@ def test_the_count_goes_on_with_the_first_seed_that_was_not_tried(tmp_path: Path
 
 def test_a_seed_that_is_tried_again_replaces_its_record_which_keeps_what_was_wrong() -> None:
     records = [RECORD | {"seed": 0, "violations": ["x is missing"]}, RECORD | {"seed": 1}]
-    again = ledger.taken(records, RECORD | {"seed": 0})
+    again = ledger.taken(records, [RECORD | {"seed": 0}])
     assert again == [RECORD | {"seed": 0, "before": ["x is missing"]}, RECORD | {"seed": 1}]
     assert "2 faults, 0 violated, 1 more were when they were first tried" in ledger.table(again)
-    assert ledger.taken(again, RECORD | {"seed": 0}) == again
+    assert ledger.taken(again, [RECORD | {"seed": 0}]) == again
+    two = [RECORD | {"seed": 0, "number": n} for n in (0, 1)]
+    assert ledger.taken(again, two) == [two[0], two[1] | {"before": ["x is missing"]}, RECORD | {"seed": 1}]
 
 
 def test_the_table_counts_faults_that_came_about_and_violations_whatever_they_were() -> None:
@@ -94,4 +96,8 @@ def test_a_byte_a_missing_file_and_one_too_many_are_noticed(tmp_path: Path) -> N
 
 
 def test_a_seed_always_draws_the_same_fault() -> None:
-    assert drawn(7) == drawn(7) and len({drawn(seed) for seed in range(100)}) == 100
+    assert drawn(7, 4) == drawn(7, 4) and len({fault for seed in range(100) for fault in drawn(seed, 3)}) == 300
+
+
+def test_a_seed_s_first_faults_do_not_depend_on_how_many_follow() -> None:
+    assert drawn(7, 4)[:1] == drawn(7) and {f.command for f in drawn(7, 4)} == {drawn(7)[0].command}
