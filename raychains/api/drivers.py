@@ -126,11 +126,12 @@ def connected(options: Common, callback: Callback | None = None) -> Iterator[Ses
         session.close()
 
 
-def on_ray(options: Common, folder: RunStore, callback: Callback, drive: Callable[[Callback], T]) -> T:
+def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[Callback], T]) -> T:
     """Return ``drive(callback)``, with Ray connected. If the Ray that was started here for it dies, start it anew and repeat.
 
     Args:
-        folder: of the run or the sweep, which ``drive`` resumes from what the store holds.
+        again: how users go on where that is of no use, such as "the same command".
+        drive: goes on from what the store holds.
 
     Raises:
         RayLost: Ray died more often than ``max_failures`` allows, or was not started here.
@@ -147,13 +148,15 @@ def on_ray(options: Common, folder: RunStore, callback: Callback, drive: Callabl
                 often = (
                     f" (death {deaths} of this call; max_failures={options.max_failures})" if session.started else ""
                 )
-                raise RayLost(
-                    f"{reason}{often}; what the store holds is intact. To go on: the same call with `resume=True`, "
-                    f"`name={folder.name}`"
-                ) from None
-            again = "it is started anew, and chains resume from their newest checkpoints"
-            told.on(Message(text=f"warning: {reason}: {again} (death {deaths} of at most {options.max_failures})"))
+                raise RayLost(f"{reason}{often}; what the store holds is intact. To go on: {again}") from None
+            anew = "it is started anew, and chains resume from their newest checkpoints"
+            told.on(Message(text=f"warning: {reason}: {anew} (death {deaths} of at most {options.max_failures})"))
     raise AssertionError
+
+
+def resumed(folder: RunStore) -> str:
+    """Return how users go on with a run or a sweep."""
+    return f"the same call with `resume=True`, `name={folder.name}`"
 
 
 class _Told:
@@ -220,8 +223,7 @@ def check_kept(lease: Lease) -> None:
 def interrupted(done: str, folder: RunStore) -> Interrupted:
     """Return the error of a run or a sweep that the user stopped with so much done."""
     return Interrupted(
-        f"stopped with {done}; the others go on from their last checkpoints. To go on: the same call with `resume=True`, "
-        f"`name={folder.name}`"
+        f"stopped with {done}; the others go on from their last checkpoints. To go on: {resumed(folder)}"
     )
 
 
@@ -272,7 +274,7 @@ def drive(
         lease.confirm()  # an entry that came at the same time is listed by now
         return run_chains(comparison, folder.root, placement(options), callback, lease=lease, workers=worker_pool)
 
-    return on_ray(options, folder, callback, run)
+    return on_ray(options, resumed(folder), callback, run)
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:

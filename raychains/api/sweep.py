@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_failed, check_kept, interrupted, leased, located, on_ray, origin, placement
+from raychains.api.drivers import (
+    check_failed,
+    check_kept,
+    interrupted,
+    leased,
+    located,
+    on_ray,
+    origin,
+    placement,
+    resumed,
+)
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
 from raychains.callbacks import CallbackList
@@ -135,7 +145,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
                 lease=lease,
             ).run()
 
-        outcome = on_ray(options, folder, callback, run)
+        outcome = on_ray(options, resumed(folder), callback, run)
         check_kept(lease)
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options

@@ -22,6 +22,7 @@ from raychains.core.errors import (
     ChainsFailed,
     Interrupted,
     RaychainsError,
+    RayLost,
     StorageAway,
     StorageRefused,
     UserError,
@@ -158,15 +159,28 @@ def reproduce(
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
-    # Without a comparison to run, Ray is not needed.
-    pool = drivers.worker_pool(given) if any(p.comparisons for p in planned.parts) else contextlib.nullcontext()
-    with CallbackList(own) as called, at_scale(given) as common, pool as workers:
-        for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name):
-            done.append(_Running(given, common, list(parts), called, clock, watch, workers).all())
-            pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
-            tell(done[-1])
+    experiments = [list(parts) for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name)]
+    with CallbackList(own) as called, at_scale(given) as common:
+
+        def run(callback: Callback, workers: WorkerPool | None = None) -> None:
+            for parts in experiments[len(done) :]:
+                done.append(_Running(given, common, parts, callback, clock, watch, workers).all())
+                pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
+                tell(done[-1])
+
+        def run_on_ray(callback: Callback) -> None:
+            with drivers.worker_pool(given) as workers:
+                run(callback, workers)
+
+        if any(part.comparisons for part in planned.parts):
+            drivers.on_ray(given, "the same command", called, run_on_ray)
+        else:  # Ray is not needed
+            run(KeepOpen(called))
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
-        raise ChainsFailed(f"{len(failed)} parts failed: {', '.join(failed)}; everything else is written")
+        raise ChainsFailed(
+            f"{len(failed)} part{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; everything else is written. To try "
+            "again: the same command"
+        )
     return done
 
 
@@ -203,7 +217,7 @@ class _Running:
     options: Reproduce
     common: Compare
     parts: Sequence[PlannedPart]
-    callbacks: CallbackList
+    callback: Callback
     clock: Clock
     watch: Watch
     workers: WorkerPool | None
@@ -282,7 +296,7 @@ class _Running:
                     "their last checkpoints. To go on: the same command"
                 ) from None
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
-        except (StorageRefused, StorageAway):
+        except (StorageRefused, StorageAway, RayLost):
             raise
         except UserError as error:
             status, reason = "failed", str(error)
@@ -316,7 +330,7 @@ class _Running:
         self.clock.check()
         with (
             self.watch() as one,
-            CallbackList([KeepOpen(self.callbacks), self.clock, *([one] if one else [])]) as several,
+            CallbackList([self.callback, self.clock, *([one] if one else [])]) as several,
         ):
             yield several
 

@@ -1,6 +1,6 @@
-"""A run or a sweep whose Ray loses processes: a script, since Ray connects once. Prints as JSON what the callback was told.
+"""A call whose Ray loses processes: a script, since Ray connects once. Prints as JSON what the callback was told.
 
-`python -m tests.chaos.dying_ray FOLDER run|stopped|sweep|foreign VICTIM …`
+`python -m tests.chaos.dying_ray FOLDER run|stopped|sweep|reproduce|foreign VICTIM …`
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import ray
 from ray.cluster_utils import Cluster
 
 import raychains as rc
+from raychains.core.config import Reproduce
 from raychains.core.errors import RayLost
 from raychains.orchestration import ray_watch
+from raychains.papers.reproduce import plan
 from raychains.planning import events
 from raychains.planning.methods import resolve
 from raychains.tasks.linear_regression import LinearRegression
@@ -31,11 +33,11 @@ PAUSE = 0.05
 
 
 class Killer(Diary):
-    """Ends the next victim among Ray's processes in each life of Ray, once two chains step."""
+    """Ends the next victim among Ray's processes in each life of Ray, once two chains step, or before any does."""
 
-    def __init__(self, victims: list[str]) -> None:
+    def __init__(self, victims: list[str], early: bool) -> None:
         super().__init__()
-        self.victims, self.lives, self.kills = victims, 0, 0
+        self.victims, self.early, self.lives, self.kills = victims, early, 0, 0
         self.node: Any = None
         self.number = signal.SIGKILL
 
@@ -43,7 +45,9 @@ class Killer(Diary):
         super().on(event)
         self.lives += isinstance(event, events.Ready)
         far = isinstance(event, events.Tick) and [c.step > 10 * self.lives for c in event.running] == [True, True]
-        if far and self.kills < min(self.lives, len(self.victims)):
+        if (far or (self.early and isinstance(event, events.Ready))) and self.kills < min(
+            self.lives, len(self.victims)
+        ):
             node = self.node or ray._private.worker._global_node
             [started] = node.all_processes[self.victims[self.kills]]
             self.kills += 1
@@ -78,6 +82,14 @@ def sweep(folder: Path, diary: Killer) -> None:
     assert stored_hashes(store, chains) == undisturbed_hashes(chains)
 
 
+def reproduce(folder: Path, diary: Killer) -> None:
+    """The same of a published table's chains."""
+    store, asked = str(folder / "store"), {"names": ("table4",), "scale": "smoke"}
+    chains = {d: s for part in plan(Reproduce(store=store, **asked)).parts for d, s in part.chains().items()}
+    [done] = rc.reproduce(**asked, store=store, checkpoint_every=0.2, max_failures=2, callback=diary, progress=False)
+    assert done.failed == [] and stored_hashes(store, chains) == undisturbed_hashes(chains)
+
+
 def foreign(folder: Path, temporary: str, diary: Killer) -> None:
     """The same on a cluster that the run only joins: it cannot go on."""
     ray_watch.AWAY_FOR = 5.0
@@ -91,10 +103,12 @@ def foreign(folder: Path, temporary: str, diary: Killer) -> None:
 
 
 def main(folder: Path, command: str, temporary: str, victims: list[str]) -> None:
-    diary, lost = Killer(victims), None
+    diary, lost = Killer(victims, early=command == "reproduce"), None
     try:
         if command == "sweep":
             sweep(folder, diary)
+        elif command == "reproduce":
+            reproduce(folder, diary)
         elif command == "foreign":
             foreign(folder, temporary, diary)
         elif command == "stopped":

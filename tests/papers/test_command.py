@@ -106,7 +106,7 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
     monkeypatch.setattr(mixture, "EXPERIMENTS", (diverging(every()["fig5"]),))
     assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]) == 3
     said = capsys.readouterr()
-    assert "1 parts failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
+    assert "1 part failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
     part = about(tmp_path, "fig5")["parts"]["mixture"]
     assert part["status"] == "failed" and "chains failed" in part["reason"]
     assert about(tmp_path, "fig1")["parts"]["schedules"]["status"] == "done"
@@ -165,7 +165,7 @@ def test_results_outlive_a_failure_which_is_told(
     capsys.readouterr()
     assert main(command) == 3
     said = capsys.readouterr()
-    assert "1 parts failed: fig1 (schedules)" in said.err and "index: " in said.out
+    assert "1 part failed: fig1 (schedules)" in said.err and "index: " in said.out
     assert about(tmp_path, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
 
 
