@@ -1,4 +1,4 @@
-"""Twelve real faults: each command ends, or ends when called again, with the bytes of an undisturbed one. `make chaos` tries more."""
+"""Twelve real faults: seven commands end, or end when called again, with undisturbed bytes. `make chaos` tries more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.chaos.__main__ import COUNTED
 from tests.chaos.commands import COMMANDS
 from tests.chaos.real import Workshop, drawn
 
-SEEDS = (0, 236, 10, 15, 6, 206, 64, 34, 51, 114, 4, 176)
-"""Neighbours share the template of their command. Their moments come early, or by files: one that is late in a slow template may never come."""
+FAULTS = {155: 3, 349: 2, 15: 2, 2735: 2, 114: 1, 51: 1, 176: 1}
+"""How many, by seed. Their moments come early, or by files: one that is late in a slow template may never come."""
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +23,18 @@ def shop() -> Iterator[Workshop]:
         yield workshop
 
 
-@pytest.mark.parametrize(
-    "seed", SEEDS, ids=lambda s: "{0}: {1.signal} to {1.victim} of {1.command}".format(s, *drawn(s))
-)
-def test_a_command_whose_process_gets_a_signal_leaves_the_bytes_of_an_undisturbed_one(
+@pytest.mark.parametrize("seed", FAULTS, ids=lambda s: "{0.command}: {0.signal} to {0.victim} first".format(*drawn(s)))
+def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbed_one(
     shop: Workshop, seed: int
 ) -> None:
     told: list[str] = []
-    (record,) = shop.disturb(drawn(seed), told.append)
-    assert "violations" not in record, "\n".join(told)
-    assert record["outcome"] != "missed", "\n".join(told)
+    records = shop.disturb(drawn(seed, FAULTS[seed]), told.append)
+    assert not any("violations" in record for record in records), "\n".join(told)
+    assert len(ledger.hits(records)) == FAULTS[seed], "\n".join(told)
 
 
 def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:
-    faults = [fault for seed in SEEDS for fault in drawn(seed)]
+    faults = [fault for seed, number in FAULTS.items() for fault in drawn(seed, number)]
     assert set(COMMANDS) - {f.command for f in faults} == {"reproduce --scale smoke"} and len(faults) == 12
     assert {f.victim for f in faults} == set(ledger.VICTIMS) and {f.signal for f in faults} == set(ledger.SIGNALS)
 
