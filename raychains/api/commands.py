@@ -66,6 +66,7 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
 
     Raises:
         UserError: no such pictures, damaged ones, or a target that holds something else; what was written stays.
+        RayLost: Ray died; what was written stays, and the same call goes on.
     """
     from raychains.data.prepared import sources
     from raychains.data.prepared.plan import Plan

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from raychains.core.errors import UserError
 from raychains.data.prepared.manifest import NAME, Manifest
 from raychains.data.prepared.plan import Plan, Work, Written, encode, read_report, report_of, unfinished
+from raychains.orchestration import ray_watch
 from raychains.store import Storage
 
 PLAN, REPORTS = "plan.json", "reports"
@@ -24,6 +27,7 @@ def prepare(plan: Plan, to: Storage, *, skip_damaged: bool = False, progress: Pr
 
     Raises:
         UserError: the target holds something else, or there are damaged pictures that are not to be skipped.
+        RayLost: Ray is gone; the same call goes on with what is left.
     """
     done = _begun(plan, to)
     total = sum(len(w.items) for w in plan.works)
@@ -83,12 +87,16 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # ours is shown
     context.print_on_execution_start = False
+    context.target_max_block_size = 1 << 20  # of reports; for 128 MB, Ray's, a small object store has no room
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = [{"work": json.dumps(w.to_json())} for w in works]
-    rows_done = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-        _one_shard, fn_kwargs={"row_group": row_group, "uri": uri}
-    )
-    for row in rows_done.iter_rows():
+
+    def begun() -> Iterator[dict[str, Any]]:
+        shards = ray.data.from_items(rows, override_num_blocks=len(rows))
+        return iter(shards.map(_one_shard, fn_kwargs={"row_group": row_group, "uri": uri}).iter_rows())
+
+    done = ray_watch.ask(begun, within=math.inf)
+    while (row := ray_watch.ask(partial(next, done, None), within=math.inf)) is not None:
         written = read_report(row["report"])
         yield written.shard.file, written
 

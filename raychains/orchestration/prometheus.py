@@ -14,11 +14,16 @@ from raychains.planning.events import (
     ChainFinished,
     ChainStatus,
     Planned,
+    Preempted,
     Ready,
+    Resumed,
     RunEnded,
     RunEvent,
+    Stalled,
     Tick,
     ViewDone,
+    Waiting,
+    WorkerLost,
 )
 
 EVERY = 2.0
@@ -28,6 +33,7 @@ CHAIN = {
     "raychains_cycle": "Cycle of a chain's schedule, from 0",
     "raychains_steps_per_second": "Speed of a chain; 0 when it does not run",
     "raychains_samples": "Durable samples of a chain",
+    "raychains_loss": "Loss of a chain's newest progress record",
 }
 """Tagged by run and chain (12 digits of its digest)."""
 RUN = {
@@ -37,8 +43,21 @@ RUN = {
     "raychains_chains_finished": "Chains that are finished",
     "raychains_chains_failed": "Chains that were given up",
     "raychains_slots": "Workers of the run",
+    "raychains_evaluated": "Predictions of samples and summaries of views that are done",
+    "raychains_to_evaluate": "Those that there will be",
+    "raychains_chains_stalled": "Chains that are silent for longer than their pace explains",
 }
-"""Tagged by run."""
+"""Tagged by run; set at ticks."""
+EVENTS: dict[type, tuple[str, str]] = {
+    WorkerLost: ("raychains_workers_lost", "Workers that died or were replaced"),
+    Preempted: ("raychains_preemptions", "Workers whose nodes will be gone soon, and whose chains went on elsewhere"),
+    Stalled: (
+        "raychains_stalls",
+        "Chains, evaluations and new workers that were silent for longer than their pace explains",
+    ),
+}
+"""Counted since the driver began; tagged by run."""
+WAITING = ("raychains_waiting", "1 while the run waits for its storage, or for a node with room")
 STAGE = ("raychains_stage", "1 for the stage that a chain is in, 0 for those that it left")
 METRIC = ("raychains_metric", "A metric of an arm's newest view, the mean over its repeats")
 
@@ -56,6 +75,7 @@ class RayMetrics:
         self._running: dict[str, ChainStatus] = {}
         self._steps: dict[str, int] = {}
         self._stages: dict[str, str] = {}
+        self._counts = dict.fromkeys(EVENTS, 0)
 
     def on(self, event: RunEvent) -> None:
         """Set the gauges that an event changes."""
@@ -75,14 +95,22 @@ class RayMetrics:
                 self._ended(event.digest, "failed")
             case ViewDone():
                 self._view(event)
+            case WorkerLost() | Preempted() | Stalled():
+                self._counts[type(event)] += 1
+                self._record(EVENTS[type(event)][0], self._counts[type(event)])
+            case Waiting() | Resumed():
+                self._record(WAITING[0], isinstance(event, Waiting))
             case RunEnded():
                 self._end()
 
     def _begin(self) -> None:
         """Make the gauges, once Ray is up."""
         if not self._gauges:
-            for about, tags in ((CHAIN, ("run", "chain")), (RUN, ("run",))):
+            of_run = {**RUN, **dict(EVENTS.values()), **dict([WAITING])}
+            for about, tags in ((CHAIN, ("run", "chain")), (of_run, ("run",))):
                 self._gauges |= {name: self._make(name, text, tag_keys=tags) for name, text in about.items()}
+            for name, _ in (*EVENTS.values(), WAITING):
+                self._record(name, 0)
             self._gauges[STAGE[0]] = self._make(*STAGE, tag_keys=("run", "chain", "stage"))
             self._gauges[METRIC[0]] = self._make(*METRIC, tag_keys=("run", "arm", "metric"))
 
@@ -91,9 +119,9 @@ class RayMetrics:
             self._gauges[name].set(value, tags={"run": self._run, **tags})
 
     def _set(self, tick: Tick) -> None:
-        for name, count in zip(
-            RUN, (tick.gradients, tick.to_spend, tick.chains, tick.finished, tick.failed, tick.slots), strict=True
-        ):
+        stalled = sum(status.stalled_seconds is not None for status in tick.running)
+        counts = (tick.gradients, tick.to_spend, tick.chains, tick.finished, tick.failed, tick.slots)
+        for name, count in zip(RUN, (*counts, tick.evaluated, tick.to_evaluate, stalled), strict=True):
             self._record(name, count)
         running = {status.digest: status for status in tick.running}
         for digest in self._running.keys() - running.keys():  # its worker is gone, and it waits for another
@@ -102,9 +130,10 @@ class RayMetrics:
         for status in tick.running:
             if not status.step:
                 continue
-            values = (status.step, status.cycle, status.steps_per_second or 0.0, status.samples)
+            values = (status.step, status.cycle, status.steps_per_second or 0.0, status.samples, status.loss)
             for name, value in zip(CHAIN, values, strict=True):
-                self._record(name, value, chain=status.digest[:12])
+                if value is not None:
+                    self._record(name, value, chain=status.digest[:12])
             self._stage(status.digest, status.stage)
 
     def _stage(self, digest: str, stage: str) -> None:

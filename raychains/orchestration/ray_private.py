@@ -108,6 +108,14 @@ def dead_process() -> str | None:
     return None
 
 
+def stay_away() -> None:
+    """Keep threads that wait for a Ray that is gone from starting another, which Ray's functions do where there is none."""
+    with contextlib.suppress(ImportError):
+        from ray._private import auto_init_hook
+
+        auto_init_hook.enable_auto_connect = False
+
+
 def kill_gcs() -> None:
     """Kill the GCS that this process started: `ray.shutdown` waits for one that is stopped, but not for a dead one."""
     for process in _started(ray_constants.PROCESS_TYPE_GCS_SERVER):
@@ -115,13 +123,17 @@ def kill_gcs() -> None:
 
 
 def children() -> list[Any]:
-    """Return what the raylet that this process started has started so far, its agents among them, as `psutil.Process`."""
+    """Return what the raylet that this process started has started so far, its agents among them, as `psutil.Process`.
+
+    Ray itself does not know of a raylet yet while it starts it.
+    """
     import psutil  # Ray brings it along
 
     found = []
-    for process in _started(ray_constants.PROCESS_TYPE_RAYLET):
+    for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            found += psutil.Process(process.pid).children()
+            if process.name() == ray_constants.PROCESS_TYPE_RAYLET:
+                found += process.children()
     return found
 
 

@@ -49,6 +49,7 @@ class Session:
         gone = self.watch.look() is not None
         self.watch.close()
         if gone:
+            ray_private.stay_away()
             ray_private.kill_gcs()
         if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
@@ -98,6 +99,10 @@ def connect(
                     raise
                 ray.init(**options)  # one of its processes may have died as it started
     except BaseException as error:
+        if where == "local":
+            begun = ray_private.children()
+            ray.shutdown()
+            ray_private.kill(begun)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None

@@ -7,8 +7,12 @@ from typing import Any
 
 from raychains import callbacks
 from raychains.core.config import Run
+from raychains.orchestration.prometheus import CHAIN, EVENTS, METRIC, RUN, STAGE, WAITING
 from raychains.planning import Comparison, budget
 from raychains.planning.presets import default_arms
+
+METRICS = {*CHAIN, *RUN, *dict(EVENTS.values()), STAGE[0], METRIC[0], WAITING[0]}
+"""The names of Ray's gauges."""
 
 
 @functools.cache

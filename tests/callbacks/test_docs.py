@@ -8,8 +8,8 @@ from pathlib import Path
 
 from raychains import callbacks
 from raychains.callbacks import NAMES
-from raychains.orchestration.prometheus import CHAIN, METRIC, RUN, STAGE
 from raychains.planning.events import RunEvent
+from tests.callbacks.events import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
 MONITOR, EVENTS = ((DOCS / page).read_text(encoding="utf-8") for page in ("how-to/monitor.md", "reference/events.md"))
@@ -18,7 +18,7 @@ MONITOR, EVENTS = ((DOCS / page).read_text(encoding="utf-8") for page in ("how-t
 def test_every_callback_and_metric_is_on_the_page_and_no_other() -> None:
     table = MONITOR.partition("| name | writes | to |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", table, flags=re.M)) == set(NAMES)
-    assert set(re.findall(r"`(raychains_\w+)`", MONITOR)) == {*CHAIN, *RUN, STAGE[0], METRIC[0]}
+    assert set(re.findall(r"`(raychains_\w+)`", MONITOR)) == METRICS
 
 
 def test_every_event_is_on_the_page_and_no_other() -> None:

@@ -27,6 +27,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         raise Exception(TIMED_OUT)
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other files of the folder share a session
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(session.ray_private, "children", list)
     monkeypatch.setattr(ray, "init", init)
     return calls
 

@@ -1,0 +1,96 @@
+"""The dashboard and the alert rules name the metrics that there are, and Ray exports these under the names that they use."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raychains import callbacks
+from raychains.callbacks import CallbackList
+from raychains.orchestration.prometheus import CHAIN, METRIC, STAGE, RayMetrics
+from tests.callbacks.events import METRICS, digests, planned, status, tick
+from tests.processes import until
+
+GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
+TAGS = {
+    **{name: {"run", "chain"} for name in CHAIN},
+    STAGE[0]: {"run", "chain", "stage"},
+    METRIC[0]: {"run", "arm", "metric"},
+}
+
+
+def named(expression: str) -> set[str]:
+    """The metrics of an expression, without Ray's prefix."""
+    return set(re.findall(r"\bray_(raychains_\w+)", expression))
+
+
+def test_the_dashboard_shows_every_metric_with_tags_that_it_has() -> None:
+    board = json.loads((GRAFANA / "raychains.json").read_text())
+    panels = board["panels"]
+    assert len({p["id"] for p in panels}) == len({p["title"] for p in panels}) == len(panels)
+    shown: set[str] = set()
+    for target in (t for p in panels for t in p["targets"]):
+        metrics = named(target["expr"])
+        assert metrics and target["expr"].count('{run=~"$run"}') == len(metrics), target["expr"]
+        legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        assert all(legend <= TAGS.get(name, {"run"}) for name in metrics), target
+        shown |= metrics
+    assert shown == METRICS
+    places = [
+        {
+            (p["gridPos"]["x"] + x, p["gridPos"]["y"] + y)
+            for x in range(p["gridPos"]["w"])
+            for y in range(p["gridPos"]["h"])
+        }
+        for p in panels
+    ]
+    assert len(set().union(*places)) == sum(map(len, places)) and max(x for place in places for x, _ in place) < 24
+    assert {v["name"] for v in board["templating"]["list"]} == {"datasource", "run"}
+
+
+def test_alert_rules_have_what_prometheus_wants_and_name_metrics_that_there_are() -> None:
+    (group,) = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
+    assert group["name"] == "raychains" and len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) == 5
+    for rule in group["rules"]:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert named(rule["expr"]) and named(rule["expr"]) <= METRICS
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m")) and rule["labels"]["severity"] in (
+            "warning",
+            "critical",
+        )
+        assert {"summary", "description"} == rule["annotations"].keys()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_prometheus_can_scrape_them_where_ray_exports_metrics() -> None:
+    import ray
+
+    [node] = ray.nodes()
+    address = f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
+
+    def scraped() -> str:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    name = f"scraped-{time.monotonic_ns()}"
+    with CallbackList(RayMetrics(name)) as several:
+        several.on(planned())
+        several.on(callbacks.Ready(slots=2, slot="1 CPU"))
+        several.on(tick(status(digests()[0], 10)))
+        several.on(callbacks.WorkerLost(slot=0, reason="why"))
+        several.on(callbacks.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}], chain_seconds=1))
+
+        def all_there() -> bool:
+            lines = [line for line in scraped().splitlines() if f'run="{name}"' in line]
+            return {line.partition("{")[0].removeprefix("ray_") for line in lines} >= METRICS
+
+        until(all_there, "every metric", seconds=120, every=0.5)
+        lines = scraped().splitlines()
+    lost = [line for line in lines if line.startswith("ray_raychains_workers_lost") and name in line]
+    assert lost and float(lost[0].rpartition(" ")[2]) == 1
