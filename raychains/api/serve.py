@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "deployment"]
 
 INSTALL = 'serve needs Ray Serve: pip install "raychains[serve]"'
-CLUSTERS = ("host", "port", "name", "route_prefix", "address", "object_store_memory")
+CLUSTER_OPTIONS = ("host", "port", "name", "route_prefix", "address", "object_store_memory")
 """Options of the command that are not the deployment's, but Serve's and Ray's."""
 
 
@@ -79,7 +79,7 @@ def app(options: Mapping[str, Any]) -> Any:
     Raises:
         UserError: as `deployment`, or an argument that it does not have.
     """
-    known = {name: option for name, option in options_of(Serve).items() if name not in CLUSTERS}
+    known = {name: option for name, option in options_of(Serve).items() if name not in CLUSTER_OPTIONS}
     values = {
         name: known[name].parsed([value])
         if name in known and isinstance(value, str) and known[name].types != (bool,)
