@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ def deployment(
     group: int = 0,
     first: int | None = None,
     replicas: int = 1,
-    cpus_per_replica: float = 1.0,
+    cpus_per_replica: int = 1,
     gpus_per_replica: float = 0.0,
     max_batch_size: int = 64,
     batch_wait: float | str = 0.005,
@@ -67,7 +66,7 @@ def deployment(
         UserError: no such file or run, a setting out of range, or the extra ``serve`` is not installed.
     """
     found = {name: value for name, value in locals().items() if name not in ("model", "source")}
-    return _application(make(Serve, {"source": os.fspath(source), **found}), model)
+    return _application(make(Serve, {"source": source, **found}), model)
 
 
 def app(options: Mapping[str, Any]) -> Any:
@@ -118,6 +117,11 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     from raychains.inference.source import source_of
 
     _orchestration()
+    from raychains.orchestration.resource_config import check_share
+
+    gpus = options.gpus_per_replica
+    require(gpus == 0 or 1e-4 <= gpus <= 1e6, "gpus_per_replica", gpus, "be 0 or lie in [0.0001, 1000000]")
+    check_share(gpus, "gpus_per_replica")
     duration.seconds("batch_wait", options.batch_wait)
     duration.seconds("refresh", options.refresh)
     names = ("arm", "group", "first", "data_root", "trust")
@@ -167,6 +171,7 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
     joined = session.connect(options.address, object_store_memory=options.object_store_memory)
     try:
         orchestration = _orchestration()
+        orchestration.check_room(options.replicas, cpus=options.cpus_per_replica, gpus=options.gpus_per_replica)
         how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port}
         with orchestration.running(_bound(options, source), **how) as url:
             ready(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")

@@ -381,7 +381,7 @@ class Serve(Options):
     """Path below which requests are answered; applications on one cluster have different ones."""
     replicas: Count = 1
     """Processes that hold the ensemble."""
-    cpus_per_replica: Annotated[float, Form(check=at_least_0)] = 1.0
+    cpus_per_replica: Count = 1
     """CPU cores, and threads of torch, of each."""
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
     """GPUs of each; a fraction lets several share one, without dividing its memory."""

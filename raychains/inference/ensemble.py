@@ -299,11 +299,6 @@ class PosteriorPredictive(nn.Module):
             weights, outputs = zip(*self._chunks(x), strict=True)
             return torch.cat(weights), torch.cat(outputs)
 
-    def predict(self, weights: Tensor, outputs: Tensor) -> Classified | Regressed:
-        """Return the posterior predictive of what `outputs` returned."""
-        found = [(weights, outputs)]
-        return classify(found) if self.kind == "classification" else regress(found, self._variance())
-
     def noises(self) -> Tensor:
         """Return σ_s of a regression's noise, [S], in the target's unit."""
         if self.log_noise is None:

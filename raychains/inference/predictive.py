@@ -73,6 +73,8 @@ def records_of(
     Arguments and errors are those of `select`.
     """
     found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
+    chosen = _arm(comparison, arm)
+    name = chosen.name
     for position, spec in enumerate(_chains(comparison, arm, group)):
         store = ChainStore(root, spec.digest)
         if not store.finished(expected_samples(spec)):
@@ -80,14 +82,13 @@ def records_of(
                 continue
             if not unfinished:
                 raise UserError(
-                    f"arm {_arm(comparison, arm).name!r} has an unfinished chain, {spec.digest[:12]}: "
-                    "continue the run with `resume=True`"
+                    f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
                 )
-        records = [record for record in store.records() if _arm(comparison, arm).takes(record.meta.variable)]
+        records = [record for record in store.records() if chosen.takes(record.meta.variable)]
         found += [(record.meta.index, position, spec, record) for record in records]
     found.sort(key=lambda f: f[:2])
     if unfinished and not found:
-        raise UserError(f"arm {_arm(comparison, arm).name!r} has no samples yet")
+        raise UserError(f"arm {name!r} has no samples yet")
     if first is not None and not unfinished:
         integer("first", first, 1, len(found), ", the arm's samples")
     return tuple((spec, record) for _, _, spec, record in found[:first])

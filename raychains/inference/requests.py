@@ -19,7 +19,7 @@ from torch import Tensor
 
 from raychains.core.errors import UserError, format_error, printable, shown
 from raychains.core.validation import is_number
-from raychains.inference.ensemble import Classified, PosteriorPredictive, Regressed
+from raychains.inference.ensemble import Classified, PosteriorPredictive, Regressed, classify, regress
 from raychains.inference.intervals import interval, mixture_quantiles
 
 JSON = "application/json"
@@ -331,8 +331,10 @@ def _predicted(
             return posterior(inputs), None
         weights, outputs = posterior.outputs(inputs)
         wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-        values = torch.softmax(wide, dim=-1) if posterior.kind == "classification" else wide.flatten(2)
-        return posterior.predict(weights, outputs), _EachSample(weights, values)
+        if posterior.kind == "classification":
+            return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))
+        noise = (weights * posterior.noises().square()).sum()
+        return regress([(weights, outputs)], noise), _EachSample(weights, wide)
 
 
 def _averages(found: Classified | Regressed) -> dict[str, np.ndarray[Any, Any]]:

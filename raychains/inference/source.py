@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from raychains.core.errors import UserError, shown
+from raychains.core.errors import UserError, require, shown
 from raychains.data.root import rooted
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive
@@ -146,6 +146,7 @@ def source_of(
     Raises:
         UserError: neither a file nor a run's path, or an argument that is the other one's.
     """
+    require(model is None or isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
     expanded = os.path.expanduser(path)
     of_run = {"arm": arm, "group": group or None, "first": first, "data_root": data_root}
     if os.path.isfile(expanded):

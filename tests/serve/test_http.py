@@ -261,6 +261,25 @@ def test_without_ray_serve_it_says_what_to_install(run: rc.Result) -> None:
     assert done.stderr == 'raychains: serve needs Ray Serve: pip install "raychains[serve]"\n'
 
 
+@pytest.mark.parametrize(
+    ("replicas", "cpus", "gpus", "room"),
+    [(1, 2, 0.0, 1), (2, 1, 0.0, 2), (3, 1, 0.0, 2), (1, 3, 0.0, 0), (1, 1, 0.5, 0)],
+)
+def test_replicas_that_no_node_holds_are_refused(
+    ray_session: None, replicas: int, cpus: int, gpus: float, room: int
+) -> None:
+    from raychains.orchestration.serve import check_room
+
+    if replicas <= room:
+        check_room(replicas, cpus=cpus, gpus=gpus)
+        return
+    line = (
+        f"replicas must be at most {room}, got {replicas} of {cpus} CPUs and {gpus:g} GPUs each: the cluster has 2 CPUs"
+    )
+    with refused(line):
+        check_room(replicas, cpus=cpus, gpus=gpus)
+
+
 # The deployment, of a file, on a Ray that is there
 
 
@@ -280,7 +299,7 @@ def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result
     from ray import serve
 
     file = run.export(str(tmp_path / "d.safetensors")).path
-    settings = {"max_batch_size": 8, "batch_wait": 2.0, "cpus_per_replica": 0.5}
+    settings = {"max_batch_size": 8, "batch_wait": 2.0}
     serve.run(rc.serve.deployment(file, **settings), name="digits", route_prefix="/digits")
     x, posterior = images()[:12], run.posterior()
     assert ask(f"{serving}digits/healthz").status == 200 and ask(f"{serving}digits/x").status == 404
@@ -304,7 +323,7 @@ def test_a_regression_of_a_configuration(serving: str, tmp_path: Path) -> None:
     from raychains.api.serve import app
 
     posterior = regression_file(tmp_path / "line")
-    options = {"source": str(tmp_path / "line"), "max_batch_size": "4", "cpus_per_replica": "0.5"}
+    options = {"source": str(tmp_path / "line"), "max_batch_size": "4"}
     serve.run(app(options), name="line", route_prefix="/line")
     x = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
     found = ask(f"{serving}line", {"inputs": x.tolist(), "quantiles": [0.1, 0.9]}).json
