@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -155,7 +156,7 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
         ready: called with one line once requests are answered.
 
     Raises:
-        UserError: as `deployment`, a port that is taken, or a route prefix that is none.
+        UserError: as `deployment`, a port that is taken, a route prefix that is none, or replicas that no node holds.
         RayLost: Ray did not start, or is gone.
         KeyboardInterrupt: the process was asked to end.
     """
@@ -164,6 +165,11 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
     prefix = options.route_prefix
     ok = prefix.startswith("/") and (prefix == "/" or not prefix.endswith("/")) and not set("{}?#") & set(prefix)
     require(ok, "route_prefix", prefix, "be a path that begins with / and does not end with it, as in /digits")
+    if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
+        ok = options.host == "0.0.0.0"
+        require(
+            ok, "host", options.host, "be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1: HAProxy listens on every interface"
+        )
     source = _source(options)
     where = session.check_address(options.address, object_store_memory=options.object_store_memory)
     if where == "local":

@@ -253,6 +253,15 @@ def test_each_wrong_command_line_has_its_line(
             assert len(errors) == 1 and errors[0].startswith(f"raychains: {line}"), errors
 
 
+def test_a_proxy_that_listens_on_every_interface_needs_a_host_that_says_so(
+    run: rc.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    assert main(["serve", run.path]) == 2
+    line = "raychains: --host must be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1, got '127.0.0.1': HAProxy listens on every interface\n"
+    assert capsys.readouterr().err == line
+
+
 def test_without_ray_serve_it_says_what_to_install(run: rc.Result) -> None:
     code = "import sys\nsys.modules['starlette'] = None\nfrom raychains.cli import main\nsys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "serve", run.path]
