@@ -66,8 +66,9 @@ def deployment(
     Raises:
         UserError: no such file or run, a setting out of range, or the extra ``serve`` is not installed.
     """
-    found = {name: value for name, value in locals().items() if name not in ("model", "source")}
-    return _application(make(Serve, {"source": source, **found}), model)
+    given = dict(locals())
+    del given["model"]
+    return _application(make(Serve, given), model)
 
 
 def app(options: Mapping[str, Any]) -> Any:
