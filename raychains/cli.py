@@ -37,6 +37,7 @@ COMMANDS = {
     "report": ("Report", "draw a run's report again, or several runs side by side"),
     "status": ("Status", "how far a run or a sweep is, from what lies in its store"),
     "export": ("Export", "write an arm's samples as one file: an ensemble for use without store, data and Ray"),
+    "serve": ("Serve", "answer requests for predictions over HTTP, from a file of export or a run, by Ray Serve"),
     "prepare": ("Prepare", "prepare ImageNet, or any folder of classes, for streaming"),
     "init-task": ("InitTask", "write a commented task that runs as it is, as a start for your own model and data"),
     "init-density": ("InitDensity", "write a commented log density that runs as it is, as a start for your own"),
@@ -351,7 +352,7 @@ def _read(file: str) -> bytes:
 
 
 def _do(command: str, options: Any) -> None:
-    own = {"prepare": _prepare, "reproduce": _reproduce, "export": _export, "plan": _plan}
+    own = {"prepare": _prepare, "reproduce": _reproduce, "export": _export, "plan": _plan, "serve": _serve}
     if command in own:
         own[command](options)
         return
@@ -404,6 +405,13 @@ def _export(options: Any) -> None:
     with rooted(options.data_root), progress_bar(Console(), "samples") as bar:
         exported = rc.load(options.run, trust=options.trust).export(**settings, progress=bar)
     print(*map(printable, export_lines(exported)), sep="\n")
+
+
+def _serve(options: Any) -> None:
+    from raychains.api.serve import run
+
+    print("raychains serve: starting", flush=True)  # torch and Ray take seconds to load
+    run(options, ready=lambda line: print(printable(line, lines=False), flush=True))
 
 
 def _plan(options: Any) -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from raychains import inference, samplers, schedules, tasks
+from raychains import inference, tasks
 from raychains.core.errors import RaychainsError, format_error, printable
-from raychains.core.registry import is_local, is_path
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import Exported, PosteriorPredictive, results
-from raychains.inference.predictive import Predictive, Selection, select
+from raychains.inference.predictive import Predictive, Selection, dropped_chains, import_parts, select
 from raychains.planning import Comparison
 from raychains.plotting.tables import Table, with_error
 from raychains.store import RunStore, Storage, split_run_path
@@ -263,13 +262,7 @@ class Result(InStore):
 
     def dropped(self) -> set[str]:
         """Return chains that were given up although their arm has results."""
-        failed, results = self.store.table("failed"), self.store.table("results")
-        if failed is None or results is None or not results.num_rows:
-            return set()
-        evaluated = set(zip(results["arm"].to_pylist(), results["group"].to_pylist(), strict=True))
-        groups = [(a.name, g, chains) for a in self.comparison.arms for g, chains in enumerate(a.chains)]
-        chains = {spec.digest for name, g, specs in groups if (name, g) in evaluated for spec in specs}
-        return chains & set(failed["digest"].to_pylist())
+        return dropped_chains(self.store, self.comparison)
 
 
 def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
@@ -290,17 +283,7 @@ def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
     folder = RunStore(Storage(store), name)
     comparison = Comparison.from_json(folder.plan().get("comparison"))
     if trust:
-        _import_all(comparison, task is None)
+        import_parts(comparison, task=task is None)
     if task is not None:
         tasks.give_again(task, comparison.task_spec)
     return Result(folder, comparison, {})
-
-
-def _import_all(comparison: Comparison, task: bool) -> None:
-    """Import the users' classes that a run names, and with ``task`` its task's module."""
-    for spec in comparison.chains().values():
-        for kinds, part in ((samplers.KINDS, spec.sampler), (schedules.KINDS, spec.schedule)):
-            if is_path(part.kind) and not is_local(part.kind):
-                kinds.find(part.kind)
-    if task and not tasks.is_known(comparison.task_spec):
-        tasks.kind_of(comparison.task_spec.kind)

@@ -354,6 +354,57 @@ class Export(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Serve(Options):
+    """Answer requests for predictions over HTTP by Ray Serve, from an exported file or from a run that may still go on.
+
+    Needs the extra serve: pip install "raychains[serve]". Whoever reaches the port may ask: Ray's token does not protect HTTP.
+    docs/how-to/serve.md
+
+    Example: raychains serve runs/runs/digits-1a2b3c4d --port 8000
+    """
+
+    source: Stored
+    """A file of raychains export, or a run: STORE/runs/NAME. The file, or the samples of the run, are looked at again every --refresh."""
+    arm: Text = None
+    """Of a run: the arm's name; default the first."""
+    group: Natural = 0
+    """Of a run: which group of repeats, from 0."""
+    first: MaybeCount = None
+    """Of a run: take this many samples, the first draws of all chains first; default all that are there."""
+    host: str = "127.0.0.1"
+    """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a password."""
+    port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
+    """Port to listen at."""
+    name: str = "raychains"
+    """Name of Ray Serve's application, which replaces another one of this name on the cluster."""
+    route_prefix: Annotated[str, Form(metavar="PATH")] = "/"
+    """Path below which requests are answered; applications on one cluster have different ones."""
+    replicas: Count = 1
+    """Processes that hold the ensemble."""
+    cpus_per_replica: Count = 1
+    """CPU cores, and threads of torch, of each."""
+    gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
+    """GPUs of each; a fraction lets several share one, without dividing its memory."""
+    max_batch_size: Count = 64
+    """Inputs that are predicted at once, of one request or of several; a request has no more."""
+    batch_wait: Duration = 0.005
+    """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
+    max_body: Count = 16_777_216
+    """Most bytes of a request's body."""
+    refresh: Duration = "10s"
+    """Time between looks for new samples of the run, or for another file of this name; they take over between two batches."""
+    address: Text = None
+    """Ray cluster to join, as for run; default: Ray is started on this machine."""
+    object_store_memory: MaybeCount = None
+    """As for run."""
+    data_root: Text = None
+    """Of a run: folder with the data sets, which the task's identity is checked against; default as for run."""
+    trust: bool = False
+    """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs their
+    code. Without it nothing is imported because a store names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report(Options):
     """Draw the report of a run or a sweep again from its stored results.
 

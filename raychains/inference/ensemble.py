@@ -289,6 +289,24 @@ class PosteriorPredictive(nn.Module):
 
     def forward(self, x: Tensor) -> Classified | Regressed:
         """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
+        with _ONE_AT_A_TIME:
+            outputs = self._chunks(x)
+            return classify(outputs) if self.kind == "classification" else regress(outputs, self._variance())
+
+    def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``."""
+        with _ONE_AT_A_TIME:
+            weights, outputs = zip(*self._chunks(x), strict=True)
+            return torch.cat(weights), torch.cat(outputs)
+
+    def noises(self) -> Tensor:
+        """Return σ_s of a regression's noise, [S], in the target's unit."""
+        if self.log_noise is None:
+            return torch.full((len(self),), float(self.noise or 0), device=self.weights.device)
+        return self.log_noise.to(torch.promote_types(self.log_noise.dtype, torch.float32)).exp()
+
+    def _chunks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of (weights [k], outputs [k, n, …]) of all samples for a user's inputs."""
         ok = isinstance(x, Tensor) and x.layout is torch.strided and x.ndim > 0
         require(ok, "x", x, "be a dense tensor [n, …]")
         network = self._network[0]
@@ -296,10 +314,8 @@ class PosteriorPredictive(nn.Module):
         shared |= dict(self._constants.named_buffers())
         dtype = next((t.dtype for t in (*samples.values(), *shared.values()) if t.is_floating_point()), torch.float32)
         x = prepare_inputs(x, self.prepare, dtype)
-        with _ONE_AT_A_TIME:
-            network.eval()  # its owner may have set it to training
-            outputs = self._outputs(_Runner(network, samples, shared), x)
-            return classify(outputs) if self.kind == "classification" else regress(outputs, self._variance())
+        network.eval()  # its owner may have set it to training
+        return self._outputs(_Runner(network, samples, shared), x)
 
     def _shares(self) -> Tensor:
         """w_s, which add up to 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ def export(
         **kind,
         "network": network,
         "preparation": task.preparation(),
+        "input": input_form(task),
         "shared": sorted(shared),
         "samples": [[spec.digest, r.meta.variable, r.meta.index, r.sha256] for spec, r in selection.records],
     }
@@ -81,6 +83,15 @@ def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
     model = selection.task.build_model(seed=0, lanes=1)
     settings = {"prepare": selection.task.preparation(), **_kind(selection.task), **settings}
     return PosteriorPredictive(model, _Own(selection, shared), shared=shared, **settings)
+
+
+def input_form(task: Any) -> dict[str, Any] | None:
+    """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``; None where that is not known."""
+    for name in task.splits():
+        with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
+            first = task.splits()[name].inputs[:1]
+            return {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
+    return None
 
 
 def _kind(task: Any) -> dict[str, Any]:

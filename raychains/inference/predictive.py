@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains import tasks
+from raychains import samplers, schedules, tasks
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, require, unknown_name
+from raychains.core.registry import is_local, is_path
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer, is_int
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.inference.networks import refused, tensor_of
-from raychains.planning.comparison import Comparison
-from raychains.store import ChainStore, SampleRecord, Storage, initial_states
+from raychains.planning.comparison import Arm, Comparison
+from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
 
 
@@ -57,6 +58,56 @@ class Selection:
             yield whole
 
 
+def records_of(
+    root: Storage,
+    comparison: Comparison,
+    arm: str | None = None,
+    group: int = 0,
+    first: int | None = None,
+    *,
+    dropped: Collection[str] = (),
+    unfinished: bool = False,
+) -> tuple[tuple[ChainSpec, SampleRecord], ...]:
+    """Return chain and record of each sample of a run's arm, first draws of all chains first; no task is built.
+
+    Arguments and errors are those of `select`.
+    """
+    found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
+    chosen = _arm(comparison, arm)
+    name = chosen.name
+    for position, spec in enumerate(_chains(comparison, arm, group)):
+        store = ChainStore(root, spec.digest)
+        if not store.finished(expected_samples(spec)):
+            if spec.digest in dropped:
+                continue
+            if not unfinished:
+                raise UserError(
+                    f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
+                )
+        records = [record for record in store.records() if chosen.takes(record.meta.variable)]
+        found += [(record.meta.index, position, spec, record) for record in records]
+    found.sort(key=lambda f: f[:2])
+    if unfinished and not found:
+        raise UserError(f"arm {name!r} has no samples yet")
+    if first is not None and not unfinished:
+        integer("first", first, 1, len(found), ", the arm's samples")
+    return tuple((spec, record) for _, _, spec, record in found[:first])
+
+
+def _arm(comparison: Comparison, arm: str | None) -> Arm:
+    arms = {a.name: a for a in comparison.arms}
+    name = arm if arm is not None else comparison.arms[0].name
+    if not isinstance(name, str) or name not in arms:
+        raise unknown_name("arm", name, arms)
+    return arms[name]
+
+
+def _chains(comparison: Comparison, arm: str | None, group: int) -> Sequence[ChainSpec]:
+    groups = _arm(comparison, arm).chains
+    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
+    return groups[group]
+
+
 def select(
     root: Storage,
     comparison: Comparison,
@@ -65,6 +116,7 @@ def select(
     first: int | None = None,
     *,
     dropped: Collection[str] = (),
+    unfinished: bool = False,
 ) -> Selection:
     """Return the samples of a run's arm.
 
@@ -75,38 +127,46 @@ def select(
         group: which group of repeats.
         first: take this many samples only, in the order of views.
         dropped: digests of chains that the run was evaluated without, unless they finished since.
+        unfinished: take the samples that are there of chains that still run; of ``first`` as many as there are.
 
     Raises:
-        UserError: an unknown arm or group, an unfinished chain, a task that predicts nothing, or one that would have to be
-            imported because the store names it.
+        UserError: an unknown arm or group, an unfinished chain, or with ``unfinished`` no sample; a task that predicts
+            nothing, or one that would have to be imported because the store names it.
     """
-    arms = {a.name: a for a in comparison.arms}
-    name = arm if arm is not None else comparison.arms[0].name
-    if not isinstance(name, str) or name not in arms:
-        raise unknown_name("arm", name, arms)
-    groups = arms[name].chains
-    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
-    tasks.check_known(groups[group][0].task)
-    task = tasks.build(groups[group][0].task)  # arms may have networks of their own on the same data
+    spec = _chains(comparison, arm, group)[0]
+    tasks.check_known(spec.task)
+    task = tasks.build(spec.task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
         raise UserError(
             f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
         )
-    found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
-    for position, spec in enumerate(groups[group]):
-        store = ChainStore(root, spec.digest)
-        if not store.finished(expected_samples(spec)):
-            if spec.digest in dropped:
-                continue
-            raise UserError(
-                f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
-            )
-        records = [record for record in store.records() if arms[name].takes(record.meta.variable)]
-        found += [(record.meta.index, position, spec, record) for record in records]
-    found.sort(key=lambda f: f[:2])
-    if first is not None:
-        integer("first", first, 1, len(found), ", the arm's samples")
-    return Selection(root=root, task=task, arm=name, records=tuple((spec, r) for _, _, spec, r in found[:first]))
+    records = records_of(root, comparison, arm, group, first, dropped=dropped, unfinished=unfinished)
+    return Selection(root=root, task=task, arm=_arm(comparison, arm).name, records=records)
+
+
+def dropped_chains(run: RunStore, comparison: Comparison) -> set[str]:
+    """Return the digests of a run's chains that were given up although their arm has results."""
+    failed, results = run.table("failed"), run.table("results")
+    if failed is None or results is None or not results.num_rows:
+        return set()
+    evaluated = set(zip(results["arm"].to_pylist(), results["group"].to_pylist(), strict=True))
+    groups = [(a.name, g, chains) for a in comparison.arms for g, chains in enumerate(a.chains)]
+    chains = {spec.digest for name, g, specs in groups if (name, g) in evaluated for spec in specs}
+    return chains & set(failed["digest"].to_pylist())
+
+
+def import_parts(comparison: Comparison, *, task: bool = True) -> None:
+    """Import the users' classes that a run names, and with ``task`` its task's module, which runs their code.
+
+    Raises:
+        UserError: a module that cannot be imported.
+    """
+    for spec in comparison.chains().values():
+        for kinds, part in ((samplers.KINDS, spec.sampler), (schedules.KINDS, spec.schedule)):
+            if is_path(part.kind) and not is_local(part.kind):
+                kinds.find(part.kind)
+    if task and not tasks.is_known(comparison.task_spec):
+        tasks.kind_of(comparison.task_spec.kind)
 
 
 class Predictive:

@@ -64,11 +64,11 @@ class ResourceConfig:
             raise unknown_name("on_divergence", self.on_divergence, POLICIES)
         if self.evaluators is not None:
             positive_int("evaluators", self.evaluators)
-        _check_share(self.gpus_per_chain, "gpus_per_chain")
+        check_share(self.gpus_per_chain, "gpus_per_chain")
         positive_int("workers_per_chain", self.workers_per_chain)
         ok = self.workers_per_chain == 1 or self.gpus_per_chain is None or self.gpus_per_chain <= 1
         require(ok, "gpus_per_chain", self.gpus_per_chain, "be at most 1 for each of several workers_per_chain")
-        _check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
+        check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
         if self.concurrent is not None:
             positive_int("concurrent", self.concurrent)
         if self.slot_timeout is not None:
@@ -212,7 +212,7 @@ def bundle(cpus: float, gpus: float, accelerator_type: str | None) -> dict[str, 
     return held
 
 
-def _check_share(gpus: float | None, field: str) -> None:
+def check_share(gpus: float | None, field: str) -> None:
     """Refuse what Ray cannot give one chain or evaluator: neither 1/k of a GPU nor whole GPUs."""
     if gpus is not None:
         inverse = 1 / gpus if 0 < gpus < 1 else gpus

@@ -13,7 +13,7 @@ from torch import nn
 
 import raychains as rc
 from raychains import priors
-from raychains.core.config import Evaluate, Export, Plan, Prepare, Reproduce, Run
+from raychains.core.config import Evaluate, Export, Plan, Prepare, Reproduce, Run, Serve
 from raychains.samplers import KINDS as SAMPLERS
 
 
@@ -128,6 +128,7 @@ def calls(store: Path, result: rc.Result) -> dict[str, Call]:
         "rc.Sweep": Call(rc.Sweep, dict, options_of(rc.Sweep)),
         "Evaluate": Call(Evaluate, lambda: {"run": run}, options_of(Evaluate)),
         "Export": Call(Export, lambda: {"run": run}, options_of(Export)),
+        "Serve": Call(Serve, lambda: {"source": run}, options_of(Serve)),
         "Plan": Call(Plan, dict, options_of(Plan)),
         "Prepare": Call(Prepare, lambda: {"set": "x", "source": "y"}, options_of(Prepare)),
         "rc.evaluate": Call(
@@ -155,6 +156,23 @@ def calls(store: Path, result: rc.Result) -> dict[str, Call]:
             rc.tune.report,
             lambda: {"results": [], "trainable": int},
             ("metric", "name"),
+        ),
+        "rc.serve.deployment": Call(
+            rc.serve.deployment,
+            lambda: {"source": str(store / "whole.safetensors")},
+            (
+                *(
+                    "arm",
+                    "group",
+                    "first",
+                    "replicas",
+                    "cpus_per_replica",
+                    "gpus_per_replica",
+                    "max_batch_size",
+                    "batch_wait",
+                ),
+                *("max_body", "refresh", "data_root", "model", "trust"),
+            ),
         ),
         "result.predict": Call(result.predict, lambda: {"x": inputs}, ("arm",)),
         "result.predictive": Call(result.predictive, dict, ("arm", "group")),

@@ -159,7 +159,11 @@ def test_any_line_of_options(here: Path, argv: list[str]) -> None:
 
 
 @examples(60, "command line")
-@given(argv=line(["evaluate", "report", "status"]))
+@given(argv=line(["evaluate", "report", "status", "serve"]))
+@example(argv=["serve", "\x00"])
+@example(argv=["serve", "a" * 5000])
+@example(argv=["serve", "/dev/zero"])
+@example(argv=["serve", "x/runs/y", "--batch-wait", "9" * 400])
 @example(argv=["report", "\x00/runs/x"])
 @example(argv=["report", "\ud800/runs/x"])
 @example(argv=["report", "~nobody-here/runs/x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 
 import yaml
 
+from raychains.api.serve import CLUSTER_OPTIONS
+from raychains.core.config import Serve
+from raychains.core.options import make, options_of
 from tests.launcher.constraints import RAY, ROOT
 
-FILES = ("raycluster.yaml", "rayjob.yaml")
+FILES = ("raycluster.yaml", "rayjob.yaml", "rayservice.yaml")
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGTP]|[KMGTP]i)?")
 POD = {"containers", "initContainers", "volumes", "restartPolicy", "securityContext", "terminationGracePeriodSeconds"}
@@ -21,7 +25,10 @@ FIELDS = {
     "RayCluster": {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec"}
     | {"workerGroupSpecs"},
     "RayJob": {"entrypoint", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "backoffLimit", "rayClusterSpec"},
+    "RayService": {"serveConfigV2", "rayClusterConfig"},
 }
+CLUSTERS = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+"""The field that holds a kind's cluster."""
 """The fields that are used, each as the CRD of KubeRay 1.5 and newer has it: a misspelt one would be dropped in silence."""
 
 
@@ -31,7 +38,7 @@ def read(name: str) -> dict[str, Any]:
 
 def cluster(manifest: dict[str, Any]) -> dict[str, Any]:
     spec = manifest["spec"]
-    return spec["rayClusterSpec"] if manifest["kind"] == "RayJob" else spec
+    return spec[CLUSTERS[manifest["kind"]]] if manifest["kind"] in CLUSTERS else spec
 
 
 def problems(manifest: dict[str, Any]) -> list[str]:
@@ -43,8 +50,9 @@ def problems(manifest: dict[str, Any]) -> list[str]:
     if not _named(manifest.get("metadata", {}).get("name")):
         found.append("metadata.name is none")
     found += _unknown("spec", spec, FIELDS[kind])
-    if kind == "RayJob":
-        found += _job(spec) + _unknown("rayClusterSpec", cluster(manifest), FIELDS["RayCluster"])
+    if kind in CLUSTERS:
+        found += _job(spec) if kind == "RayJob" else _service(spec)
+        found += _unknown(CLUSTERS[kind], cluster(manifest), FIELDS["RayCluster"])
     return found + _cluster(cluster(manifest))
 
 
@@ -57,6 +65,26 @@ def _job(spec: dict[str, Any]) -> list[str]:
     if set(words) & {"&&", "||", ";", "|"}:
         found.append("entrypoint is more than one command: the submitter runs the rest itself")
     return found + [f"entrypoint lacks {w}" for w in ("--resume", "--name", "--store") if w not in words]
+
+
+def _service(spec: dict[str, Any]) -> list[str]:
+    from ray.serve.schema import ServeDeploySchema
+
+    config = ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))
+    found, port = [], config.http_options.port
+    for one in config.applications:
+        module, _, name = one.import_path.partition(":")
+        if not callable(getattr(importlib.import_module(module), name, None)):
+            found.append(f"{one.import_path} builds no application")
+        known = options_of(Serve).keys() - set(CLUSTER_OPTIONS)
+        found += [f"the application has no argument {k}" for k in one.args if k not in known]
+        make(Serve, one.args)
+    groups = [spec["rayClusterConfig"]["headGroupSpec"], *spec["rayClusterConfig"]["workerGroupSpecs"]]
+    for group in groups:
+        ports = {p["name"]: p["containerPort"] for p in _container(group).get("ports", [])}
+        if ports.get("serve") != port:
+            found.append(f"{_container(group).get('name')}: no port named serve, {port}")
+    return found
 
 
 def _cluster(spec: dict[str, Any]) -> list[str]:

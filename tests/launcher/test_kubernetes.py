@@ -12,9 +12,10 @@ from tests.launcher.constraints import ROOT
 
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
 IGNORED = (ROOT / "deploy/Dockerfile.dockerignore").read_text()
-CLUSTER, JOB = manifests.FILES
+CLUSTER, JOB, SERVICE = manifests.FILES
 
 
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # in Ray Serve
 @pytest.mark.parametrize("name", manifests.FILES)
 def test_a_manifest_is_valid(name: str) -> None:
     assert manifests.problems(manifests.read(name)) == []
@@ -30,7 +31,7 @@ def test_the_claim_that_they_mount_is_one_that_many_pods_write() -> None:
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert manifests.QUANTITY.fullmatch(claim["spec"]["resources"]["requests"]["storage"])
     used = re.findall(
-        r"claimName: ([\w-]+)", "".join((ROOT / "deploy/kuberay" / f).read_text() for f in (CLUSTER, JOB))
+        r"claimName: ([\w-]+)", "".join((ROOT / "deploy/kuberay" / f).read_text() for f in manifests.FILES)
     )
     assert set(used) == {claim["metadata"]["name"]}
 

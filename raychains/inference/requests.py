@@ -1,0 +1,377 @@
+"""Requests for predictions: a body of JSON or a raw array becomes checked inputs, and predictions become an answer.
+
+Nothing here knows of a server. Everything about a request that can be wrong is refused before a network sees its inputs,
+by a `Refused` with a status of HTTP and one line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raychains.core.errors import UserError, format_error, printable, shown
+from raychains.core.validation import is_number
+from raychains.inference.ensemble import Classified, PosteriorPredictive, Regressed, classify, regress
+from raychains.inference.intervals import interval, mixture_quantiles
+
+JSON = "application/json"
+NPY = ("application/octet-stream", "application/x-npy")
+"""Types of a body, or of an answer, that is a .npy file."""
+FIELDS = ("inputs", "dtype", "intervals", "quantiles")
+DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int64": torch.int64}
+"""Those of inputs, by the names that a JSON body has for them."""
+LEVELS = 100
+"""Most quantiles of one request."""
+LOWEST = 1e-6
+"""Least quantile; the greatest is 1 minus that."""
+HEADER = 10_000
+"""Most characters of a .npy file's header."""
+MAGIC = b"\x93NUMPY"
+
+
+class Refused(Exception):
+    """A request that is not answered: its status of HTTP and one line."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(printable(message, lines=False))
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputForm:
+    """The form of one input as the task stores it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, described: Any) -> InputForm | None:
+        """Return the form in an exported file's description; None where it is none."""
+        found = described if isinstance(described, Mapping) else {}
+        shape, dtype = found.get("shape"), found.get("dtype")
+        ok = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
+        return cls(shape=tuple(shape), dtype=dtype) if ok and isinstance(dtype, str) else None  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a file's description has it."""
+        return {"shape": list(self.shape), "dtype": self.dtype}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """The requests that one ensemble answers."""
+
+    kind: str
+    """classification or regression."""
+    form: InputForm | None
+    """None where it is not known: then the network decides."""
+    images: bool
+    """Whether uint8 inputs are stored images, which the ensemble normalises."""
+    rows: int
+    """Most inputs of one request."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Kinds of inputs that it takes."""
+        if self.form is None:
+            return tuple(DTYPES)
+        stored = self.form.dtype
+        if stored == "uint8" and self.images:
+            return ("uint8", "float32")
+        return ("float32",) if "float" in stored else ("int64",) if stored != "uint8" else ("uint8", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One request's inputs, and what is asked about them beside the averages."""
+
+    inputs: Tensor
+    """[n, …], float32, uint8 or int64."""
+    level: float | None = None
+    """Probability that a credible interval holds; None: no intervals."""
+    quantiles: tuple[float, ...] = ()
+
+
+def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted) -> Question:
+    """Return a request's question.
+
+    Args:
+        body: JSON, or a .npy file.
+        kind: the body's type, from its header; without one it is JSON.
+        options: ``dtype``, ``intervals`` and ``quantiles`` (separated by commas) from the address of a request, for raw arrays.
+        accepted: what the ensemble takes.
+
+    Raises:
+        Refused: a body that is neither (400, or 415 for another type), too many inputs (413), or wrong ones (400).
+    """
+    kind = kind.partition(";")[0].strip().lower()
+    if kind in NPY:
+        fields: dict[str, Any] = {name: _from_address(name, text) for name, text in options.items()}
+        _known(fields)
+        if "dtype" in fields:
+            raise Refused(400, "dtype must be left out beside a raw array, which has its own")
+        array = read_npy(body)
+    elif kind in (JSON, ""):
+        if options:
+            raise Refused(400, f"{next(iter(options))} must be a field of the body")
+        fields = _object(body)
+        array = _numbers(fields, accepted)
+    else:
+        raise Refused(415, f"Content-Type must be {JSON}, or {NPY[0]} for a .npy file, got {shown(kind)}")
+    inputs = _checked(array, accepted)
+    return Question(inputs=inputs, **_asked(fields, accepted))
+
+
+def _from_address(name: str, text: str) -> Any:
+    try:
+        return [float(each) for each in text.split(",")] if name == "quantiles" else float(text)
+    except ValueError:
+        raise Refused(400, f"{name} must be a number, got {shown(text)}") from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    def constant(name: str) -> float:
+        raise ValueError(f"{name} is no number")
+
+    try:
+        found = json.loads(body.decode(), parse_constant=constant)
+    except RecursionError:
+        raise Refused(400, "body must be JSON, got lists nested too deeply") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Refused(400, f"body must be JSON: {format_error(error)}") from None
+    if not isinstance(found, dict):
+        raise Refused(400, f"body must be an object with the field 'inputs', got {_kind(found)}")
+    _known(found)
+    if "inputs" not in found:
+        raise Refused(400, "body must have the field 'inputs', a list with one entry for each input")
+    return found
+
+
+def _known(fields: Mapping[str, Any]) -> None:
+    for name in fields:
+        if name not in FIELDS:
+            raise Refused(400, f"unknown field {shown(name)}: there are {', '.join(FIELDS)}")
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _numbers(fields: Mapping[str, Any], accepted: Accepted) -> np.ndarray[Any, Any]:
+    """The inputs of a JSON body in the dtype that it names, or that the ensemble takes."""
+    given = fields["inputs"]
+    if not isinstance(given, list):
+        raise Refused(400, f"inputs must be a list with one entry for each input, got {_kind(given)}")
+    try:
+        array = np.array(given)
+    except (ValueError, OverflowError):  # ragged, or nested more deeply than arrays can be
+        raise Refused(400, "inputs must be lists of equal lengths") from None
+    if array.dtype.kind not in "fiu":
+        raise Refused(400, "inputs must be numbers of at most 64 bits, in lists of equal lengths")
+    dtype, whole = fields.get("dtype"), array.dtype.kind in "iu"
+    if dtype is None:
+        if accepted.images and whole:
+            raise Refused(
+                400,
+                'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones',
+            )
+        dtype = accepted.dtypes[0] if len(accepted.dtypes) == 1 else "float32"
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise Refused(400, f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
+    if dtype == "float32":
+        return array.astype(np.float64)
+    low, high = (0, 255) if dtype == "uint8" else (-(2**63), 2**63 - 1)
+    if array.size and (not whole or int(array.min()) < low or int(array.max()) > high):
+        raise Refused(400, f"inputs must be whole numbers in [{low}, {high}] for the dtype {dtype}")
+    return array.astype(dtype)
+
+
+def read_npy(body: bytes) -> np.ndarray[Any, Any]:
+    """Return the array in a .npy file, which nothing is unpickled of; memory is taken only for what is there.
+
+    Raises:
+        Refused: no .npy file of numbers, or one that is shorter or longer than its header says.
+    """
+    if not body.startswith(MAGIC):
+        raise Refused(400, "body must be a .npy file, as numpy.save writes it")
+    file = io.BytesIO(body)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError("a version that holds no plain numbers")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file, max_header_size=HEADER)
+    except Exception as error:  # of NumPy and of Python's parser, of many classes
+        raise Refused(400, f"body must be a .npy file: {format_error(error)}") from None
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise Refused(400, f"inputs must be numbers of at most 64 bits, got an array of {shown(str(dtype))}")
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(body) - file.tell():
+        raise Refused(400, "body must be a whole .npy file, got one of another length than its header says")
+    flat = np.frombuffer(body, dtype, offset=file.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _checked(array: np.ndarray[Any, Any], accepted: Accepted) -> Tensor:
+    """Return inputs as a tensor; refuse a wrong number, shape or dtype, and numbers that are none."""
+    form, got = accepted.form, list(array.shape)
+    if array.ndim == 0 or array.size == 0:
+        raise Refused(400, f"inputs must hold at least one input, got the shape {got}")
+    if len(array) > accepted.rows:
+        raise Refused(413, f"inputs must be at most {accepted.rows} in one request, got {len(array)}")
+    if form is not None and tuple(array.shape[1:]) != form.shape:
+        raise Refused(400, f"inputs must have the shape {_shape(form)}, got {got}")
+    kind = {"f": "float32", "u": "uint8" if array.dtype.itemsize == 1 else "int64"}.get(array.dtype.kind, "int64")
+    if kind not in accepted.dtypes:
+        raise Refused(400, f"inputs must be {' or '.join(accepted.dtypes)}, got {array.dtype.name}")
+    if kind == "int64" and array.dtype.kind == "u" and int(array.max()) >= 2**63:
+        raise Refused(400, "inputs must be below 2^63")
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array.astype(kind))
+    if kind == "float32" and not np.isfinite(array).all():
+        raise Refused(400, "inputs must be finite numbers that single precision holds")
+    return torch.from_numpy(array)
+
+
+def _shape(form: InputForm) -> str:
+    return f"[{', '.join(['n', *map(str, form.shape)])}]"
+
+
+def _asked(fields: Mapping[str, Any], accepted: Accepted) -> dict[str, Any]:
+    """Return the level and the quantiles of a request."""
+    level, quantiles = fields.get("intervals"), fields.get("quantiles")
+    if level is not None:
+        if accepted.kind != "classification":
+            raise Refused(400, "intervals must be left out for a regression: ask for quantiles")
+        if not is_number(level) or not 0 < level < 1:
+            raise Refused(400, f"intervals must be a probability between 0 and 1, as in 0.9, got {shown(level)}")
+    if quantiles is None:
+        return {"level": level}
+    if accepted.kind != "regression":
+        raise Refused(400, "quantiles must be left out for a classification: ask for intervals")
+    ok = isinstance(quantiles, list) and 0 < len(quantiles) <= LEVELS
+    if not ok or not all(is_number(q) and LOWEST <= q <= 1 - LOWEST for q in quantiles):
+        raise Refused(
+            400, f"quantiles must be 1 to {LEVELS} numbers in [{LOWEST:g}, 1 − {LOWEST:g}], got {shown(quantiles)}"
+        )
+    return {"quantiles": tuple(map(float, quantiles))}
+
+
+# Answers
+
+Answer = Mapping[str, np.ndarray[Any, Any]]
+"""Arrays of one request by name, each with an entry for each input."""
+
+
+def answer(posterior: PosteriorPredictive, questions: Sequence[Question]) -> list[Answer | Refused]:
+    """Return the answer to each question; inputs of one shape and dtype go through the network together."""
+    groups: dict[Any, list[int]] = {}
+    for place, question in enumerate(questions):
+        groups.setdefault((question.inputs.shape[1:], question.inputs.dtype), []).append(place)
+    found: dict[int, Answer | Refused] = {}
+    for places in groups.values():
+        asked = [questions[place] for place in places]
+        try:
+            found |= dict(zip(places, _answered(posterior, asked), strict=True))
+        except Refused as refused:
+            found |= dict.fromkeys(places, refused)
+    return [found[place] for place in range(len(questions))]
+
+
+@dataclass(frozen=True)
+class _EachSample:
+    """The predictions of each sample."""
+
+    weights: Tensor
+    """[S], which add up to 1."""
+    values: Tensor
+    """Probabilities, or a regression's means, [S, n, …]."""
+
+
+def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> list[Answer | Refused]:
+    """Return the answers to questions whose inputs have one shape and dtype."""
+    inputs = torch.cat([question.inputs for question in questions]).to(posterior.weights.device)
+    each = any(question.level is not None or question.quantiles for question in questions)
+    try:
+        found, samples = _predicted(posterior, inputs, each)
+    except UserError as error:  # the network does not take them
+        raise Refused(400, str(error).replace("x must", "inputs must", 1)) from None
+    except torch.OutOfMemoryError:
+        raise Refused(503, f"inputs need more memory than there is: send fewer than {len(inputs)} at once") from None
+    if len(found[0]) != len(inputs):
+        raise Refused(400, f"inputs must be single examples along the first axis, got {list(inputs.shape)}")
+    answers: list[Answer | Refused] = []
+    start = 0
+    for question in questions:
+        part = slice(start, start := start + len(question.inputs))
+        arrays = _averages(type(found)(*(t[part].cpu() for t in found)))
+        if samples is not None:
+            arrays |= _spread(posterior, question, samples, part)
+        if posterior.kind == "regression" and found[0].shape[1] == 1:
+            arrays = {name: array[:, 0] for name, array in arrays.items()}
+        finite = all(np.isfinite(array).all() for array in arrays.values())
+        answers.append(arrays if finite else Refused(422, "inputs give predictions that are not finite numbers"))
+    return answers
+
+
+def _predicted(
+    posterior: PosteriorPredictive, inputs: Tensor, each: bool
+) -> tuple[Classified | Regressed, _EachSample | None]:
+    """Return the predictive of inputs, and with ``each`` the samples' own predictions."""
+    with torch.inference_mode():
+        if not each:
+            return posterior(inputs), None
+        weights, outputs = posterior.outputs(inputs)
+        wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if posterior.kind == "classification":
+            return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))
+        noise = (weights * posterior.noises().square()).sum()
+        return regress([(weights, outputs)], noise), _EachSample(weights, wide)
+
+
+def _averages(found: Classified | Regressed) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the averages of one answer."""
+    if isinstance(found, Regressed):
+        return {"mean": found.mean.numpy(), "sd": found.variance.sqrt().numpy()}
+    return {name: getattr(found, name).numpy() for name in ("probabilities", "entropy", "mutual_information")}
+
+
+def _spread(
+    posterior: PosteriorPredictive, question: Question, samples: _EachSample, part: slice
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what is asked about the samples: intervals [n, …, classes, 2], or quantiles [n, outputs, levels]."""
+    weights, values = samples.weights.cpu().numpy(), samples.values[:, part].cpu().numpy()
+    found = {}
+    if question.level is not None:
+        found["intervals"] = interval(values, weights, question.level)
+    if question.quantiles:
+        means = values.astype(np.float64).reshape(*values.shape[:2], -1)
+        noises = posterior.noises().cpu().double().numpy()
+        found["quantiles"] = mixture_quantiles(means, noises, weights, question.quantiles)
+    return found
+
+
+def encode(arrays: Answer, samples: int, accept: str) -> tuple[bytes, str]:
+    """Return an answer's bytes and type.
+
+    Args:
+        arrays: of the answer.
+        samples: of the ensemble that answered.
+        accept: the types that the client wants: a .npy file is sent only where it is asked for. It holds the probabilities of a
+            classification, and of a regression mean and sd along the last axis.
+    """
+    if any(kind in accept.lower() for kind in NPY):
+        out = io.BytesIO()
+        array = arrays["probabilities"] if "probabilities" in arrays else np.stack([arrays["mean"], arrays["sd"]], -1)
+        np.save(out, array, allow_pickle=False)
+        return out.getvalue(), NPY[1]
+    values = {name: array.tolist() for name, array in arrays.items()}
+    return json.dumps({**values, "samples": samples}, allow_nan=False).encode(), JSON

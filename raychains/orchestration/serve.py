@@ -1,0 +1,319 @@
+"""A Ray Serve deployment of one ensemble: batches of requests over HTTP, and an ensemble that is replaced as its run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray import serve
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from raychains.core.errors import UserError, format_error, last_line
+from raychains.inference import model_card, requests
+from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
+from raychains.inference.source import Loaded, Source
+from raychains.orchestration import ray_private, ray_watch, task_payload
+
+log = logging.getLogger(__name__)
+
+QUEUED = 4
+"""Batches of single inputs that a replica may hold, so that the next one is full while one is predicted."""
+LEAST_ONGOING = 100
+"""Requests that a replica takes at once at least: some clients send their bodies slowly."""
+BODY_WITHIN = 60.0
+"""Seconds that a request's body may take to arrive."""
+LONG = 65_536
+"""Bytes of a body, or numbers of an answer, from which on a thread reads, or writes, it: other requests do not wait."""
+STARTS = 3
+"""Times that Serve tries to start a replica before it gives the application up."""
+LOOK_EVERY = 0.5
+"""Seconds between looks at Ray, and at the application while it starts."""
+HEALTH_PERIOD = 2.0
+"""Seconds between Serve's looks whether a replica lives; its own default is 10."""
+TOGETHER = "X-Raychains-Batch"
+"""Header of an answer: the number of inputs that were predicted together."""
+METHODS = {"/": ("GET", "HEAD", "POST"), "/healthz": ("GET", "HEAD")}
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaConfig:
+    """What a replica needs."""
+
+    source: Source
+    gpu: bool
+    """Whether it has a GPU."""
+    max_batch_size: int
+    batch_wait: float
+    """Seconds."""
+    max_body: int
+    """Bytes."""
+    refresh: float
+    """Seconds between looks at the source."""
+    folders: tuple[str, ...] = ()
+    """Folders that users' modules are imported from."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One question's answer, and how it came about."""
+
+    answer: Answer | Refused
+    samples: int
+    """Of the ensemble."""
+    together: int
+    """Inputs that were predicted together."""
+
+
+def rows(questions: Sequence[Question]) -> int:
+    """Return the number of inputs in a batch."""
+    return sum(len(question.inputs) for question in questions)
+
+
+class Predictor:
+    """The replicas' class: holds one ensemble and answers requests with it.
+
+    Raises:
+        UserError: the ensemble cannot be loaded.
+    """
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        task_payload.import_from(config.folders)
+        self._config = config
+        self._device = "cuda" if config.gpu and torch.cuda.is_available() else "cpu"
+        self._loaded = config.source.load(self._device)
+        batched: Any = self._predict
+        batched.set_max_batch_size(config.max_batch_size)
+        batched.set_batch_wait_timeout_s(config.batch_wait)
+        threading.Thread(target=self._refresh, name="refresh", daemon=True).start()
+
+    def _refresh(self) -> None:
+        """Load the ensemble anew whenever its source has another version; requests are answered by the old one meanwhile."""
+        while True:
+            time.sleep(self._config.refresh)
+            try:
+                if self._config.source.version() != self._loaded.version:
+                    self._loaded = self._config.source.load(self._device)
+            except Exception as error:  # a store that is away, or a file that is being replaced
+                log.warning("the ensemble stays as it is: %s", format_error(error, kind=True))
+
+    @serve.batch(batch_size_fn=rows)  # type: ignore[untyped-decorator,unused-ignore]
+    async def _predict(self, questions: list[Question]) -> list[Predicted]:
+        """Return each question's answer; one ensemble answers the whole batch."""
+        posterior = self._loaded.posterior
+        answers = await asyncio.to_thread(requests.answer, posterior, questions)
+        return [Predicted(answer, len(posterior), rows(questions)) for answer in answers]
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request of HTTP."""
+        try:
+            return await self._respond(request)
+        except Refused as refused:
+            return _error(refused.status, str(refused))
+        except ClientDisconnect:
+            return _error(400, "body must be whole: the connection was closed")
+        except Exception:
+            log.exception("a request failed")
+            return _error(500, "the request failed; the reason is in the log of the replica")
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/")) or "/"
+        if path not in METHODS:
+            raise Refused(404, f"path must be one of {', '.join(METHODS)}")
+        if request.method not in METHODS[path]:
+            allowed = ", ".join(METHODS[path])
+            return _error(405, f"method must be one of {allowed}", {"Allow": allowed})
+        loaded = self._loaded
+        if path == "/healthz":
+            return _json({"status": "ok", "samples": len(loaded.posterior)})
+        accepted = _accepted(loaded, self._config.max_batch_size)
+        if request.method != "POST":
+            return _card(request, loaded, accepted)
+        body = await _body(request, self._config.max_body)
+        told = body, request.headers.get("content-type", ""), dict(request.query_params), accepted
+        question = await _threaded(len(body) > LONG, requests.parse, *told)
+        predicted: Any = await self._predict(question)
+        answer = predicted.answer
+        if isinstance(answer, Refused):
+            raise answer
+        long = sum(array.size for array in answer.values()) > LONG
+        accept = request.headers.get("accept", "")
+        data, kind = await _threaded(long, requests.encode, answer, predicted.samples, accept)
+        return Response(data, media_type=kind, headers={**HEADERS, TOGETHER: str(predicted.together)})
+
+
+async def _threaded(threaded: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.to_thread(function, *arguments) if threaded else function(*arguments)
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """Return a request's body, of which no more is read than may be sent.
+
+    Raises:
+        Refused: it is longer (413), or does not arrive (408).
+    """
+    too_long = Refused(413, f"body must have at most {most:,} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise too_long
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_WITHIN):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise too_long
+    except TimeoutError:
+        raise Refused(408, f"body must arrive within {BODY_WITHIN:.0f} s") from None
+    return bytes(body)
+
+
+def _accepted(loaded: Loaded, most: int) -> Accepted:
+    posterior, form = loaded.posterior, InputForm.of(loaded.about.get("input"))
+    return Accepted(kind=posterior.kind, form=form, images=posterior.prepare is not None, rows=most)
+
+
+def _card(request: Request, loaded: Loaded, accepted: Accepted) -> Response:
+    url = model_card.address(request.headers.get("host", ""), request.scope.get("root_path", ""))
+    card = model_card.card(loaded.about, accepted, url)
+    if requests.JSON in request.headers.get("accept", "").lower():
+        return _json(card)
+    return Response(model_card.page(card), media_type="text/html", headers=PAGE_HEADERS)
+
+
+def _json(value: Any) -> Response:
+    return Response(json.dumps(value), media_type=requests.JSON, headers=HEADERS)
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    text = json.dumps({"error": message}, ensure_ascii=False)
+    return Response(text, status_code=status, media_type=requests.JSON, headers={**HEADERS, **(headers or {})})
+
+
+def application(config: ReplicaConfig, *, replicas: int, cpus: float, gpus: float) -> Any:
+    """Return the Serve application of one deployment.
+
+    Args:
+        config: what each replica needs.
+        replicas: number of replicas.
+        cpus: CPU cores of each.
+        gpus: GPUs of each, or a fraction of one.
+    """
+    deployment = serve.deployment(
+        name="posterior",
+        num_replicas=replicas,
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
+        max_ongoing_requests=max(LEAST_ONGOING, QUEUED * config.max_batch_size),
+        health_check_period_s=HEALTH_PERIOD,
+        max_constructor_retry_count=STARTS,
+    )(Predictor)
+    return deployment.bind(config)
+
+
+def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
+    """Raise `UserError` where the connected cluster cannot hold the replicas, and adds no nodes for them."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    room = sum(_fit(node, cpus, gpus) for node in nodes)
+    if room < replicas and (ray_private.started_here() or not ray_private.autoscales()):
+        has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise UserError(
+            f"replicas must be at most {room}, got {replicas} of {cpus:g} CPUs and {gpus:g} GPUs each: the cluster has {has}"
+        )
+
+
+def _fit(node: dict[str, float], cpus: float, gpus: float) -> int:
+    """Return how many replicas a node holds; of those with a share of a GPU, each has all of it on one GPU."""
+    by_cpus = int(node.get("CPU", 0) // cpus)
+    if not gpus:
+        return by_cpus
+    of_node = node.get("GPU", 0)
+    by_gpus = int(of_node) * round(1 / gpus) if gpus < 1 else int(of_node // gpus)
+    return min(by_cpus, by_gpus)
+
+
+@contextlib.contextmanager
+def running(app: Any, *, name: str, route_prefix: str, host: str, port: int) -> Iterator[str]:
+    """Run an application on the connected Ray in the body, which is given its address.
+
+    A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is shut down.
+
+    Raises:
+        UserError: the application does not start.
+        RayLost: Ray is gone.
+    """
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    quiet = {"log_level": "WARNING", "enable_access_log": False}
+    before = serve.status()
+    there = bool(before.proxies or before.applications)
+    try:
+        if not there:
+            serve.start(http_options={"host": host, "port": port}, logging_config=quiet)
+        target = serve.RunTarget(app, name=name, route_prefix=route_prefix, logging_config=quiet)
+        serve.run_many([target], wait_for_applications_running=False)
+        _wait(name)
+        yield _url(host, port, route_prefix)
+    finally:
+        if ray_watch.lost() is None:
+            _end(name, everything=not there)
+
+
+def _wait(name: str) -> None:
+    """Wait until an application runs.
+
+    Raises:
+        UserError: it failed to start; the last line of Serve's report says why.
+        RayLost: Ray is gone.
+    """
+    while True:
+        ray_watch.check()
+        found = serve.status().applications.get(name)
+        if found is not None and found.status == "RUNNING":
+            return
+        if found is not None and found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            messages = [one.message for one in found.deployments.values() if one.message] or [found.message]
+            raise UserError(f"source must be one that replicas can load: {_reason(messages[0])}")
+        time.sleep(LOOK_EVERY)
+
+
+def _reason(message: str) -> str:
+    """Return the line of Serve's report that names the exception."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    named = [line for line in lines if "Error: " in line]
+    return last_line("\n".join(named or lines))
+
+
+def _url(host: str, port: int, route_prefix: str) -> str:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}{route_prefix.rstrip('/')}/"
+
+
+def _end(name: str, *, everything: bool) -> None:
+    try:
+        if everything:
+            serve.shutdown()
+        else:
+            serve.delete(name)
+    except Exception as error:  # Ray went meanwhile, or Serve has not started yet
+        log.debug("Serve did not end: %s", format_error(error, kind=True))
+
+
+def wait() -> None:
+    """Wait until the process is interrupted.
+
+    Raises:
+        RayLost: Ray is gone.
+    """
+    while True:
+        ray_watch.check()
+        time.sleep(LOOK_EVERY)

@@ -1,0 +1,1 @@
+"""Serving: requests and answers by themselves, and over HTTP from real replicas."""

@@ -1,0 +1,360 @@
+"""`raychains serve` as a process and `rc.serve.deployment` in this one: real replicas, asked over HTTP."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import raychains as rc
+from raychains.cli import main
+from raychains.inference import PosteriorPredictive
+from raychains.store import ChainStore
+from tests.checks import refused
+from tests.inference.runs import digits
+from tests.processes import RAYCHAINS, SECONDS, free_ports, outside, sessions, until
+from tests.serve.client import NPY, Reply, ask, npy, regression_file
+from tests.serve.test_source import begun, continued, images
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # in Ray Serve
+FEW = 16
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
+    return digits(tmp_path_factory.mktemp("served") / "store")
+
+
+def compare(reply: Reply, posterior: PosteriorPredictive, x: torch.Tensor) -> None:
+    """Check that a reply says what the ensemble says of the inputs."""
+    assert reply.status == 200, reply.body
+    with torch.inference_mode():
+        expected = posterior(x)
+    for name in ("probabilities", "entropy", "mutual_information"):
+        np.testing.assert_allclose(reply.json[name], getattr(expected, name), atol=1e-5, err_msg=name)
+    assert reply.json["samples"] == len(posterior)
+
+
+# The command, on a run that goes on
+
+
+@dataclass(frozen=True)
+class Served:
+    process: subprocess.Popen[str]
+    url: str
+    path: str
+    """Of the run, which has three of its eight samples at first."""
+    temporary: Path
+    """Where Ray's folder is."""
+
+    def replica(self) -> psutil.Process:
+        found = [p for p in self.descendants() if p.name().startswith("ray::ServeRepl")]
+        assert len(found) == 1, found
+        return found[0]
+
+    def descendants(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture(scope="module")
+def served(run: rc.Result) -> Iterator[Served]:
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder, sessions(cwd=folder) as start:
+        path = begun(run, Path(folder) / "store", 3)
+        temporary, (port,) = Path(folder) / "t", free_ports(1)
+        temporary.mkdir()
+        command = [*RAYCHAINS, "serve", path, "--port", str(port), "--refresh", "0.2", "--max-batch-size", str(FEW)]
+        command += ["--max-body", "100000", "--object-store-memory", "100000000"]
+        process = start(*command, env=outside() | {"RAY_TMPDIR": str(temporary)})
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "raychains serve: starting\n"
+        url = f"http://127.0.0.1:{port}/"
+        line = process.stdout.readline()
+        assert line == f"ready: {url} (model card; POST inputs there; Ctrl-C ends)\n", process.stderr.read()
+        yield Served(process, url, path, temporary)
+
+
+def test_predictions_are_the_ensembles(served: Served, run: rc.Result) -> None:
+    posterior, x = ensemble_of_first(run, 3), images()[:FEW]
+    compare(ask(served.url, {"inputs": x.tolist()}), posterior, x)
+    compare(ask(served.url, npy(x.numpy()), NPY), posterior, x)
+    raw = ask(served.url, npy(x.numpy()), NPY, Accept="application/x-npy")
+    np.testing.assert_allclose(np.load(io.BytesIO(raw.body)), posterior(x).probabilities, atol=1e-5)
+    asked = ask(served.url, {"inputs": x.tolist(), "intervals": 0.5}).json
+    low, high = np.moveaxis(np.array(asked["intervals"]), -1, 0)
+    assert low.shape == (FEW, 10) and (low <= high).all() and (low < high).any()
+    assert ask(f"{served.url}?intervals=0.5", npy(x.numpy()), NPY).json["intervals"] == pytest.approx(
+        np.array(asked["intervals"]), abs=1e-5
+    )
+
+
+def ensemble_of_first(run: rc.Result, samples: int) -> PosteriorPredictive:
+    """The ensemble of the first chain's first samples."""
+    digest = run.comparison.arms[0].chains[0][0].digest
+    store, model = ChainStore(run.store.root, digest), rc.make_task("digits").build_model(seed=0, lanes=1)
+    return PosteriorPredictive(model, [store.sample(r.file)[0] for r in store.records()[:samples]])
+
+
+def test_health_card_and_its_example(served: Served) -> None:
+    assert ask(f"{served.url}healthz").json == {"status": "ok", "samples": 3}
+    page = ask(served.url)
+    assert page.headers["content-type"].startswith("text/html") and b"3 samples" in page.body
+    card = ask(served.url, Accept="application/json").json
+    assert card["input"]["shape"] == ["n", 64] and len(card["digests"]) == 3
+    if shutil.which("curl"):
+        done = subprocess.run(["bash", "-c", card["example"]], capture_output=True, text=True, timeout=SECONDS)
+        assert '"probabilities": [[' in done.stdout, done.stderr
+
+
+def test_each_wrong_request_has_its_status_and_its_line(served: Served) -> None:
+    x = images()[:1].tolist()
+    wrong = [
+        (ask(f"{served.url}predict"), 404, "path must be one of /, /healthz"),
+        (ask(served.url, method="DELETE"), 405, "method must be one of GET, HEAD, POST"),
+        (ask(f"{served.url}healthz", {}), 405, "method must be one of GET, HEAD"),
+        (
+            ask(served.url, b"inputs=1", "application/x-www-form-urlencoded"),
+            415,
+            "Content-Type must be application/json",
+        ),
+        (ask(served.url, b"{"), 400, "body must be JSON: "),
+        (ask(served.url, {"inputs": [[1, 2]]}), 400, "inputs must have the shape [n, 64], got [1, 2]"),
+        (
+            ask(served.url, {"inputs": x * (FEW + 1)}),
+            413,
+            f"inputs must be at most {FEW} in one request, got {FEW + 1}",
+        ),
+        (ask(served.url, npy(np.full((1, 64), np.inf)), NPY), 400, "inputs must be finite numbers"),
+        (
+            ask(served.url, npy(np.array([{}]), allow_pickle=True), NPY),
+            400,
+            "inputs must be numbers of at most 64 bits",
+        ),
+        (ask(served.url, {"inputs": x, "intervals": 2}), 400, "intervals must be a probability between 0 and 1"),
+        (ask(f"{served.url}?level=1", npy(np.array(x)), NPY), 400, "unknown field 'level'"),
+    ]
+    for reply, status, line in wrong:
+        assert reply.status == status and reply.error.startswith(line), (reply, line)
+    assert ask(served.url, method="DELETE").headers["allow"] == "GET, HEAD, POST"
+
+
+def test_a_body_that_is_too_long_is_not_read_to_its_end(served: Served) -> None:
+    port = int(served.url.rstrip("/").rpartition(":")[2])
+    for head in ("Content-Length: 1000000000", "Transfer-Encoding: chunked"):
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+            connection.sendall(
+                f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n\r\n".encode()
+            )
+            if "chunked" in head:  # more than is taken, and never the last one
+                for _ in range(3):
+                    connection.sendall(b"%x\r\n" % 50_000 + b"0" * 50_000 + b"\r\n")
+            reply = connection.recv(65536)
+        assert reply.startswith(b"HTTP/1.1 413 "), reply
+    assert ask(f"{served.url}healthz").status == 200
+
+
+def test_a_replica_that_is_killed_is_replaced(served: Served) -> None:
+    before, x = served.replica(), {"inputs": images()[:1].tolist()}
+    before.kill()
+    statuses: list[int] = []
+
+    def answered() -> bool:
+        statuses.append(ask(served.url, x).status)
+        return statuses[-1] == 200
+
+    until(answered, "an answer")
+    assert all(status == 200 or status >= 500 for status in statuses)
+    until(lambda: ask(served.url, x).status == 200 and served.replica().pid != before.pid, "another replica")
+
+
+def test_samples_that_come_are_taken_over_and_no_request_fails(served: Served, run: rc.Result) -> None:
+    x, replies, over = images()[:2], list[Reply](), threading.Event()
+
+    def request() -> None:
+        while not over.is_set():
+            replies.append(ask(served.url, {"inputs": x.tolist()}))
+
+    with ThreadPoolExecutor(3) as clients:
+        asking = [clients.submit(request) for _ in range(3)]
+        try:
+            until(lambda: len(replies) > 10, "answers before")
+            continued(run, served.path)
+            until(lambda: replies[-1].status != 200 or replies[-1].json["samples"] == 8, "answers of all samples")
+            last = len(replies)
+            until(lambda: len(replies) > last + 10, "answers after")
+        finally:
+            over.set()
+        for one in asking:
+            one.result()
+    assert {reply.status for reply in replies} == {200}
+    counts = [reply.json["samples"] for reply in replies]
+    assert counts[0] == 3 and counts[-1] == 8
+    for reply in (replies[0], replies[-1]):
+        compare(reply, ensemble_of_first(run, 3) if reply.json["samples"] == 3 else run.posterior(), x)
+    assert len(ask(served.url, Accept="application/json").json["digests"]) == 8
+
+
+def test_it_ends_when_it_is_told_to_and_leaves_nothing(served: Served) -> None:
+    left = served.descendants()
+    assert len(left) >= 5 and any(served.temporary.iterdir())
+    served.process.send_signal(signal.SIGTERM)
+    out, errors = served.process.communicate(timeout=SECONDS)
+    assert served.process.returncode == 130 and errors.splitlines()[-1] == "raychains: interrupted"
+    assert "Traceback" not in out + errors
+    until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in left), "the end of all")
+    assert list(served.temporary.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        ask(served.url)
+
+
+# Wrong command lines
+
+
+def test_each_wrong_command_line_has_its_line(
+    run: rc.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words, line in [
+            (
+                ["nothing"],
+                "SOURCE must be an existing file of raychains export, or a run, STORE/runs/NAME, got 'nothing'",
+            ),
+            ([f"{run.path}x"], "run must be one of small, got 'smallx'; did you mean 'small'?"),
+            ([run.path, "--arm", "x"], "--arm must be one of "),
+            ([run.path, "--port", "0"], "--port must be an integer in [1, 65535], got 0"),
+            (
+                [run.path, "--port", port],
+                f"--port must be one that is free and may be used, got {port}: Address already in use",
+            ),
+            ([run.path, "--host", "192.0.2.1"], "--host must be an address of this machine, got '192.0.2.1'"),
+            ([run.path, "--refresh", "soon"], "--refresh must be a finite number above 0"),
+            ([run.path, "--route-prefix", "x/"], "--route-prefix must be a path that begins with /"),
+            ([run.path, "--max-batch-size", "0"], "--max-batch-size must be an integer of at least 1, got 0"),
+        ]:
+            assert main(["serve", *words]) == 2
+            errors = capsys.readouterr().err.splitlines()
+            assert len(errors) == 1 and errors[0].startswith(f"raychains: {line}"), errors
+
+
+def test_a_proxy_that_listens_on_every_interface_needs_a_host_that_says_so(
+    run: rc.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    assert main(["serve", run.path]) == 2
+    line = "raychains: --host must be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1, got '127.0.0.1': HAProxy listens on every interface\n"
+    assert capsys.readouterr().err == line
+
+
+def test_without_ray_serve_it_says_what_to_install(run: rc.Result) -> None:
+    code = "import sys\nsys.modules['starlette'] = None\nfrom raychains.cli import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "serve", run.path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=outside())
+    assert done.returncode == 2
+    assert done.stderr == 'raychains: serve needs Ray Serve: pip install "raychains[serve]"\n'
+
+
+@pytest.mark.parametrize(
+    ("replicas", "cpus", "gpus", "room"),
+    [(1, 2, 0.0, 1), (2, 1, 0.0, 2), (3, 1, 0.0, 2), (1, 3, 0.0, 0), (1, 1, 0.5, 0)],
+)
+def test_replicas_that_no_node_holds_are_refused(
+    ray_session: None, replicas: int, cpus: int, gpus: float, room: int
+) -> None:
+    from raychains.orchestration.serve import check_room
+
+    if replicas <= room:
+        check_room(replicas, cpus=cpus, gpus=gpus)
+        return
+    line = (
+        f"replicas must be at most {room}, got {replicas} of {cpus} CPUs and {gpus:g} GPUs each: the cluster has 2 CPUs"
+    )
+    with refused(line):
+        check_room(replicas, cpus=cpus, gpus=gpus)
+
+
+# The deployment, of a file, on a Ray that is there
+
+
+@pytest.fixture(scope="module")
+def serving(ray_session: None) -> Iterator[str]:
+    """The address of a Serve of this process's Ray, which ends with this file."""
+    from ray import serve
+
+    (port,) = free_ports(1)
+    quiet = {"log_level": "ERROR", "enable_access_log": False}
+    serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config=quiet)
+    yield f"http://127.0.0.1:{port}/"
+    serve.shutdown()
+
+
+def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result, tmp_path: Path) -> None:
+    from ray import serve
+
+    file = run.export(str(tmp_path / "d.safetensors")).path
+    settings = {"max_batch_size": 8, "batch_wait": 2.0}
+    serve.run(rc.serve.deployment(file, **settings), name="digits", route_prefix="/digits")
+    x, posterior = images()[:12], run.posterior()
+    assert ask(f"{serving}digits/healthz").status == 200 and ask(f"{serving}digits/x").status == 404
+    example = ask(f"{serving}digits", Accept="application/json").json["example"]
+    assert f"{serving}digits/ " in example
+    with ThreadPoolExecutor(12) as clients:
+        replies = list(clients.map(lambda one: ask(f"{serving}digits", {"inputs": [one.tolist()]}), x))
+    for one, reply in zip(x, replies, strict=True):
+        compare(reply, posterior, one[None])
+    together = [int(reply.headers["x-raychains-batch"]) for reply in replies]
+    assert max(together) > 1 and max(together) <= 8, together
+    began = time.monotonic()
+    full = ask(f"{serving}digits", {"inputs": x[:8].tolist()})
+    assert full.headers["x-raychains-batch"] == "8" and time.monotonic() - began < 2, "a full batch waits for nobody"
+    serve.delete("digits")
+
+
+def test_a_regression_of_a_configuration(serving: str, tmp_path: Path) -> None:
+    from ray import serve
+
+    from raychains.api.serve import app
+
+    posterior = regression_file(tmp_path / "line")
+    options = {"source": str(tmp_path / "line"), "max_batch_size": "4"}
+    serve.run(app(options), name="line", route_prefix="/line")
+    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    found = ask(f"{serving}line", {"inputs": x.tolist(), "quantiles": [0.1, 0.9]}).json
+    with torch.inference_mode():
+        expected = posterior(x)
+    np.testing.assert_allclose(found["mean"], expected.mean[:, 0], atol=1e-5)
+    np.testing.assert_allclose(found["sd"], expected.variance[:, 0].sqrt(), atol=1e-5)
+    assert np.array(found["quantiles"]).shape == (3, 2) and found["samples"] == len(posterior)
+    serve.delete("line")
+
+
+def test_a_configuration_is_checked(tmp_path: Path) -> None:
+    from raychains.api.serve import app
+
+    regression_file(tmp_path / "line")
+    source = {"source": str(tmp_path / "line")}
+    for options, line in [
+        ({**source, "port": "80"}, "unknown argument 'port'"),
+        ({**source, "max_batch_size": "many"}, "max_batch_size must be an integer, got 'many'"),
+        ({}, "source must be given"),
+    ]:
+        with refused(line):
+            app(options)
+    with refused("replicas must be an integer of at least 1, got 0"):
+        rc.serve.deployment(tmp_path / "line", replicas=0)
