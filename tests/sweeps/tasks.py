@@ -15,6 +15,7 @@ import ray
 from torch import Tensor, distributed, nn
 
 from raychains.evaluation.base import Evaluation
+from raychains.orchestration import ray_private
 from raychains.tasks.digits import Digits
 
 
@@ -65,6 +66,7 @@ class Dying(Guarded):
 
     So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
     over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.
+    One that makes its twelfth step while there is a file ``leave`` is on a node that will be gone soon, as far as it can know.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
@@ -86,6 +88,9 @@ class Dying(Guarded):
         self._steps += 1
         if self._steps == 12 and self._mortal():
             self._die("die")
+        if self._steps == 12 and (self.folder / "leave").exists():
+            (self.folder / "leave").rename(self.folder / f"left-{os.getpid()}")
+            ray_private.draining = lambda: [ray.get_runtime_context().get_node_id()]
         if self._steps == 36:
             self._die("stop", signal.SIGSTOP)
         if self._steps > 24 and (self.folder / "slow").exists():
