@@ -40,5 +40,3 @@ def test_an_evaluator_that_leaves_does_its_jobs_and_takes_no_other() -> None:
     queue.watch(1.0)
     assert cluster.killed == [first] and [e.actor for e in evaluators.running] == [second]
     assert len(second.called("fetch")) == IN_FLIGHT, "blocks are copied before the node is gone"
-
-

@@ -183,7 +183,7 @@ def test_a_trial_leaves_a_node_that_will_be_gone_soon_and_goes_on_from_there(tmp
 
 
 def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:
-    with pytest.raises(ChainsFailed, match="1 chain of the sweep failed"):
+    with pytest.raises(ChainsFailed, match="1 chains of the sweep failed"):
         leaves(tmp_path, max_preemptions=0)
     assert list(table(str(tmp_path / "store"))["reason"]) == ["it had to leave its node 1 times"]
 
