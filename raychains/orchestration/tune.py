@@ -186,7 +186,7 @@ class ChainTrainable(tune.Trainable):
             UserError: an option that is unknown, out of range or may not differ between trials; or other gradient
                 evaluations than the trainable's.
         """
-        if self.trial_resources is not None and ray.get_runtime_context().get_actor_id() is not None:
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             self._thread = EverySecond(self._every_second)
         options = self.settings.options
         held = self._held().get("GPU", 0.0)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,15 @@ from ray.cluster_utils import Cluster
 
 import raychains as rc
 from raychains.core.spec import ChainSpec
+from raychains.orchestration import ray_private
+from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
+from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
 from raychains.store import Storage
 from tests.chaos import plans, worlds
 from tests.chaos.tasks import MortalDigits
-from tests.orchestration.losing_a_node import Placed
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS, until
@@ -158,6 +162,26 @@ class Held(Cloud):
             (self.folder / "go").touch()
 
 
+class Placed(RayWorkers):
+    """The first actors without a CPU, evaluators, are on these nodes: Ray puts some elsewhere when it is busy."""
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__()
+        self._nodes = list(nodes)
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        if options.cpus or not self._nodes:
+            return super().start(kind, run, options, *args)
+        node = self._nodes.pop(0)
+        for number in itertools.count():
+            wanted = replace(options, node=node, name=f"{options.name}-{number}")
+            actor = super().start(kind, run, wanted, *args)
+            until(lambda actor=actor: ray_private.lives(actor), "an evaluator")
+            if ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node:
+                return actor
+            self.kill(actor)
+
+
 def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
     """An evaluator on a node of its own, and one beside two chains."""
     cloud = Held(folder, address, {"first": 0, "second": 2})
@@ -165,7 +189,7 @@ def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[s
     plan = comparison(task, chains=2, steps=1200, block=100, lanes=100)
     ids = {label: n["NodeID"] for n in ray.nodes() for label in cloud.nodes if label in n["Resources"]}
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=2, concurrent=2, stall_timeout=SECONDS)
-    outcome = run_chains(plan, root, resources, cloud, workers=Placed([ids["first"], ids["second"]], once=True))
+    outcome = run_chains(plan, root, resources, cloud, workers=Placed(ids["first"], ids["second"]))
     assert stored_hashes(root, plan) == undisturbed_hashes(plan, task)
     [view] = outcome.views.values()
     on = Counter((folder / "predictions").read_text().split())

@@ -36,18 +36,16 @@ NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor
 
 
 class Placed(RayWorkers):
-    """Actors without a CPU, evaluators, go to the nodes by turns, or ``once``: Ray alone may put all of them on one."""
+    """Actors without a CPU, evaluators, go to the nodes by turns: Ray alone may put all of them on one."""
 
-    def __init__(self, nodes: Sequence[str], *, once: bool = False) -> None:
+    def __init__(self, nodes: Sequence[str]) -> None:
         super().__init__()
-        self._turns = iter(nodes) if once else itertools.cycle(nodes)
+        self._turns = itertools.cycle(nodes)
         for node in nodes:
             until(lambda node=node: known(node), "the node")
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
-        return super().start(
-            kind, run, options if options.cpus else replace(options, node=next(self._turns, None)), *args
-        )
+        return super().start(kind, run, options if options.cpus else replace(options, node=next(self._turns)), *args)
 
 
 def known(node: str) -> bool:

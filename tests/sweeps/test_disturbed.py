@@ -180,6 +180,7 @@ def test_a_trial_leaves_a_node_that_will_be_gone_soon_and_goes_on_from_there(tmp
     first, again = attempts_of(store, left.digest)
     assert (first.get("preemptions"), again["preemptions"]) == (None, 1)
     assert 12 <= again["from_step"] < 48 and first["pid"] != again["pid"]
+    until(lambda: not Path(f"/proc/{first['pid']}").exists(), "the end of its process")
 
 
 def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:
