@@ -1,7 +1,8 @@
 """The evaluation side of a run: samples become blocks while chains still run, complete views become metrics.
 
-Blocks and samples in Ray's object store are a cache. Whatever goes with a node or an evaluator is made again from the
-durable samples, and a chain that takes another path takes its old samples' blocks along.
+Blocks and samples in Ray's object store are a cache. Blocks on a node that will be gone soon are copied; whatever goes with
+a node or an evaluator is made again from the durable samples, and a chain that takes another path takes its old samples'
+blocks along.
 """
 
 from __future__ import annotations
@@ -263,6 +264,14 @@ class EvaluationQueue(JobQueue[_Job]):
         elif error is not None and error.lost_object and self._lost_blocks(job.what):
             return
         super().again(job, error)
+
+    def save(self) -> None:
+        """Have evaluators on other nodes fetch blocks from those that will be gone soon."""
+        staying = {node.id for node in self.workers.nodes()}
+        leave = [s.blocks for s in self._samples.values() if s.blocks is not None and s.node not in staying]
+        others = self.evaluators.staying
+        for number, blocks in enumerate(leave if others else ()):
+            self.workers.call(others[number % len(others)].actor, "fetch", *blocks)
 
     def _lost_blocks(self, view: PendingViews) -> bool:
         """Predict a view's blocks again that were lost with a node; all of them where no node is known to be gone."""

@@ -159,6 +159,9 @@ class EvaluationWorker:
         if keeps(self._keep, samples, sum(block.nbytes for block in blocks)):
             kept.write(sample.sha256, blocks, sample.start)
 
+    def fetch(self, *blocks: Any) -> None:
+        """Do nothing with blocks, of which Ray then has a copy on this node, too."""
+
     def reduce(self, split: str, shard: int, weights: Sequence[float] | None, *blocks: Any) -> Any:
         """Return a view on one shard; None weighs all samples the same."""
         evaluation = self._of(split)

@@ -16,7 +16,7 @@ from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig, TaskPayload
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.task_payload import pack
-from raychains.orchestration.workers import ActorOptions, CallFailed, Names, Workers
+from raychains.orchestration.workers import LEAVE_EVERY, ActorOptions, CallFailed, Names, Workers
 from raychains.planning.comparison import Comparison
 from raychains.planning.stall import Pace, Stall
 from raychains.store import Storage
@@ -56,6 +56,8 @@ class Evaluator:
     asked: Any = None
     """The reference of an outstanding question whether its process is alive."""
     answers: Pace = field(default_factory=Pace)
+    leaves: bool = False
+    """Its node will be gone soon: it is given no more jobs."""
 
 
 class Evaluators:
@@ -120,7 +122,7 @@ class Evaluators:
             gpus=gpus,
             accelerator_type=self._resources.accelerator_type,
             # With a share of a GPU where it costs the fewest chains, if there is room.
-            node=self._slots.node_of_evaluator(len(self.running)) if self._slots is not None and gpus else None,
+            node=self._slots.node_of_evaluator(len(self.staying)) if self._slots is not None and gpus else None,
         )
         name = f"evaluator-{number} of {self._names.run}"
         config = EvaluatorConfig(store=self._store, data_root=self._resources.data_root, gpus=gpus, name=name)
@@ -128,21 +130,34 @@ class Evaluators:
         self.workers.call(actor, "serve", self._work)  # before all jobs: calls run in their order
         self.running.append(Evaluator(actor, answers=Pace(self._resources.stall_timeout)))
 
+    @property
+    def staying(self) -> list[Evaluator]:
+        """Return those whose nodes stay, as far as is known."""
+        return [evaluator for evaluator in self.running if not evaluator.leaves]
+
+    def leaving(self) -> list[Evaluator]:
+        """Note which ones' nodes will be gone soon; return those that stayed until now."""
+        actors = {evaluator.actor: evaluator for evaluator in self.staying}
+        found = [actors[actor] for actor in self.workers.leaving(actors)] if actors else []
+        for evaluator in found:
+            evaluator.leaves = True
+        return found
+
     def forget(self, evaluator: Evaluator) -> None:
-        """Take one out that died."""
+        """Take one out that died or was ended."""
         if evaluator in self.running:
             self.running.remove(evaluator)
 
     @property
     def starved(self) -> bool:
         """All evaluators hold GPUs and wait for a node with room."""
-        actors = [evaluator.actor for evaluator in self.running] if self._resources.gpus_per_evaluator else []
+        actors = [evaluator.actor for evaluator in self.staying] if self._resources.gpus_per_evaluator else []
         return bool(actors) and self.workers.unplaced(actors) == len(actors)
 
     def close(self) -> None:
         """Let them all go."""
         for evaluator in self.running:
-            self.workers.dismiss(evaluator.actor)
+            (self.workers.kill if evaluator.leaves else self.workers.dismiss)(evaluator.actor)
         self.running = []
 
     def __enter__(self) -> Evaluators:
@@ -197,6 +212,7 @@ class JobQueue(ABC, Generic[J]):
         """Evaluators that have room, by how many jobs they have."""
         self._slowest: dict[str, float] = {}
         """Seconds of the slowest job of each kind; 0 where only evaluators' first jobs are known."""
+        self._since_nodes = 0.0
         for evaluator in evaluators.running:
             self._seat(evaluator)
 
@@ -216,6 +232,9 @@ class JobQueue(ABC, Generic[J]):
         """Do a job again that was lost by ``error``, or with an evaluator that died of another job."""
         self._jobs.appendleft(job)
 
+    def save(self) -> None:
+        """Copy what jobs made on nodes that will be gone soon."""
+
     def references(self) -> list[Any]:
         """Return the references to wait for."""
         return list(self._asked)
@@ -226,10 +245,10 @@ class JobQueue(ABC, Generic[J]):
 
     def submit(self, *, eager: bool = False) -> None:
         """Give waiting jobs to evaluators that have room, starting one more; with ``eager`` the first before any job."""
-        running = self.evaluators.running
-        if (eager and not running) or (self._jobs and len(running) < self.evaluators.limit):
+        staying = self.evaluators.staying
+        if (eager and not staying) or (self._jobs and len(staying) < self.evaluators.limit):
             self.evaluators.start()
-            self._seat(running[-1])
+            self._seat(self.evaluators.running[-1])
         while self._jobs and (evaluator := next((e for row in self._room for e in row.values()), None)) is not None:
             job = self._jobs.popleft()
             if not self.stale(job):
@@ -267,6 +286,7 @@ class JobQueue(ABC, Generic[J]):
         Raises:
             RaychainsError: a job lost too many evaluators.
         """
+        self._leave_nodes(seconds)
         stalls = []
         busy = [evaluator for evaluator in self.evaluators.running if evaluator.jobs]
         self._ask_whether_alive(busy, seconds)
@@ -284,6 +304,23 @@ class JobQueue(ABC, Generic[J]):
             else:
                 stalls.append(stall)
         return max(stalls, key=lambda stall: stall.seconds, default=None)
+
+    def _leave_nodes(self, seconds: float) -> None:
+        """Give no more jobs to evaluators whose nodes will be gone soon, and end those that have done theirs."""
+        self._since_nodes += seconds
+        if self._since_nodes < LEAVE_EVERY:
+            return
+        self._since_nodes = 0.0
+        leaving = self.evaluators.leaving()
+        done = [evaluator for evaluator in self.evaluators.running if evaluator.leaves and not evaluator.jobs]
+        for evaluator in leaving:
+            log.warning("an evaluator's node will be gone soon: it is given no more work, another one is started")
+            self._seat(evaluator)
+        if leaving or done:
+            self.save()
+        for evaluator in done:
+            self.evaluators.forget(evaluator)
+            self.workers.kill(evaluator.actor)
 
     def _ask_whether_alive(self, busy: Sequence[Evaluator], seconds: float) -> None:
         """Note that so much time passed; take the evaluators' answers, and ask again."""
@@ -323,10 +360,10 @@ class JobQueue(ABC, Generic[J]):
         self._asked.clear()
 
     def _seat(self, evaluator: Evaluator) -> None:
-        """Note how many jobs an evaluator has."""
+        """Note how many jobs an evaluator has, if it is given more."""
         for row in self._room:
             row.pop(id(evaluator), None)
-        if len(evaluator.jobs) < IN_FLIGHT:
+        if len(evaluator.jobs) < IN_FLIGHT and not evaluator.leaves:
             self._room[len(evaluator.jobs)][id(evaluator)] = evaluator
 
     def _check(self, job: J, error: CallFailed) -> None:

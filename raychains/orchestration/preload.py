@@ -31,3 +31,6 @@ if os.environ.get(SOURCE) == str(Path(__file__).parents[1]):
 else:  # an installed raychains beside the driver's: workers import the driver's, whose folder they are told later
     for _name in [name for name in sys.modules if name.partition(".")[0] == "raychains"]:
         del sys.modules[_name]
+    raise ImportError(
+        "another raychains than the driver's is installed here: it is not preloaded"
+    )  # Ray goes on; it ends for others

@@ -259,17 +259,29 @@ def any_actor_alive() -> bool:
 # Trials of Ray Tune, which calls one method of an actor at a time and hands none of its actors out
 
 
-def publish(actor: str, sign: bytes) -> None:
-    """Let `published` return ``sign`` for an actor; nothing happens where Ray has changed."""
+def publish(key: str, value: bytes) -> None:
+    """Let `published` return ``value``, and `signs` where ``key`` is an actor's id; nothing happens where Ray has changed."""
     try:
         from ray.experimental.internal_kv import _internal_kv_put
 
-        _internal_kv_put(actor.encode(), sign, overwrite=True, namespace=NAMESPACE)
+        _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
     except Exception as error:
-        log.debug("a sign of life is not published: %s", error)
+        log.debug("not published for other processes: %s", error)
 
 
-def published(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+def published(key: str) -> bytes | None:
+    """Return what any process of the cluster published last; None where it is nothing, or Ray has changed."""
+    try:
+        from ray.experimental.internal_kv import _internal_kv_get
+
+        found: bytes | None = _internal_kv_get(key.encode(), namespace=NAMESPACE)
+        return found
+    except Exception as error:
+        log.debug("not known what other processes published: %s", error)
+        return None
+
+
+def signs(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
     """Return by id which of this job's living actors of a class wait for a node, and what they published last."""
     try:
         from ray.experimental.internal_kv import internal_kv_get_gcs_client
@@ -314,7 +326,8 @@ def trials_survive_handovers() -> Iterator[None]:
     """A body in which Tune starts a trial again whose process died while it was handed over from an earlier trial.
 
     Tune hears of such a death twice, of the process and of the call. The first time it starts the trial again; the second time,
-    since no process has it, it gives it up, whatever ``max_failures`` says.
+    since no process has it, it gives it up, whatever ``max_failures`` says. Nor does it print a traceback of any process that is
+    gone: the sweep says so in a line.
     """
     from ray.exceptions import RayActorError
     from ray.tune.execution.tune_controller import TuneController
@@ -322,10 +335,12 @@ def trials_survive_handovers() -> Iterator[None]:
     failed = TuneController._trial_task_failure
 
     def once(self: Any, trial: Any, exception: Exception) -> None:
-        if isinstance(exception, RayActorError) and trial.status == trial.PENDING and trial not in self._trial_to_actor:
+        if not isinstance(exception, RayActorError):
+            failed(self, trial, exception)
+        elif trial.status == trial.PENDING and trial not in self._trial_to_actor:
             self._resetting_trials.discard(trial)
         else:
-            failed(self, trial, exception)
+            self._process_trial_failure(trial, exception=exception)
 
     TuneController._trial_task_failure = once
     try:

@@ -15,7 +15,7 @@ from raychains.orchestration.chain_workers import ChainWorkers
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.lease import Lease, PeerDrivers
 from raychains.orchestration.outcome import Results
-from raychains.orchestration.workers import CLOCK, Clock
+from raychains.orchestration.workers import CLOCK, LEAVE_EVERY, Clock
 from raychains.planning import coordinator as c
 from raychains.planning import events
 from raychains.planning.eta import Speed
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 GROW_EVERY = 5.0
 """Seconds between checks of the cluster for new slots."""
-LEAVE_EVERY = 1.0
-"""Seconds between looks at nodes that will be gone soon; they have 30 as a rule."""
 
 
 class Sampling:
@@ -228,6 +226,8 @@ class Sampling:
             "driver_id": self._lease.driver_id,
             "started": self._clock.time(),
         }
+        if times := self.coordinator.chains[digest].preemptions:
+            about["preemptions"] = times
         attempt = self._peers.claim(digest, about)
         if attempt is not None:
             self._claims[digest] = about

@@ -12,12 +12,14 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ray
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
@@ -34,7 +36,7 @@ from raychains.orchestration.optuna_search import OptunaSearch, Unpickled
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
-from raychains.orchestration.trial_signs import Sign, Teller, TrialWatch
+from raychains.orchestration.trial_signs import Sign, TrialWatch
 from raychains.orchestration.tune import REPEAT, ChainTrainable, Report, chain_trainable
 from raychains.planning import events
 from raychains.planning.capacity import fit
@@ -74,16 +76,6 @@ class _RayGone(BaseException):
 class SweepTrial(ChainTrainable):
     """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """See `ChainTrainable`; from here on signs of life are given."""
-        self._teller = Teller(self._sign)
-        super().setup(config)
-
-    def cleanup(self) -> None:
-        """See `ChainTrainable`."""
-        super().cleanup()
-        self._teller.close()
-
     def step(self) -> Report:
         """Return the next report, or why there will be none."""
         try:
@@ -92,6 +84,11 @@ class SweepTrial(ChainTrainable):
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
             return {FAILED: str(error), "done": True}
+
+    def _every_second(self, number: int) -> None:
+        """See `ChainTrainable`; give a sign of life."""
+        ray_private.publish(ray.get_runtime_context().get_actor_id(), self._sign(number).to_json())
+        super()._every_second(number)
 
     def _sign(self, number: int) -> Sign:
         spec, attempt = getattr(self, "_spec", None), self._running
@@ -222,6 +219,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         self._trials = TrialWatch(self._trainable.__name__, resources.stall_timeout)
         self._given_up: dict[str, str] = {}
         """Why a chain's process was ended, until Tune tells of its death."""
+        self._failures: Counter[str] = Counter()
+        """By digest the failures that Tune counts of its trial."""
         self._interrupt = Interrupt()
         self._fatal: RaychainsError | None = None
         self._stopping = False
@@ -383,7 +382,11 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         digest = self._digest(trial)
         slot = self._slot(digest)
         reason = self._given_up.pop(digest, "its process died")
-        self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=digest))
+        before, self._failures[digest] = self._failures[digest], trial.num_failures
+        if trial.num_failures > before:
+            self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=digest))
+        else:  # Tune counts all deaths but those with a node whose end was announced
+            self._callback.on(events.Preempted(slot=slot, digest=digest))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""

@@ -40,6 +40,10 @@ class TrialRanks:
         for ready in [self._workers.call(actor, "ready", payload, group="control") for actor in self._actors]:
             self._workers.result(ready)
 
+    def leaving(self) -> bool:
+        """Return whether the node of one of them will be gone soon."""
+        return bool(self._workers.leaving(self._actors))
+
     def follow(self, assignment: ChainAssignment) -> Callable[[torch.device], Ranks]:
         """Let the ranks run an attempt along with rank 0; return what makes rank 0's group, once, on its device."""
         address, listener = meeting()

@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
-import ray
-
 from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.messages import AttemptStatus
 from raychains.planning.stall import ChainPace
 
 TELL_EVERY = 1.0
-"""Seconds between two signs of a trial, and between two looks at them."""
+"""Seconds between two signs of a trial, between two looks at them, and between a trial's looks whether its node stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,24 +48,22 @@ class Sign:
         return cls(**told, status=AttemptStatus(**status) if status is not None else None)
 
 
-class Teller:
-    """Says every second what ``look`` returns for a sign's number, in a thread of its own."""
+class EverySecond:
+    """Calls a function about every second, with the number of the call from 1, in a thread of its own."""
 
-    def __init__(self, look: Callable[[int], Sign]) -> None:
-        self._actor = ray.get_runtime_context().get_actor_id()
-        self._look, self._over = look, threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="signs", daemon=True)
-        self._thread.start()
+    def __init__(self, do: Callable[[int], None]) -> None:
+        self._do, self._over = do, threading.Event()
+        threading.Thread(target=self._run, name="every second", daemon=True).start()
 
     def close(self) -> None:
-        """Say no more."""
+        """Call it no more."""
         self._over.set()
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         number = 0
-        while self._actor is not None and not self._over.wait(TELL_EVERY if number else 0.0):
+        while not self._over.wait(TELL_EVERY if number else 0.0):
             number += 1
-            ray_private.publish(self._actor, self._look(number).to_json())
+            self._do(number)
 
 
 @dataclass
@@ -117,7 +113,7 @@ class TrialWatch:
         if self._since < TELL_EVERY:
             return
         passed, self._since = self._since, 0.0
-        waiting, told = ray_watch.ask(lambda: ray_private.published(self._kind))
+        waiting, told = ray_watch.ask(lambda: ray_private.signs(self._kind))
         self._seen |= waiting.keys()
         self._processes = {actor: self._processes.get(actor) or self._new(actor) for actor in waiting}
         for actor, process in list(self._processes.items()):

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import ray
 import torch
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.tune.search.repeater import TRIAL_INDEX
 
 from raychains import tasks
@@ -28,7 +29,7 @@ from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused, 
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer
 from raychains.evaluation.running import RunningEnsemble
-from raychains.orchestration import task_payload
+from raychains.orchestration import ray_private, task_payload
 from raychains.orchestration.attempt import Attempt, AttemptConfig
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.lease import Lease
@@ -36,6 +37,7 @@ from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import bundle
 from raychains.orchestration.trial_ranks import TrialRanks
+from raychains.orchestration.trial_signs import EverySecond
 from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.coordinator import Began, Ended, Sampled
@@ -161,6 +163,10 @@ class ChainTrainable(tune.Trainable):
     _running: Attempt | None = None
     _expects = True
     """It is the chain's turn: not Tune's, another driver's, or an evaluation's."""
+    _ranks: TrialRanks | None = None
+    _thread: EverySecond | None = None
+    _leaves = False
+    """A node that this trial is on will be gone soon."""
     _reports: Reports
 
     @classmethod
@@ -180,6 +186,8 @@ class ChainTrainable(tune.Trainable):
             UserError: an option that is unknown, out of range or may not differ between trials; or other gradient
                 evaluations than the trainable's.
         """
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+            self._thread = EverySecond(self._every_second)
         options = self.settings.options
         held = self._held().get("GPU", 0.0)
         set_up(held, options.data_root)
@@ -214,6 +222,8 @@ class ChainTrainable(tune.Trainable):
     def cleanup(self) -> None:
         """Write a checkpoint of the chain and end it."""
         self._reports.close()
+        if self._thread is not None:
+            self._thread.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write which chain this is and how often it reported: the run store has all else."""
@@ -252,6 +262,34 @@ class ChainTrainable(tune.Trainable):
         payload = task_payload.pack(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
+    # Nodes that will be gone soon
+
+    def _every_second(self, number: int) -> None:
+        """Have the chain write a checkpoint and end, once a node that the trial is on will be gone soon."""
+        if self._leaves:
+            return
+        on_own = ray.get_runtime_context().get_node_id() in ray_private.draining()
+        if on_own or (self._ranks is not None and self._ranks.leaving()):
+            self._leaves = True
+            if (attempt := self._running) is not None:
+                attempt.stop()
+
+    def _preempted(self) -> Exception:
+        """Return what ends this process: for Tune the loss of a node that was announced, which it does not count as a failure."""
+        self._preemptions += 1
+        most = self._options.max_preemptions
+        if most is not None and self._preemptions > most:
+            return ChainsFailed(f"it had to leave its node {self._preemptions} times")
+        ray_private.publish(self._key, str(self._preemptions).encode())
+        return RayActorError(
+            error_msg="the trial's node will be gone soon: its chain wrote a checkpoint", preempted=True
+        )
+
+    @property
+    def _key(self) -> str:
+        """Where the trial's next process finds how often it had to leave."""
+        return f"preemptions of {self.trial_id}"
+
     # The chain
 
     def _begin(self, config: Mapping[str, Any]) -> None:
@@ -282,14 +320,19 @@ class ChainTrainable(tune.Trainable):
         self._expects = False
         # A trial that Tune starts again takes its chain over at once: attempts are numbered, late writes of its predecessor do not count.
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
+        self._preemptions = int(ray_private.published(self._key) or 0) if self._thread is not None else 0
         with Lease(self._store, f"trial:{own.hex}", driver_id=own.hex) as lease:
-            about = {"driver": f"{socket.gethostname()}:{os.getpid()}", "driver_id": lease.driver_id}
+            about: dict[str, Any] = {"driver": f"{socket.gethostname()}:{os.getpid()}", "driver_id": lease.driver_id}
+            if self._preemptions:
+                about["preemptions"] = self._preemptions
             while True:
                 ensemble = self._ensemble()
                 if self._chain.finished(expected):
                     yield from self._stored(ensemble, expected)
                     yield from self._report(ensemble, self._steps[-1])
                     return
+                if self._leaves:
+                    raise self._preempted()
                 number = lease.claim(self._spec.digest, {**about, "started": time.time()})
                 if number is None:  # another driver, or another trial of the same options, runs it
                     time.sleep(ASK_AGAIN)
@@ -300,7 +343,7 @@ class ChainTrainable(tune.Trainable):
                 restarts = self._options.max_failures if self._options.on_divergence == "restart-cycle" else 0
                 if ended.outcome == "diverged" and self._restart < restarts:
                     self._restart += 1
-                elif ended.outcome != "stopped":
+                elif ended.outcome != "stopped" and not (self._leaves and ended.outcome == "lost"):
                     raise ERRORS.get(ended.outcome, RaychainsError)(ended.reason)
 
     def _attempt(
@@ -323,6 +366,8 @@ class ChainTrainable(tune.Trainable):
         attempt = Attempt(assignment, self._store, config, {repr(self._spec.task.to_json()): self._task}, group)
         attempt.begin()
         self._running = attempt
+        if self._leaves:
+            attempt.stop()
         ended: Ended | None = None
         reported = self._reported
         try:

@@ -32,6 +32,8 @@ class Clock(Protocol):
 
 
 CLOCK: Clock = time
+LEAVE_EVERY = 1.0
+"""Seconds between looks at nodes that will be gone soon; they have 30 as a rule."""
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,8 @@ def _checkpoint(chain: ChainState) -> str:
 
 def _worker(chain: ChainState) -> str:
     restarts = f", {_count(chain.restarts, 'restart')}" if chain.restarts else ""
+    if chain.preemptions:
+        restarts += f", {chain.preemptions} of them since a node was about to go"
     before = f" (before: {', '.join(chain.hosts[:-1])})" if len(chain.hosts) > 1 else ""
     return f"on {chain.host}{before}{restarts}" if chain.host else restarts.removeprefix(", ")
 

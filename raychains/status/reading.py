@@ -112,11 +112,18 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
         age=_age(run.now, last) if last is not None else None,
         attempts=len(numbers),
+        preemptions=_preemptions(records),
         host=hosts[-1] if hosts else None,
         hosts=tuple(hosts),
         reason=reason if reason is not None or state != "failed" else _diagnosis(store, files),
         bytes=sum(size for size, _ in files.values()),
     )
+
+
+def _preemptions(records: Mapping[int, Mapping[str, Any]]) -> int:
+    """Sum of what each driver's last record counts."""
+    of = {r.get("driver_id"): n for _, r in sorted(records.items()) if isinstance(n := r.get("preemptions"), int)}
+    return sum(of.values())
 
 
 def _state(

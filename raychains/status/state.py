@@ -55,6 +55,8 @@ class ChainState:
     """Seconds since any file of the chain was written: the age of this state."""
     attempts: int = 0
     """Workers that ran it, one after another."""
+    preemptions: int = 0
+    """Times that it left a node which was about to go."""
     host: str | None = None
     """Host of its newest worker."""
     hosts: Sequence[str] = ()

@@ -1,102 +1,234 @@
-"""A run whose node is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray connects once.
+"""Work on a node that is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray connects once.
 
-`python -m tests.chaos.leaving FOLDER` prints as JSON what the callback was told.
+`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators` checks every sample's bytes, and prints as JSON what happened.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 
+import raychains as rc
+from raychains.core.spec import ChainSpec
+from raychains.orchestration import ray_private
+from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
+from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
-from raychains.store import ChainStore, Storage
-from raychains.tasks.linear_regression import LinearRegression
+from raychains.store import Storage
 from tests.chaos import plans, worlds
-from tests.chaos.tasks import MortalRegression
-from tests.orchestration.worlds import Diary
-from tests.processes import until
+from tests.chaos.tasks import MortalDigits
+from tests.orchestration.tasks import Bulky
+from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
+from tests.processes import SECONDS, until
+from tests.sweeps.worlds import attempts_of
 
 PAUSE = 0.02
 """Seconds of a step at least."""
 NOTICE = "20"
 """Seconds that the node has left."""
+Node = subprocess.Popen[bytes]
 
 
-def node(address: str) -> subprocess.Popen[bytes]:
+def node(address: str, cpus: int, label: str = "other") -> Node:
     """A node that is started as people do."""
-    words = ["start", "--block", f"--address={address}", "--num-cpus=2", "--object-store-memory=100000000"]
+    words = ["start", "--block", f"--address={address}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
     environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": NOTICE}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    words.append(f"--resources={json.dumps({label: 1})}")
     return subprocess.Popen([str(Path(sys.executable).with_name("ray")), *words], env=environment, **quiet)  # type: ignore[call-overload, no-any-return]
 
 
 class Cloud(Diary):
-    """Takes the node back once both chains step."""
+    """Nodes by their labels, with so many CPUs; takes the first of them back in time, and starts another in its place.
 
-    def __init__(self, doomed: subprocess.Popen[bytes], address: str) -> None:
+    Args:
+        folder: where chains' processes keep their lives.
+    """
+
+    def __init__(self, folder: Path, address: str, cpus: Mapping[str, int]) -> None:
         super().__init__()
-        self.doomed, self._address = doomed, address
-        self.other: subprocess.Popen[bytes] | None = None
-        self.told = 0.0
+        self.folder, self.address, self._cpus = folder, address, cpus
+        self.nodes: dict[str, Node] = {}
+        for label in cpus:  # one after another: two that start at once take the same ports
+            self.nodes[label] = node(address, cpus[label], label)
+            until(lambda label=label: label in ray.cluster_resources(), "the node")
+        self.doomed = next(iter(cpus))
+        self.told = False
+        """Whether it was."""
+        self.chains: list[ChainSpec] = []
+        """Those of a sweep or a run by the public interface, once it is planned."""
 
     def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, events.Tick) and self.other is None and [c.step > 60 for c in event.running] == [True] * 2:
-            self.told = time.monotonic()
-            self.doomed.send_signal(signal.SIGTERM)
-            self.other = node(self._address)
+        if isinstance(event, events.SweepPlanned):
+            self.chains = [spec for point in event.plan.points for spec in point.specs]
+            plans.write(self.folder, plans.spread([], self.chains))
+        elif isinstance(event, events.Planned):
+            self.chains = list(event.comparison.chains().values())
+            plans.write(self.folder, plans.spread([], self.chains))
+        elif isinstance(event, events.Tick):
+            if not self.told and self.due(event):
+                self.told = True
+                self.nodes[self.doomed].send_signal(signal.SIGTERM)
+                self.nodes["other"] = node(self.address, self._cpus[self.doomed])
+            self.ticked()
+
+    def due(self, tick: events.Tick) -> bool:
+        """Whether the node is to be taken back now."""
+        return [chain.step > 60 for chain in tick.running] == [True, True]
+
+    def ticked(self) -> None:
+        """Some time passed."""
 
 
-def main(folder: Path, temporary: str) -> None:
+def workers(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+    """Two chains of one worker each."""
+    cloud = Cloud(folder, address, {"first": 2})
+    plan = worlds.pair(folder, PAUSE)
+    resources = ResourceConfig(checkpoint_every=3600.0, evaluators=1, concurrent=2)
+    outcome = run_chains(plan, root, resources, cloud)
+    assert not outcome.failed
+    worlds.check_pair(root, plan)
+    return cloud, {}
+
+
+OPTIONS: dict[str, Any] = {
+    "task": "tests.chaos.tasks:MortalDigits", "cycles": 2, "epochs": 150, "batch_size": 50, "samples_per_cycle": 5,
+    "thinning": 1, "checkpoint_every": 3600.0, "progress": False,
+}  # fmt: skip
+
+
+class Second(Cloud):
+    """The node is that of a chain's second worker."""
+
+    def due(self, tick: events.Tick) -> bool:
+        if [chain.step > 60 for chain in tick.running] != [True]:
+            return False
+        alive = ray._private.state.actors(actor_state_name="ALIVE").values()
+        [on] = {actor["Address"]["NodeID"] for actor in alive if ".1-" in (actor["Name"] or "")}
+        [resources] = (n["Resources"] for n in ray.nodes() if n["NodeID"] == on)
+        self.doomed = next(label for label in self._cpus if label in resources)
+        return True
+
+
+def group(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+    """A chain of two workers on a node each."""
+    cloud = Second(folder, address, {"first": 1, "second": 1})
+    settings = (f"folder={folder}", f"pause={PAUSE}")
+    one = {"sampler": "csghmc", "chains": 1, "repeats": 1, "micro_batch": 25}
+    given = {**OPTIONS, **one, "task_settings": settings, "store": root.uri, "workers_per_chain": 2}
+    rc.run(**given, name="r", callback=cloud, address=address, concurrent=1)
+    chains = {spec.digest: spec for spec in cloud.chains}
+    worlds.check_samples(root, worlds.undisturbed(chains, MortalDigits())[0])
+    return cloud, {}
+
+
+def trials(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+    """Two trials of a sweep."""
+
+    cloud = Cloud(folder, address, {"first": 2})
+    settings = (f"folder={folder}", f"pause={PAUSE}")
+    given = {**OPTIONS, "task_settings": settings, "store": root.uri, "grid": ("lr=.05,.1",), "val_split": 0.2}
+    rc.sweep(**given, name="s", callback=cloud, address=address, max_failures=0)
+    chains = {spec.digest: spec for spec in cloud.chains}
+    worlds.check_samples(root, worlds.undisturbed(chains, MortalDigits(val_split=0.2))[0])
+    return cloud, {}
+
+
+class Held(Cloud):
+    """Chains wait in their middle until the node is gone, whose evaluator has predicted some of their samples."""
+
+    def due(self, tick: events.Tick) -> bool:
+        return len(tick.running) == 2 and tick.evaluated == 6
+
+    def ticked(self) -> None:
+        """See `Cloud`."""
+        if self.told and not any(self.doomed in n["Resources"] and n["Alive"] for n in ray.nodes()):
+            (self.folder / "go").touch()
+
+
+class Placed(RayWorkers):
+    """The first actors without a CPU, evaluators, are on these nodes: Ray puts some elsewhere when it is busy."""
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__()
+        self._nodes = list(nodes)
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        if options.cpus or not self._nodes:
+            return super().start(kind, run, options, *args)
+        node = self._nodes.pop(0)
+        for number in itertools.count():
+            wanted = replace(options, node=node, name=f"{options.name}-{number}")
+            actor = super().start(kind, run, wanted, *args)
+            until(lambda actor=actor: ray_private.lives(actor), "an evaluator")
+            if ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node:
+                return actor
+            self.kill(actor)
+
+
+def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+    """An evaluator on a node of its own, and one beside two chains."""
+    cloud = Held(folder, address, {"first": 0, "second": 2})
+    task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
+    plan = comparison(task, chains=2, steps=1200, block=100, lanes=100)
+    ids = {label: n["NodeID"] for n in ray.nodes() for label in cloud.nodes if label in n["Resources"]}
+    resources = ResourceConfig(checkpoint_every=3600.0, evaluators=2, concurrent=2, stall_timeout=SECONDS)
+    outcome = run_chains(plan, root, resources, cloud, workers=Placed(ids["first"], ids["second"]))
+    assert stored_hashes(root, plan) == undisturbed_hashes(plan, task)
+    [view] = outcome.views.values()
+    on = Counter((folder / "predictions").read_text().split())
+    return cloud, {"samples": view.samples, "predictions": sum(on.values()), "there": on[ids["first"]]}
+
+
+def main(folder: Path, kind: str, temporary: str) -> None:
     head = {"num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": temporary}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    doomed = node(cluster.address)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    until(lambda: ray.cluster_resources().get("CPU") == 2, "the node")
-    where, root, cloud = folder / "deaths", Storage(folder / "store"), Cloud(doomed, cluster.address)
-    plan = worlds.comparison(MortalRegression(str(where), PAUSE), {"sghmc": worlds.SAMPLERS["sghmc"]}, chains=2)
-    plans.write(where, plans.spread([], plan.chains().values()))
-    outcome = run_chains(plan, root, ResourceConfig(checkpoint_every=3600.0, evaluators=1, concurrent=2), cloud)
-    still_there = doomed.poll() is None
-    hashes, _ = worlds.undisturbed(plan.chains(), LinearRegression(num_data=100))
-    worlds.check_samples(root, hashes)
-    lives = plans.lives(where)
-    stores = [ChainStore(root, digest) for digest in plan.chains()]
+    root, where = Storage(folder / "store"), folder / "deaths"
+    where.mkdir(parents=True)
+    cloud, more = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators}[kind](
+        where, root, cluster.address
+    )
+    chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
+    records = [attempts_of(root.uri, digest) for digest in chains]
+    lives = plans.lives(where) if (where / "lives").exists() else []
     print(
         json.dumps(
             {
-                "failed": outcome.failed,
-                "samples": outcome.samples,
-                "told": [type(e).__name__ for e in cloud.happenings],
                 "preempted": sorted(e.digest for e in cloud.of(events.Preempted) if e.digest is not None),
                 "lost": [e.reason for e in cloud.of(events.WorkerLost)],
-                "chains": sorted(plan.chains()),
-                "attempts": [store.last_attempt() for store in stores],
-                "ends": sorted(life["from_step"] + life["steps"] for life in lives if life["from_step"] == 0),
-                "begins": sorted(life["from_step"] for life in lives if life["from_step"] > 0),
-                "still there": still_there,
+                "chains": chains,
+                "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
+                "from": sorted(record["from_step"] for of in records for record in of),
+                "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
+                **more,
             }
         )
     )
     ray.shutdown()
-    for process in (doomed, cloud.other):
-        assert process is not None
+    for process in cloud.nodes.values():
         process.send_signal(signal.SIGINT)
+    for process in cloud.nodes.values():
         process.wait(60)
     cluster.shutdown()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
-        main(Path(sys.argv[1]), temporary)
+        main(Path(sys.argv[1]), sys.argv[2], temporary)

@@ -23,9 +23,7 @@ from raychains.orchestration.session import connect
 from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
-from raychains.tasks.linear_regression import LinearRegression
 from tests.chaos import plans, worlds
-from tests.chaos.tasks import MortalRegression
 from tests.orchestration.worlds import Diary
 
 PAUSE = 0.03
@@ -96,15 +94,12 @@ class Stopper(Diary):
 
 def main(folder: Path) -> None:
     where, root, diary = folder / "deaths", Storage(folder / "store"), Stopper()
-    kinds = {"sghmc": worlds.SAMPLERS["sghmc"]}
-    plan = worlds.comparison(MortalRegression(str(where), PAUSE), kinds, chains=2)
-    plans.write(where, plans.spread([], plan.chains().values()))
+    plan = worlds.pair(where, PAUSE)
     diary.lives = where
     resources = ResourceConfig(checkpoint_every=0.1, stall_timeout=2.0, evaluators=1, concurrent=2)
     outcome = run_chains(plan, root, resources, diary, workers=CutOff())
     assert not outcome.failed and not outcome.stopped
-    hashes, _ = worlds.undisturbed(plan.chains(), LinearRegression(num_data=100))
-    worlds.check_samples(root, hashes)
+    worlds.check_pair(root, plan)
     lives = plans.lives(where)
     stores = [ChainStore(root, digest) for digest in plan.chains()]
     print(

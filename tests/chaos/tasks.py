@@ -89,6 +89,9 @@ class MortalRegression(Mortal, LinearRegression):
 class MortalDigits(Mortal, Digits):
     """A small network on few digits: epochs, a data order, samples that are whole networks."""
 
-    def __init__(self, folder: str = "", pause: float = 0.0) -> None:
-        super().__init__(train=90, hidden=[8])
+    def __init__(self, folder: str = "", pause: float = 0.0, val_split: float = 0.0) -> None:
+        super().__init__(train=90, hidden=[8], val_split=val_split)
         self.folder, self.pause = folder, pause
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), **({"val_split": self.val_split} if self.val_split else {})}

@@ -18,7 +18,9 @@ from raychains.planning import Comparison
 from raychains.schedules import Cyclical
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks import Task
+from raychains.tasks.linear_regression import LinearRegression
 from tests.chaos import plans
+from tests.chaos.tasks import MortalRegression
 from tests.orchestration.worlds import Hashes, arm_of, chain_spec
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -61,6 +63,13 @@ def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int) -> Cha
     return chain_spec(task, kind, schedule, settings, seed=7, chain=chain, **fields)
 
 
+def pair(folder: Path, pause: float) -> Comparison:
+    """Two chains whose processes keep their lives in a folder, and do not die."""
+    plan = comparison(MortalRegression(str(folder), pause), {"sghmc": SAMPLERS["sghmc"]}, chains=2)
+    plans.write(folder, plans.spread([], plan.chains().values()))
+    return plan
+
+
 # Afterwards
 
 
@@ -94,6 +103,12 @@ def check_samples(root: Storage, expected: Hashes) -> None:
             assert own["sha256"] == expected[digest, own["variable"], own["index"]], name
     assert sorted(found) == sorted(expected)
     assert found == expected
+
+
+def check_pair(root: Storage, plan: Comparison) -> None:
+    """The samples of a `pair` are those of undisturbed chains, each once."""
+    hashes, _ = undisturbed(plan.chains(), LinearRegression(num_data=100))
+    check_samples(root, hashes)
 
 
 def check_work(folder: Path, chains: Mapping[str, ChainSpec]) -> dict[str, int]:

@@ -30,6 +30,8 @@ class Recorded:
         self.killed: list[Started] = []
         self.unplaced_actors: int | None = None
         """None: all that are asked for."""
+        self.left: list[Started] = []
+        """Actors whose nodes will be gone soon."""
         self.answer: Any = None
         """What every call answers; an exception is raised."""
 
@@ -46,7 +48,7 @@ class Recorded:
         return len(actors) if self.unplaced_actors is None else self.unplaced_actors
 
     def leaving(self, actors: Collection[Any]) -> list[Any]:
-        return []
+        return [actor for actor in actors if actor in self.left]
 
     def put(self, value: Any) -> Any:
         return value

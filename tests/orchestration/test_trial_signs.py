@@ -25,7 +25,7 @@ class Cluster:
         status = AttemptStatus(digest="d", made=step, held=held) if step is not None else None
         self.sign = Sign(number=number, digest=digest, status=status, expects=expects)
 
-    def published(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+    def signs(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
         assert kind == "digits"
         return {"a": self.waits}, {} if self.sign is None else {"a": self.sign.to_json()}
 
@@ -33,7 +33,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     cluster = Cluster()
-    monkeypatch.setattr(ray_private, "published", cluster.published)
+    monkeypatch.setattr(ray_private, "signs", cluster.signs)
     monkeypatch.setattr(ray_private, "kill_actor", cluster.killed.append)
     return cluster
 

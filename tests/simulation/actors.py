@@ -420,6 +420,12 @@ class Evaluator(Actor):
 
         self._later(predict)
 
+    def _fetch(self, references: list[Reference], *blocks: Any) -> None:
+        for block in blocks:
+            if block.ready and self.world.has(block.node) and self.node is not None:
+                block.node = self.node.name
+        self.answer(references, None)
+
     def fetched(self, ref: Any) -> Any:
         """Return an object, None where it went."""
         if ref is None or not isinstance(ref, Reference):

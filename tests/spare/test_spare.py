@@ -20,7 +20,7 @@ from raychains.store import ChainStore, Storage
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Slowing
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
-from tests.processes import until
+from tests.processes import json_of, until
 
 
 @pytest.fixture
@@ -30,6 +30,13 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     made = session.connect("local", object_store_memory=200_000_000, temp_dir="/tmp", cpus=1)
     yield
     made.close()
+
+
+def test_where_another_raychains_is_installed_nothing_is_preloaded_and_ray_goes_on() -> None:
+    """Ray's processes pass an ImportError over and end with any other; of the wrong package nothing stays imported."""
+    tried = "import json, sys\ntry:\n import raychains.orchestration.preload\nexcept ImportError:\n pass\n"
+    found = json_of("-c", tried + "print(json.dumps([name for name in sys.modules if name.startswith('raychains')]))")
+    assert found == []
 
 
 def idle() -> set[int]:

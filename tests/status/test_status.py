@@ -115,6 +115,21 @@ def test_the_same_as_lines_as_a_table_and_as_json(middle: Path, capsys: pytest.C
     assert found["chains"][1]["hosts"] == ["node-1", "node-2"]
 
 
+def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, plan = Storage(tmp_path), comparison(1)
+    [spec] = plan.chains().values()
+    planned(root, plan)
+    enter(root)
+    begin(root, spec, 1, driver=THEIRS)
+    begin(root, spec, 2, driver=THEIRS, preemptions=1)
+    begin(root, spec, 3, driver=THEIRS, preemptions=2)
+    begin(root, spec, 4)
+    begin(root, spec, 5, preemptions=1)
+    [chain] = run_state(tmp_path / "runs" / "small").chains
+    assert (chain.restarts, chain.preemptions) == (4, 3)
+    assert "on here, 4 restarts, 3 of them since a node was about to go" in said(capsys, f"{tmp_path}/runs/small")
+
+
 def test_the_run_ends_as_its_driver_does(tmp_path: Path) -> None:
     root, plan = Storage(tmp_path), comparison(2)
     planned(root, plan)

@@ -49,9 +49,16 @@ def enter(root: Storage, run: str = "small", driver: str = OURS, *, pid: int | N
 
 
 def begin(
-    root: Storage, spec: ChainSpec, number: int, *, driver: str = OURS, from_step: int = 0, host: str = "here"
+    root: Storage,
+    spec: ChainSpec,
+    number: int,
+    *,
+    driver: str = OURS,
+    from_step: int = 0,
+    host: str = "here",
+    **more: Any,
 ) -> None:
-    about = {"driver_id": driver, "host": host, "pid": 1, "from_step": from_step, "environment": {}}
+    about = {"driver_id": driver, "host": host, "pid": 1, "from_step": from_step, "environment": {}, **more}
     ChainStore(root, spec.digest).begin(spec, number, about)
 
 

@@ -15,6 +15,7 @@ import ray
 from torch import Tensor, distributed, nn
 
 from raychains.evaluation.base import Evaluation
+from raychains.orchestration import ray_private
 from raychains.tasks.digits import Digits
 
 
@@ -65,6 +66,7 @@ class Dying(Guarded):
 
     So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
     over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.
+    One that makes its twelfth step while there is a file ``leave`` is on a node that will be gone soon, as far as it can know; of several processes the others are.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
@@ -86,11 +88,22 @@ class Dying(Guarded):
         self._steps += 1
         if self._steps == 12 and self._mortal():
             self._die("die")
+        if self._steps == 12:
+            self._leave()
         if self._steps == 36:
             self._die("stop", signal.SIGSTOP)
         if self._steps > 24 and (self.folder / "slow").exists():
             time.sleep(0.25)
         return super().backward(model, batch, generator)
+
+    def _leave(self) -> None:
+        grouped = distributed.is_initialized()
+        if (self.folder / "leave").exists() and not (grouped and distributed.get_rank()):
+            (self.folder / "leave").rename(self.folder / f"left-{os.getpid()}")
+            if grouped:
+                ray_private.leaving = list
+            else:
+                ray_private.draining = lambda: [ray.get_runtime_context().get_node_id()]
 
     def _die(self, file: str, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -164,6 +164,31 @@ def test_a_trial_whose_process_is_stopped_is_named_and_replaced(tmp_path: Path, 
     assert set(table(store)["status"]) == {"finished"} and not diary.of(events.StallEnded)
 
 
+def leaves(folder: Path, **more: Any) -> tuple[Diary, str]:
+    """A chain whose trial learns in its twelfth step that its node will be gone soon; no death is allowed."""
+    (folder / "leave").touch()
+    diary, store = Diary(), str(folder / "store")
+    one = options(folder) | {"task_settings": ("pause=0.1", f"folder={folder}"), "grid": ("lr=.05",), "cycles": 2}
+    rc.sweep(store=store, name=NAME, callback=diary, max_failures=0, **one, **more)
+    return diary, store
+
+
+def test_a_trial_leaves_a_node_that_will_be_gone_soon_and_goes_on_from_there(tmp_path: Path) -> None:
+    diary, store = leaves(tmp_path, max_preemptions=1, checkpoint_every="1h")
+    [left] = diary.of(events.Preempted)
+    assert not diary.of(events.WorkerLost) and set(table(store)["status"]) == {"finished"}
+    first, again = attempts_of(store, left.digest)
+    assert (first.get("preemptions"), again["preemptions"]) == (None, 1)
+    assert 12 <= again["from_step"] < 48 and first["pid"] != again["pid"]
+    until(lambda: not Path(f"/proc/{first['pid']}").exists(), "the end of its process")
+
+
+def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:
+    with pytest.raises(ChainsFailed, match="1 chains of the sweep failed"):
+        leaves(tmp_path, max_preemptions=0)
+    assert list(table(str(tmp_path / "store"))["reason"]) == ["it had to leave its node 1 times"]
+
+
 def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
     from raychains import tasks
