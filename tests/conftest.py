@@ -1,4 +1,4 @@
-"""Fixtures for tests that need Ray, and how two processes share the suite."""
+"""Fixtures for tests that need Ray, and how several processes share the suite."""
 
 from __future__ import annotations
 
