@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -41,6 +42,8 @@ _with_spares: Any = None
 """The Ray that was started with them."""
 NAMESPACE = b"raychains"
 """Namespace of our keys in the cluster's key-value store."""
+_RAYS = re.compile(r"ray::|raylet|gcs_server|/agent/main\.py|/dashboard/agent\.py")
+"""In the names or command lines of Ray's processes; its agents give themselves titles a while after they began."""
 STARTS = 0.1
 """Seconds after which a raylet has begun to start a process, which takes another half to be up."""
 
@@ -122,28 +125,16 @@ def kill_gcs() -> None:
         process.kill()
 
 
-def children() -> list[Any]:
-    """Return what the raylet that this process started has started so far, its agents among them, as `psutil.Process`.
-
-    Ray itself does not know of a raylet yet while it starts it.
-    """
+def kill_left(folder: Path) -> None:
+    """Kill Ray's processes that have a file of its folder open: a raylet's agents outlive it, for long where its GCS died before."""
     import psutil  # Ray brings it along
 
-    found = []
-    for process in psutil.Process().children():
+    folder = folder.resolve()
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.name() == ray_constants.PROCESS_TYPE_RAYLET:
-                found += process.children()
-    return found
-
-
-def kill(processes: Collection[Any]) -> None:
-    """Kill those that still live: a raylet's agents do, for long, where its GCS died before it."""
-    import psutil
-
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+            rays = process.pid != os.getpid() and _RAYS.search(f"{process.name()} {' '.join(process.cmdline())}")
+            if rays and any(Path(file.path).is_relative_to(folder) for file in process.open_files()):
+                process.kill()
 
 
 def _started(kind: str) -> list[Any]:

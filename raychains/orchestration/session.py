@@ -8,10 +8,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import ray
 
@@ -35,8 +33,6 @@ class Session:
     """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
     folder: Path | None = None
     """Of a Ray that was started here: its sockets, logs and spilled objects, which only this user can reach."""
-    children: Collection[Any] = ()
-    """Processes of a Ray that was started here."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
     @property
@@ -53,8 +49,8 @@ class Session:
             ray_private.kill_gcs()
         if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
-        ray_private.kill(self.children)
         if self.folder is not None:
+            ray_private.kill_left(self.folder)
             _remove(self.folder)
 
 
@@ -99,14 +95,12 @@ def connect(
                     raise
                 ray.init(**options)  # one of its processes may have died as it started
     except BaseException as error:
-        if where == "local":
-            begun = ray_private.children()
-            ray.shutdown()
-            ray_private.kill(begun)
         if folder is not None:
+            ray.shutdown()
+            ray_private.kill_left(folder)
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None
-    return Session(ours=True, folder=folder, children=ray_private.children() if where == "local" else ())
+    return Session(ours=True, folder=folder)
 
 
 def _refused(error: BaseException, where: str) -> BaseException:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +14,8 @@ import pytest
 import ray
 
 from raychains.core.errors import RayLost
-from raychains.orchestration import session
-from tests.processes import json_of
+from raychains.orchestration import ray_private, session
+from tests.processes import json_of, sessions
 
 TIMED_OUT = "The current node timed out during startup.\nThis could happen because …"
 
@@ -28,7 +31,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other files of the folder share a session
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(session.ray_private, "children", list)
     monkeypatch.setattr(ray, "init", init)
     return calls
 
@@ -60,8 +62,8 @@ def test_a_second_start_that_succeeds_is_all_that_is_needed(
 
 ENDING = """
 import json, os, psutil, signal, sys
-from raychains.orchestration import session
-from tests.processes import json_of
+from raychains.orchestration import ray_private, session
+from tests.processes import json_of, sessions
 made = session.connect("local", temp_dir=sys.argv[1], cpus=1, object_store_memory=100_000_000)
 import ray
 started = ray._private.worker._global_node.all_processes
@@ -78,3 +80,29 @@ def test_nothing_is_left_of_a_ray_whose_gcs_was_told_to_end(short: Path) -> None
     """Its raylet's agents would look for the GCS for long."""
     children, living = json_of("-c", ENDING, str(short))
     assert children >= 2 and living == []
+
+
+HOLDS = """
+import sys, time
+from ray._raylet import setproctitle
+held = open(sys.argv[1])
+setproctitle(sys.argv[2])
+print("[]", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_holds_a_file_of_the_folder_is_killed_if_it_is_rays(short: Path) -> None:
+    (short / "logs").mkdir()
+    mine, other = short / "logs" / "agent.log", short.parent / f"{short.name}.log"
+    with sessions(stdout=subprocess.PIPE) as start:
+        cases = [(mine, "ray::Agent"), (mine, "tail -f"), (other, "ray::Agent")]
+        for file, _ in cases:
+            file.touch()
+        processes = [start(sys.executable, "-c", HOLDS, str(file), title) for file, title in cases]
+        for process in processes:
+            assert process.stdout is not None and process.stdout.readline() == "[]\n"
+        ray_private.kill_left(short)
+        assert processes[0].wait(10) == -signal.SIGKILL
+        assert [process.poll() for process in processes[1:]] == [None, None]
+    other.unlink()
