@@ -48,9 +48,9 @@ compare: .venv/.installed-run
 
 install: .venv/.installed-test
 
-# Three processes take file after file, also on two cores: most tests wait for Ray. The order is that of tests/conftest.py, the longest first.
+# Two processes take file after file: most tests wait for Ray. The order is that of tests/conftest.py, the longest first.
 test: .venv/.installed-test
-	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 test-long: .venv/.installed-test
 	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)

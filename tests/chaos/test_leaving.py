@@ -17,7 +17,9 @@ def told(folder: Path, kind: str) -> dict[str, Any]:
     return dict(json_of("-m", "tests.chaos.leaving", str(folder), kind, RAY_BACKEND_LOG_LEVEL="fatal"))
 
 
-@pytest.mark.parametrize(("kind", "chains"), [("workers", 2), ("group", 1), ("trials", 2)])
+@pytest.mark.parametrize(
+    ("kind", "chains"), [("workers", 2), pytest.param("group", 1, marks=pytest.mark.long), ("trials", 2)]
+)
 def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(tmp_path: Path, kind: str, chains: int) -> None:
     """Of a group the second worker's node is told; trials' processes may not die once."""
     found = told(tmp_path, kind)
@@ -30,6 +32,7 @@ def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(tmp_path: Pa
     assert {step for step in found["from"] if step} == set(begins)
 
 
+@pytest.mark.long
 def test_an_evaluator_leaves_its_predictions_to_others(tmp_path: Path) -> None:
     """Chains wait until the node is gone; then their samples' view is formed, also of what was predicted there."""
     found = told(tmp_path, "evaluators")
