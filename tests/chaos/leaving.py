@@ -225,7 +225,7 @@ def main(folder: Path, kind: str, temporary: str) -> None:
     for process in cloud.nodes.values():
         process.send_signal(signal.SIGINT)
     for process in cloud.nodes.values():
-        process.wait(60)
+        process.wait(SECONDS)
     cluster.shutdown()
 
 

@@ -131,6 +131,7 @@ def no_ray(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("ray.init", init)
     patch.setattr("ray.is_initialized", lambda: False)  # a session of other tests would be used instead
+    patch.setattr("ray.shutdown", lambda: None)  # … or ended
 
 
 class _Tracebacks(logging.Handler):
