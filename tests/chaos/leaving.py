@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
 
@@ -222,10 +224,11 @@ def main(folder: Path, kind: str, temporary: str) -> None:
         )
     )
     ray.shutdown()
-    for process in cloud.nodes.values():
-        process.send_signal(signal.SIGINT)
-    for process in cloud.nodes.values():
-        process.wait(SECONDS)
+    for process in cloud.nodes.values():  # SIGINT is ignored where a shell began the tests in the background
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in (*psutil.Process(process.pid).children(recursive=True), process):
+                each.kill()
+        process.wait(60)
     cluster.shutdown()
 
 
