@@ -17,6 +17,7 @@ import signal
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -43,6 +44,8 @@ COMMANDS = {
     "init-density": ("InitDensity", "write a commented log density that runs as it is, as a start for your own"),
 }
 
+IMPORT_WITHIN = 10.0
+"""Seconds for which an import is not interrupted."""
 LONG = 120
 """Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     try:
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             status = _status_of(arguments)
             sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
             return status
@@ -116,24 +119,50 @@ def _status_of(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM (`ray job stop`, schedulers) end the body as Ctrl-C does, so that leases are withdrawn.
 
-    A repeated one does not disturb the cleanup.
+    Neither interrupts an import: an exception in Python code that C++ calls, as torch's does there, aborts the process. A
+    repeated SIGTERM does not disturb the cleanup.
     """
+    held: threading.Timer | None = None
+    held_until = 0.0
 
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal held, held_until
+        if held is None:
+            held_until = time.monotonic() + IMPORT_WITHIN
+        else:
+            held.cancel()
+        if _imports(frame) and time.monotonic() < held_until:
+            held = threading.Timer(0.05, os.kill, (os.getpid(), number))
+            held.daemon = True
+            held.start()
+            return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    taken = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody ignores or handles it
+        taken.append(signal.SIGINT)
+    before = {number: signal.signal(number, end) for number in taken}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if held is not None:
+            held.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether the code of this frame runs because a module is imported."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Printable(logging.Formatter):

@@ -111,12 +111,12 @@ def dead_process() -> str | None:
     return None
 
 
-def stay_away() -> None:
-    """Keep threads that wait for a Ray that is gone from starting another, which Ray's functions do where there is none."""
+def start_by_itself(allowed: bool) -> None:
+    """Say whether Ray's functions start a Ray where there is none, as threads would that wait for one that is gone."""
     with contextlib.suppress(ImportError):
         from ray._private import auto_init_hook
 
-        auto_init_hook.enable_auto_connect = False
+        auto_init_hook.enable_auto_connect = allowed and os.environ.get("RAY_ENABLE_AUTO_CONNECT") != "0"
 
 
 def kill_gcs() -> None:

@@ -55,8 +55,10 @@ class Watch:
         threading.Thread(target=self._look, name="Ray watch", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more; that of the connection around this one, which is to the same Ray, knows what this one saw."""
         self._over.set()
+        if self._before is not None and self._before.lost is None:
+            self._before.lost = self.lost
         if Watch.current is self:
             Watch.current = self._before
 

@@ -45,7 +45,7 @@ class Session:
         gone = self.watch.look() is not None
         self.watch.close()
         if gone:
-            ray_private.stay_away()
+            ray_private.start_by_itself(False)
             ray_private.kill_gcs()
         if self.ours or gone:  # a connection to a Ray that is gone would end the process within a minute
             ray.shutdown()
@@ -100,6 +100,7 @@ def connect(
             ray_private.kill_left(folder)
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None
+    ray_private.start_by_itself(True)
     return Session(ours=True, folder=folder)
 
 

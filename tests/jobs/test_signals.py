@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +48,35 @@ def test_sigterm_outside_the_driver_unwinds_and_exits_as_ctrl_c_does(
     assert cli.main(["run", "--task", "digits"]) == 130
     assert unwound == ["run"] and capsys.readouterr().err == "raychains: interrupted\n"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("within", [10.0, 0.2])
+def test_a_signal_waits_for_the_end_of_an_import_but_not_for_ever(
+    number: signal.Signals, within: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's import is aborted by an exception in code that its C++ calls."""
+    (tmp_path / "slowly_imported.py").write_text(
+        f"import signal, time\nsignal.raise_signal({number:d})\nfor _ in range(10):\n    time.sleep(0.1)\n"
+    )
+    ends = []
+
+    def import_it(command: str, options: Any) -> None:
+        try:
+            importlib.import_module("slowly_imported")
+        finally:
+            ends.append("slowly_imported" in sys.modules)
+            sys.modules.pop("slowly_imported", None)
+        time.sleep(5)
+        ends.append("slept")
+
+    before = [signal.getsignal(taken) for taken in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(cli, "IMPORT_WITHIN", within)
+    monkeypatch.setattr(cli, "_do", import_it)
+    assert cli.main(["run", "--task", "digits"]) == 130
+    assert ends == [within > 1]
+    assert [signal.getsignal(taken) for taken in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_a_handler_of_sigterm_outlasts_what_takes_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
