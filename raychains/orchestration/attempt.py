@@ -32,7 +32,7 @@ from raychains.chain.sample_index import expected_samples, position
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.checkpoint_policy import CheckpointPolicy, state_to_resume
+from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
 from raychains.orchestration.error_classification import outcome_of, reason_of
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment
 from raychains.orchestration.task_payload import unpack
@@ -221,8 +221,7 @@ class Attempt:
         if state is not None:
             chain.load_state_dict(state["chain"])
             self._seconds = state["seconds"]
-        if chain.noise_attempt < self.assignment.restart:
-            chain.restart_noise(self.assignment.restart)
+        if restarted(chain, self.assignment):
             # Durable before the record says from where it runs: then nobody continues on the old noise.
             self._publish_checkpoint(_Checkpoint(self._copy_of(chain), chain.step, True))
         about = {
@@ -397,12 +396,13 @@ class Attempt:
 
     # The end
 
-    def _end(self, outcome: str, reason: str) -> None:
+    def _end(self, outcome: str, reason: str, cycle_start: int = 0) -> None:
         """Announce the end once, whichever thread comes to it first."""
         with self._ending:
             if not self._over.is_set():
                 self._over.set()
-                end = Ended(self.spec.digest, self.number, outcome, reason, self._seconds)  # type: ignore[arg-type]
+                at = (self.spec.digest, self.number)
+                end = Ended(*at, outcome, reason, self._seconds, cycle_start)  # type: ignore[arg-type]
                 self._events.put((end, None))
 
     def _fail(self, error: Exception, chain: Chain | None) -> None:
@@ -412,11 +412,22 @@ class Attempt:
             self._held_by = "its steps are repeated to find where it diverged"
             # A replay takes as long as the chain took from its checkpoint on.
             reason = str(error) if self._stop.is_set() else diagnosed(error, chain, self._store, self.number)
-            self._end(outcome, reason)
+            self._end(outcome, reason, cycle_start(chain.schedule, chain.step))
         elif isinstance(error, StorageAway) and self._stop.is_set():
             self._end("stopped", reason_of(error))
         else:
             self._end(outcome, reason_of(error))
+
+
+def restarted(chain: Chain, assignment: ChainAssignment) -> bool:
+    """Put a chain on the noise that its assignment asks for, if it is where that begins; return whether it was.
+
+    Elsewhere samples would depend on which checkpoints were lost.
+    """
+    if chain.noise_attempt >= assignment.restart or chain.step < assignment.restart_from:
+        return False
+    chain.restart_noise(assignment.restart)
+    return True
 
 
 def run_rank(
@@ -436,8 +447,7 @@ def run_rank(
         chain = Chain(spec, task, device=device, start=start_of(spec, root), group=group)
         if state is not None:
             chain.load_state_dict(state["chain"])
-        if chain.noise_attempt < assignment.restart:
-            chain.restart_noise(assignment.restart)
+        restarted(chain, assignment)
         group.together()
         while not chain.done:
             for event in chain.advance():

@@ -215,6 +215,7 @@ class ChainWorkers:
             spec=spec.to_json(),
             attempt=action.attempt,
             restart=action.restart,
+            restart_from=action.restart_from,
             about=about,
             ranks=len(worker.actors),
         )

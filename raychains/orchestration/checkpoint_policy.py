@@ -64,6 +64,12 @@ class CheckpointPolicy:
         return following.start + bisect.bisect_right(following, cycle, key=lambda k: self._schedule.at(k).cycle) - 1
 
 
+def cycle_start(schedule: Schedule, step: int) -> int:
+    """Return the steps that were made before the cycle of ``step``, which counts from 1."""
+    steps = range(1, step + 1)
+    return bisect.bisect_left(steps, schedule.at(max(1, step)).cycle, key=lambda k: schedule.at(k).cycle)
+
+
 def state_to_resume(spec: ChainSpec, store: ChainStore, restart: int, warn: Callable[[str, str], None]) -> Any | None:
     """Return the stored state that the next attempt loads; None sends the chain to its beginning.
 

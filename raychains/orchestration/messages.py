@@ -52,6 +52,8 @@ class ChainAssignment:
     """Its number: file names carry it."""
     restart: int = 0
     """The noise streams asked for: above the newest checkpoint's they send the chain back to its cycle's start."""
+    restart_from: int = 0
+    """The step of that start: from an earlier checkpoint the chain runs on the noise that it was on."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Goes into the attempt's record."""
     ranks: int = 1

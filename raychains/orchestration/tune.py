@@ -316,7 +316,7 @@ class ChainTrainable(tune.Trainable):
         """Yield the chain's reports, but for the first ``known``, until it is through; the last one says ``done``."""
         expected = expected_samples(self._spec)
         self._known = min(known, len(self._steps) - 1)
-        self._step = self._reported = self._restart = 0
+        self._step = self._reported = self._noise = self._restart = self._restart_from = 0
         self._expects = False
         # A trial that Tune starts again takes its chain over at once: attempts are numbered, late writes of its predecessor do not count.
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
@@ -341,8 +341,8 @@ class ChainTrainable(tune.Trainable):
                 if ended.outcome == "finished":
                     return
                 restarts = self._options.max_failures if self._options.on_divergence == "restart-cycle" else 0
-                if ended.outcome == "diverged" and self._restart < restarts:
-                    self._restart += 1
+                if ended.outcome == "diverged" and self._noise < restarts:
+                    self._restart, self._restart_from = self._noise + 1, ended.cycle_start
                 elif ended.outcome != "stopped" and not (self._leaves and ended.outcome == "lost"):
                     raise ERRORS.get(ended.outcome, RaychainsError)(ended.reason)
 
@@ -359,6 +359,7 @@ class ChainTrainable(tune.Trainable):
             spec=self._spec.to_json(),
             attempt=number,
             restart=self._restart,
+            restart_from=self._restart_from,
             about={**about, "started": time.time()},
             ranks=self._ranks.size if self._ranks is not None else 1,
         )
@@ -377,7 +378,7 @@ class ChainTrainable(tune.Trainable):
                 self._expects = False
                 if isinstance(event, Began):
                     self._reported = reported
-                    self._restart = max(self._restart, event.restart)
+                    self._noise = event.restart
                     yield from self._stored(ensemble, event.drawn, attempt)
                 elif isinstance(event, Sampled):
                     yield from self._add(ensemble, codec.decode_sample(bytes(memoryview(data))), attempt)

@@ -84,6 +84,8 @@ class Ended:
     reason: str = ""
     seconds: float = 0.0
     """Chain seconds of the whole chain so far."""
+    cycle_start: int = 0
+    """Of a chain that diverged: the steps that were made where the cycle began in which it did."""
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,15 @@ class Claim:
 class Start:
     """Run ``digest`` on ``slot`` from its newest checkpoint.
 
-    With a ``restart`` above that checkpoint's: from its cycle's start, on the noise streams of that number.
+    With a ``restart`` above that checkpoint's: from step ``restart_from``, a cycle's start, on the noise streams of that
+    number. Where only earlier checkpoints are left it goes on as it is, and diverges there again.
     """
 
     slot: int
     digest: str
     attempt: int
     restart: int = 0
+    restart_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,6 +253,8 @@ class ChainState:
     """The noise streams of the last attempt that began."""
     due: int = 0
     """Noise streams of the next attempt, when a divergence asked for others."""
+    due_from: int = 0
+    """The step from which they are asked for."""
     reason: str = ""
 
 
@@ -327,6 +333,8 @@ class Coordinator:
                     chain.failures, chain.reached = 0, position + 1
                 return [Accept(digest, position)]
             case Ended(digest, attempt, outcome, reason) if self._current(digest, attempt):
+                if outcome == "diverged":
+                    self.chains[digest].due_from = event.cycle_start
                 return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
@@ -344,7 +352,7 @@ class Coordinator:
             self.queue.appendleft(digest)
             return self._assign(slot)
         chain.status, chain.attempt = "running", attempt
-        return [Start(slot, digest, attempt, max(chain.due, chain.restart))]
+        return [Start(slot, digest, attempt, chain.due, chain.due_from)]
 
     def _elsewhere(self, event: PeerEvent) -> list[Action]:
         """Follow what other drivers do with a chain."""

@@ -17,8 +17,10 @@ _PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.sample
             "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
 
 
-def begin(root: Storage, spec: ChainSpec, number: int = 1, restart: int = 0, **config: Any) -> Attempt:
-    assignment = ChainAssignment(spec=spec.to_json(), attempt=number, restart=restart)
+def begin(
+    root: Storage, spec: ChainSpec, number: int = 1, restart: int = 0, restart_from: int = 0, **config: Any
+) -> Attempt:
+    assignment = ChainAssignment(spec=spec.to_json(), attempt=number, restart=restart, restart_from=restart_from)
     made = Attempt(assignment, root, AttemptConfig(**{"checkpoint_every": 1e9, **config}), {})
     made.begin()
     return made

@@ -235,6 +235,31 @@ def test_fresh_noise_from_the_cycles_start_is_one_path_wherever_it_is_interrupte
     assert expected != drawn(Chain(spec, Cliff(1e9)))
 
 
+@pytest.mark.parametrize("lost", ["the cycle's start", "a sample before it"])
+def test_fresh_noise_begins_at_the_cycles_start_though_that_was_lost(tmp_path: Path, lost: str) -> None:
+    """It used to begin wherever the chain was resumed, so that samples depended on which files were there."""
+    spec = spec_of(Cliff(LIMIT), chain=3)
+    chain = Chain(spec)
+    expected = drawn(chain, 600)
+    chain.restart_noise(1)
+    expected += drawn(chain)
+
+    end = run(root(tmp_path), spec, 1, every_cycle=True)[-1]
+    assert (end.outcome, end.cycle_start) == ("diverged", 600)
+    folder = tmp_path / "store" / "chains" / spec.digest
+    if lost == "the cycle's start":
+        [start] = (folder / "checkpoints").iterdir()
+        start.unlink()
+    else:
+        sample = min((folder / "samples").iterdir())
+        sample.write_bytes(sample.read_bytes()[:-1])
+    began, *_, again = run(root(tmp_path), spec, 2, every_cycle=True, restart=1, restart_from=end.cycle_start)
+    assert (began.step, began.restart, again.outcome, again.cycle_start) == (0, 0, "diverged", 600)
+    began, *_, through = run(root(tmp_path), spec, 3, every_cycle=True, restart=1, restart_from=again.cycle_start)
+    assert (began.step, began.restart, through.outcome) == (600, 1, "finished")
+    assert hashes(ChainStore(root(tmp_path), spec.digest)) == expected
+
+
 def test_without_a_finished_cycle_a_restart_begins_at_the_start(tmp_path: Path) -> None:
     spec = spec_of(Cliff(0.5), chain=2)
     assert run(root(tmp_path), spec, 1, checkpoint_every=0.01, every_cycle=True)[-1].outcome == "diverged"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.orchestration.checkpoint_policy import APART, CheckpointPolicy
+from raychains.orchestration.checkpoint_policy import APART, CheckpointPolicy, cycle_start
 from raychains.schedules import Constant, Cyclical, Schedule
 
 SCHEDULES = [
@@ -32,6 +32,13 @@ def test_cycle_ends_are_where_the_next_step_belongs_to_another_cycle(schedule: S
     last = schedule.steps
     expected = [k for k in range(max(1, begin), last) if schedule.at(k).cycle != schedule.at(k + 1).cycle]
     assert found == expected
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_a_cycles_start_is_the_end_of_the_one_before(schedule: Schedule) -> None:
+    ends = [0, *(k for k in range(1, schedule.steps) if schedule.at(k).cycle != schedule.at(k + 1).cycle)]
+    for step in range(1, schedule.steps + 1):
+        assert cycle_start(schedule, step) == max(end for end in ends if end < step)
 
 
 def test_a_checkpoint_is_due_by_time_once_until_it_is_written() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raychains import __version__
+from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import RaychainsError, StorageAway, StorageRefused
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.checkpoint_policy import state_to_resume
@@ -276,7 +277,7 @@ class Attempt:
         found = state_to_resume(self.spec, self.store, self.assignment.restart, lambda *what: torn.append(what))
         self.state = law.State.of(self.digest, found["chain"] if found is not None else None)
         self.seconds = found["seconds"] if found is not None else 0.0
-        if self.state.noise < self.assignment.restart:
+        if self.state.noise < self.assignment.restart and self.state.step >= self.assignment.restart_from:
             self.state = law.State(self.state.step, self.state.index, self.state.value, self.assignment.restart)
             self._save()
         about = {**self.assignment.about, "from_step": self.state.step, "noise_attempt": self.state.noise}
@@ -301,7 +302,7 @@ class Attempt:
         for _ in range(5):
             state = state.next()
             if state.step == self.world.diverges.get(self.digest) and state.noise == 0:
-                self._end("diverged", "the loss became nan")
+                self._end("diverged", "the loss became nan", law.cycle_start(state.step))
                 return
             if state.step in law.kept() or law.at_cycle_end(state.step) or state.step == law.STEPS:
                 break
@@ -317,29 +318,35 @@ class Attempt:
 
     def _after_step(self) -> None:
         now, step = self.world.machine.now, self.state.step
-        if now >= self.checkpoint_due or law.at_cycle_end(step) or step == law.STEPS:
-            self._save()
-            self.checkpoint_due = now + self.worker.config.checkpoint_every
         if step == law.STEPS:
             self._do(0.01, self._finish)
-        else:
-            self._do(self._take(), self._step)
+            return
+        if now >= self.checkpoint_due or law.at_cycle_end(step):
+            self._save()
+            self.checkpoint_due = now + self.worker.config.checkpoint_every
+        self._do(self._take(), self._step)
+
+    def _note_progress(self) -> None:
+        step = self.state.step
+        self.store.publish_progress([{"step": step, "seconds": self.seconds}], step, self.number)
 
     def _save(self) -> None:
         if self.saved == self.state.step:
             return
         step = self.state.step
-        self.store.publish_progress([{"step": step, "seconds": self.seconds}], step, self.number)
+        self._note_progress()
         state = {"chain": self.state.to_json(), "seconds": self.seconds}
         self.store.publish_checkpoint(state, step, self.number, cycle_end=law.at_cycle_end(step))
         self.saved = step
 
     def _finish(self) -> None:
+        self._note_progress()
         self.store.finish(attempt=self.number)
-        self._end("finished")
+        whole = self.store.last_attempt() <= self.number or self.store.finished(expected_samples(self.spec))
+        self._end("finished" if whole else "stopped")
 
-    def _end(self, outcome: Any, reason: str = "") -> None:
-        self._tell(Ended(self.digest, self.number, outcome, reason, self.seconds))
+    def _end(self, outcome: Any, reason: str = "", cycle_start: int = 0) -> None:
+        self._tell(Ended(self.digest, self.number, outcome, reason, self.seconds, cycle_start))
         self.over = True
 
     def died(self) -> None:

@@ -61,6 +61,11 @@ def at_cycle_end(step: int) -> bool:
     return 0 < step < STEPS and step % (STEPS // CYCLES) == 0
 
 
+def cycle_start(step: int) -> int:
+    """Return the steps that were made before the cycle of a step (from 1)."""
+    return cycle_of(step) * (STEPS // CYCLES)
+
+
 @dataclass(frozen=True)
 class State:
     """A chain after some steps."""
