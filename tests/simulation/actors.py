@@ -77,6 +77,10 @@ class Actor:
         self.outstanding: dict[Reference, None] = {}
         self._delivered = 0.0
 
+    def runs(self) -> Attempt | None:
+        """Return the attempt that it runs, if it is a worker that does."""
+        return None
+
     def placed(self, node: Node) -> None:
         """Begin on a node: calls so far arrive once the process is up."""
         self.node = node
@@ -191,6 +195,10 @@ class Worker(Actor):
         super().__init__(world, driver, cpus)
         self.config = config
         self.attempt: Attempt | None = None
+
+    def runs(self) -> Attempt | None:
+        attempt = self.attempt
+        return None if self.dead or attempt is None or attempt.over or attempt.ended is not None else attempt
 
     def _ready(self, references: list[Reference], payload: Any) -> None:
         self.answer(references, __version__)

@@ -45,6 +45,8 @@ class Disk:
         self.slow = 0.0
         self.jumped = 0.0
         """By how much its clock jumped."""
+        self.was_wrong = False
+        """Something was wrong with it at some time."""
 
     def calm(self) -> None:
         """End everything that is wrong with it."""

@@ -19,6 +19,7 @@ def plan(world: World) -> None:
 
     rng = world.machine.rng
     world.disk.lag = rng.choice((0.0, 0.0, 0.0, 2.0))
+    world.disk.was_wrong = world.disk.lag > 0
     for _ in range(rng.choice((0, 1, 2, 4, 8))):
         what = rng.choice(FAULTS)
         world.machine.after(rng.uniform(0.0, CALM * rng.choice((0.2, 0.5, 0.9))), partial(what, world))
@@ -108,6 +109,7 @@ def stop_driver(world: World) -> None:
         driver, seconds = world.machine.rng.choice(alive), world.machine.rng.choice((5.0, 90.0))
         world.machine.tell(f"{driver.process.name} stops for {seconds:g} s")
         driver.process.frozen_until = world.machine.now + seconds
+        driver.was_stopped = True
 
 
 def interrupt(world: World) -> None:
@@ -126,6 +128,7 @@ def storage_away(world: World) -> None:
     who = rng.choice(("", "", *world.runs, *(node.name for node in world.nodes)))
     seconds = rng.choice((1.0, 10.0, 80.0))
     world.machine.tell(f"storage is away for {seconds:g} s{' of ' + who if who else ''}")
+    world.disk.was_wrong = True
     world.disk.away[who] = world.machine.now + seconds
 
 
@@ -133,6 +136,7 @@ def storage_refuses(world: World) -> None:
     """The storage takes no files for a while: it is full, or read-only."""
     number = world.machine.rng.choice((errno.ENOSPC, errno.EROFS))
     world.machine.tell(f"storage refuses: {errno.errorcode[number]}")
+    world.disk.was_wrong = True
     world.disk.fault = number
 
     def again() -> None:
@@ -143,6 +147,7 @@ def storage_refuses(world: World) -> None:
 
 def storage_slow(world: World) -> None:
     """Every call of a driver takes long for a while."""
+    world.disk.was_wrong = True
     world.disk.slow = world.uniform(0.05, 0.5)
 
     def again() -> None:
@@ -153,6 +158,7 @@ def storage_slow(world: World) -> None:
 
 def clocks_jump(world: World) -> None:
     """The storage's clock and a driver's jump."""
+    world.disk.was_wrong = True
     world.disk.jumped += world.uniform(-100.0, 100.0)
     for driver in world.drivers:
         driver.process.skew += world.uniform(-1e5, 1e5)

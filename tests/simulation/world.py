@@ -84,6 +84,10 @@ class Driver:
         self.crash_after = -1
         """Changes of the disk until the process dies; never below 0."""
         self.actors: list[Actor] = []
+        self.attempts: dict[str, int] = {}
+        """The last one of each chain that began."""
+        self.was_stopped = False
+        """It was stopped at some time, maybe so long that others counted it as dead."""
 
     def _main(self, process: Process) -> None:
         world, machine = self.world, self.world.machine
@@ -223,6 +227,8 @@ class World:
         self.runs = [f"run{n}" for n in range(rng.choices((1, 2, 3), (6, 3, 1))[0])]
         self.finished: dict[str, Ending] = {}
         self.resumes = dict.fromkeys(self.runs, 0)
+        self.begun: set[str] = set()
+        """Attempts that ever began."""
         self.whole: set[str] = set()
         """Chains that were finished at some time."""
         for run in self.runs:
@@ -322,8 +328,25 @@ class World:
     # What workers tell
 
     def began(self, attempt: Attempt) -> None:
-        """Note an attempt."""
-        self.machine.tell(f"{attempt.digest[:6]}/{attempt.number} begins at step {attempt.state.step}")
+        """Note an attempt: its number is its own and its driver's highest, and it takes a chain from nobody without an excuse."""
+        name = f"{attempt.digest[:6]}/{attempt.number}"
+        self.machine.tell(f"{name} begins at step {attempt.state.step}")
+        if name in self.begun:
+            self.machine.violated(f"{name} begins twice")
+        self.begun.add(name)
+        mine = attempt.worker.driver
+        if mine is not None:
+            before = mine.attempts.get(attempt.digest, 0)
+            if attempt.number < before:
+                self.machine.violated(f"{name} of {mine.process.name} begins after {before}")
+            mine.attempts[attempt.digest] = attempt.number
+        if not self.disk.exclusive or self.disk.was_wrong or any(driver.was_stopped for driver in self.drivers):
+            return
+        for other in self.drivers:
+            if other is not mine and not (other.process.dead or other.process.over):
+                theirs = [a for actor in other.actors if (a := actor.runs()) is not None and a.digest == attempt.digest]
+                if theirs:
+                    self.machine.violated(f"{name} takes its chain from {theirs[0].number} of {other.process.name}")
 
     def published(self, attempt: Attempt, record: Any) -> None:
         """Look at a sample that became durable."""
