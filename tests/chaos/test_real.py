@@ -28,9 +28,14 @@ def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbe
     shop: Workshop, seed: int
 ) -> None:
     told: list[str] = []
-    records = shop.disturb(drawn(seed, FAULTS[seed]), told.append)
-    assert not any("violations" in record for record in records), "\n".join(told)
-    assert len(ledger.hits(records)) == FAULTS[seed], "\n".join(told)
+    faults = drawn(seed, FAULTS[seed])
+    for _ in range(3):  # a command may end before the moment of the later ones: they are tried in a new one
+        records = shop.disturb(faults, told.append)
+        assert not any("violations" in record for record in records), "\n".join(told)
+        faults = faults[len(ledger.hits(records)) :]
+        if not faults:
+            return
+    pytest.fail("their moments did not come:\n" + "\n".join(told))
 
 
 def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:
