@@ -366,11 +366,11 @@ class Serve(Options):
     source: Stored
     """A file of raychains export, or a run: STORE/runs/NAME. The file, or the samples of the run, are looked at again every --refresh."""
     arm: Text = None
-    """Of a run: the arm's name; default the first."""
+    """Name of a run's arm; default its first."""
     group: Natural = 0
-    """Of a run: which group of repeats, from 0."""
+    """Number of a run's group of repeats, from 0."""
     first: MaybeCount = None
-    """Of a run: take this many samples, the first draws of all chains first; default all that are there."""
+    """Number of a run's samples to take, the first draws of all chains first; default all that are there."""
     host: str = "127.0.0.1"
     """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
@@ -398,7 +398,7 @@ class Serve(Options):
     object_store_memory: MaybeCount = None
     """As for run."""
     data_root: Text = None
-    """Of a run: folder with the data sets, which the task's identity is checked against; default as for run."""
+    """Folder with a run's data sets, which the task's identity is checked against; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs their
     code. Without it nothing is imported because a store names it."""

@@ -291,7 +291,7 @@ class PosteriorPredictive(nn.Module):
         """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
         with _ONE_AT_A_TIME:
             outputs = self._chunks(x)
-            return classify(outputs) if self.kind == "classification" else regress(outputs, self._variance())
+            return classify(outputs) if self.kind == "classification" else regress(outputs, self.noise_variance())
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``."""
@@ -322,8 +322,8 @@ class PosteriorPredictive(nn.Module):
         weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
         return weights / weights.sum()
 
-    def _variance(self) -> Tensor:
-        """The noise's average variance Σ_s w_s σ_s²."""
+    def noise_variance(self) -> Tensor:
+        """Return the noise's average variance Σ_s w_s σ_s², in the target's unit squared."""
         shares = self._shares()
         if self.log_noise is None:
             return torch.tensor(float(self.noise or 0) ** 2, device=shares.device)

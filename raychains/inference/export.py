@@ -87,9 +87,10 @@ def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
 
 def input_form(task: Any) -> dict[str, Any] | None:
     """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``; None where that is not known."""
-    for name in task.splits():
+    splits = task.splits()
+    for name in splits:
         with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
-            first = task.splits()[name].inputs[:1]
+            first = splits[name].inputs[:1]
             return {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
     return None
 

@@ -74,7 +74,7 @@ class Accepted:
     form: InputForm | None
     """None where it is not known: then the network decides."""
     images: bool
-    """Whether uint8 inputs are stored images, which the ensemble normalises."""
+    """Its uint8 inputs are stored images, which the ensemble normalises."""
     rows: int
     """Most inputs of one request."""
 
@@ -333,8 +333,7 @@ def _predicted(
         wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         if posterior.kind == "classification":
             return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))
-        noise = (weights * posterior.noises().square()).sum()
-        return regress([(weights, outputs)], noise), _EachSample(weights, wide)
+        return regress([(weights, outputs)], posterior.noise_variance()), _EachSample(weights, wide)
 
 
 def _averages(found: Classified | Regressed) -> dict[str, np.ndarray[Any, Any]]:

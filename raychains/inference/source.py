@@ -108,15 +108,9 @@ class RunSource:
             made = posterior(selection).to(device)
             form = input_form(selection.task)
         digests = tuple(record.sha256 for _, record in selection.records)
-        _, name = split_run_path(self.path)
-        about = {
-            "task": selection.task.spec().kind,
-            "arm": selection.arm,
-            "run": name,
-            "kind": made.kind,
-            "input": form,
-        }
-        return Loaded(posterior=made, version=digests, about={**about, "samples": len(made), "digests": list(digests)})
+        about = {"task": selection.task.spec().kind, "run": split_run_path(self.path)[1], "arm": selection.arm}
+        about |= {"kind": made.kind, "input": form, "samples": len(made), "digests": list(digests)}
+        return Loaded(posterior=made, version=digests, about=about)
 
 
 Source = FileSource | RunSource

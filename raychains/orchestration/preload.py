@@ -28,9 +28,7 @@ def _preload() -> None:
 
 if os.environ.get(SOURCE) == str(Path(__file__).parents[1]):
     _preload()
-else:  # an installed raychains beside the driver's: workers import the driver's, whose folder they are told later
+else:  # workers import the driver's raychains, whose folder they are told later
     for _name in [name for name in sys.modules if name.partition(".")[0] == "raychains"]:
         del sys.modules[_name]
-    raise ImportError(
-        "another raychains than the driver's is installed here: it is not preloaded"
-    )  # Ray goes on; it ends for others
+    raise ImportError("not preloaded: an installed raychains, not the driver's, was found")  # which Ray passes over

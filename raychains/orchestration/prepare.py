@@ -84,15 +84,14 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
         return
     import ray.data
 
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # ours is shown
-    context.print_on_execution_start = False
-    context.target_max_block_size = 1 << 20  # of reports; for 128 MB, Ray's, a small object store has no room
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     rows = [{"work": json.dumps(w.to_json())} for w in works]
 
     def begun() -> Iterator[dict[str, Any]]:
         shards = ray.data.from_items(rows, override_num_blocks=len(rows))
+        shards.context.enable_progress_bars = False  # ours is shown
+        shards.context.print_on_execution_start = False
+        shards.context.target_max_block_size = 1 << 20  # of reports; for 128 MB, Ray's, a small object store has no room
         return iter(shards.map(_one_shard, fn_kwargs={"row_group": row_group, "uri": uri}).iter_rows())
 
     done = ray_watch.ask(begun, within=math.inf)

@@ -109,8 +109,9 @@ class RayMetrics:
             of_run = {**RUN, **dict(EVENTS.values()), **dict([WAITING])}
             for about, tags in ((CHAIN, ("run", "chain")), (of_run, ("run",))):
                 self._gauges |= {name: self._make(name, text, tag_keys=tags) for name, text in about.items()}
-            for name, _ in (*EVENTS.values(), WAITING):
-                self._record(name, 0)
+            self._record(WAITING[0], 0)
+            for event, (name, _) in EVENTS.items():
+                self._record(name, self._counts[event])
             self._gauges[STAGE[0]] = self._make(*STAGE, tag_keys=("run", "chain", "stage"))
             self._gauges[METRIC[0]] = self._make(*METRIC, tag_keys=("run", "arm", "metric"))
 

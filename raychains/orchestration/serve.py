@@ -49,11 +49,11 @@ PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": "default-src 'none'; style
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaConfig:
-    """What a replica needs."""
+    """A replica's resources and limits."""
 
     source: Source
     gpu: bool
-    """Whether it has a GPU."""
+    """It has a GPU, or a share of one."""
     max_batch_size: int
     batch_wait: float
     """Seconds."""
@@ -71,7 +71,7 @@ class Predicted:
 
     answer: Answer | Refused
     samples: int
-    """Of the ensemble."""
+    """The ensemble's number of samples."""
     together: int
     """Inputs that were predicted together."""
 

@@ -287,7 +287,7 @@ class ChainTrainable(tune.Trainable):
 
     @property
     def _key(self) -> str:
-        """Where the trial's next process finds how often it had to leave."""
+        """The key under which the trial's next process finds how often it had to leave."""
         return f"preemptions of {self.trial_id}"
 
     # The chain

@@ -335,7 +335,7 @@ class World:
             self.machine.violated(f"{name} begins twice")
         self.begun.add(name)
         mine = attempt.worker.driver
-        if mine is not None:
+        if mine is not None and not attempt.worker.mourned:
             before = mine.attempts.get(attempt.digest, 0)
             if attempt.number < before:
                 self.machine.violated(f"{name} of {mine.process.name} begins after {before}")
