@@ -91,7 +91,7 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
         shards = ray.data.from_items(rows, override_num_blocks=len(rows))
         shards.context.enable_progress_bars = False  # ours is shown
         shards.context.print_on_execution_start = False
-        shards.context.target_max_block_size = 1 << 20  # of reports; for 128 MB, Ray's, a small object store has no room
+        shards.context.target_max_block_size = 1 << 20  # reports are small, and so may be the object store
         return iter(shards.map(_one_shard, fn_kwargs={"row_group": row_group, "uri": uri}).iter_rows())
 
     done = ray_watch.ask(begun, within=math.inf)
