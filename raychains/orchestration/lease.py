@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from raychains.chain.sample_index import expected_samples
@@ -196,6 +196,10 @@ class Lease:
     def give_up(self, digest: str) -> None:
         """Let others know, with the next renewal, that this driver will not finish a chain."""
         self._claim.given_up.add(digest)
+
+    def stall(self, digests: Iterable[str]) -> None:
+        """Let `raychains status` know, with the next renewal, which chains stall at present."""
+        self._claim.stalled = frozenset(digests)
 
     def _leave(self, digest: str, driver: str | None) -> bool:
         if driver is None or driver == self.driver_id:

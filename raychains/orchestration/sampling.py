@@ -142,6 +142,7 @@ class Sampling:
                     stalled_seconds=stalled.get(slot),
                 )
             )
+        self._lease.stall(chain.digest for chain in running if chain.stalled_seconds is not None)
         return running
 
     def _leave_nodes(self) -> None:

@@ -156,6 +156,8 @@ def _run(state: RunState) -> Iterator[str]:
     yield f"  {state.gradients:,} of {state.to_spend:,} gradient evaluations spent{share}, {state.samples:,} samples, {_size(state.bytes)}"
     if state.remaining_seconds is not None:
         yield f"  about {duration(state.remaining_seconds)} of sampling left"
+    if stalled := sum(chain.stalled for chain in state.chains):
+        yield f"  {_count(stalled, 'chain')} stalled: silent for longer than their pace explains"
     if state.age is not None:
         yield f"  running chains last wrote up to {duration(state.age)} ago: they do with their checkpoints"
     yield "  repeats evaluated: " + ", ".join(f"{arm.label} {arm.evaluated}/{arm.repeats}" for arm in state.arms)
@@ -226,7 +228,8 @@ def _worker(chain: ChainState) -> str:
     if chain.preemptions:
         restarts += f", {chain.preemptions} of them since a node was about to go"
     before = f" (before: {', '.join(chain.hosts[:-1])})" if len(chain.hosts) > 1 else ""
-    return f"on {chain.host}{before}{restarts}" if chain.host else restarts.removeprefix(", ")
+    stalled = "stalled, " if chain.stalled else ""
+    return stalled + (f"on {chain.host}{before}{restarts}" if chain.host else restarts.removeprefix(", "))
 
 
 def _process(driver: DriverState) -> str:

@@ -69,6 +69,8 @@ class _RunContext:
     """Ids of the store's living drivers."""
     given_up: Collection[str]
     """Digests of chains that a living driver of the run gave up."""
+    stalled: Collection[str]
+    """Digests of chains of which a living driver says that they stall."""
     failed: Mapping[str, str]
     """Reasons by digest of the chains that failed in the run's last session."""
     failed_at: int
@@ -111,6 +113,7 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         checkpoint_step=valid[-1].step if valid else None,
         checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
         age=_age(run.now, last) if last is not None else None,
+        stalled=state == "running" and digest in run.stalled,
         attempts=len(numbers),
         preemptions=_preemptions(records),
         host=hosts[-1] if hosts else None,
@@ -263,6 +266,7 @@ class Reader:
             now=now,
             living={e.driver_id for e in living},
             given_up={d for e in living if e.run == folder.name for d in e.given_up},
+            stalled={d for e in living for d in e.stalled},
             failed=_failed(folder) if "failed.parquet" in own else {},
             failed_at=own.get("failed.parquet", (0, 0))[1],
         )

@@ -53,6 +53,8 @@ class ChainState:
     """Seconds since the newest checkpoint was written."""
     age: float | None = None
     """Seconds since any file of the chain was written: the age of this state."""
+    stalled: bool = False
+    """It runs, but is silent for longer than its pace explains, as its driver said last."""
     attempts: int = 0
     """Workers that ran it, one after another."""
     preemptions: int = 0

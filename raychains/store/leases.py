@@ -51,6 +51,8 @@ class Entry:
     renewals: int = 0
     given_up: frozenset[str] = frozenset()
     """Digests of chains that the driver will not finish although it lives."""
+    stalled: frozenset[str] = frozenset()
+    """Digests of chains that are silent for longer than their pace explains."""
 
     @property
     def seniority(self) -> tuple[int, str]:
@@ -71,8 +73,9 @@ class Entry:
         texts = {key: read.get(key) for key in ("driver_id", "run", "host", "place", "process")}
         pid: Any = read.get("pid")
         since, renewals = read.get("since"), read.get("renewals", 0)
-        given_up = read.get("given_up", [])
-        ok = all(isinstance(t, str) and _TEXT.fullmatch(t) for t in texts.values()) and isinstance(given_up, list)
+        chains = {name: read.get(name, []) for name in ("given_up", "stalled")}
+        ok = all(isinstance(t, str) and _TEXT.fullmatch(t) for t in texts.values())
+        ok = ok and all(isinstance(digests, list) for digests in chains.values())
         ok = ok and type(renewals) is int and type(pid) is int and 0 < pid < 2**31
         if not ok or not (since is None or (type(since) is int and since >= 0)):
             return None
@@ -82,7 +85,7 @@ class Entry:
             since=modified if since is None else min(since, modified),
             renewed=modified,
             renewals=renewals,
-            given_up=frozenset(g for g in given_up if isinstance(g, str)),
+            **{name: frozenset(d for d in digests if isinstance(d, str)) for name, digests in chains.items()},
         )
 
 
@@ -190,6 +193,8 @@ class Claim:
         """When drivers that were dead once had come: what such a driver wrote before it queued again is a straggler."""
         self.given_up: set[str] = set()
         """Chains that others may take although this driver lives."""
+        self.stalled: frozenset[str] = frozenset()
+        """Chains that are silent for longer than their pace explains."""
         self.others: dict[str, Entry] = {}
         """Living other drivers of the store by id, as last listed."""
 
@@ -246,7 +251,8 @@ class Claim:
 
     def _publish(self) -> None:
         before = self._clock()
-        entry = {"since": self._since, "renewals": self._renewals, "given_up": sorted(self.given_up)}
+        entry: dict[str, Any] = {"since": self._since, "renewals": self._renewals}
+        entry |= {"given_up": sorted(self.given_up), "stalled": sorted(self.stalled)}
         self._modified = self._leases.publish({**self._about, **entry})
         self._renewed, self._known, self._renewals = before, self._clock(), self._renewals + 1
         if self._since is None:

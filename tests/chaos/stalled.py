@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from raychains.orchestration import lease
 from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
@@ -23,6 +24,7 @@ from raychains.orchestration.session import connect
 from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
+from raychains.store.leases import Leases
 from tests.chaos import plans, worlds
 from tests.orchestration.worlds import Diary
 
@@ -71,6 +73,9 @@ class Stopper(Diary):
         self.stopped: list[int] = []
         self.estimates: list[float | None] = []
         self.went_on = False
+        self.root = Storage(Path())
+        self.entered: set[str] = set()
+        """Chains of which the driver's entry in the store said that they stall."""
         self.lives = Path()
         self.made: dict[int, int] = {}
         """Steps that stopped workers had made when they went on."""
@@ -84,6 +89,7 @@ class Stopper(Diary):
                     os.kill(pid, signal.SIGSTOP)
             if any(c.stalled_seconds is not None for c in event.running):
                 self.estimates.append(event.remaining_seconds)
+                self.entered |= {digest for entry in Leases(self.root).entries() for digest in entry.stalled}
         again = [e for e in self.of(events.ChainBegan) if e.incarnation > 1]
         if not self.went_on and len(again) == 2:
             self.went_on = True
@@ -95,9 +101,11 @@ class Stopper(Diary):
 def main(folder: Path) -> None:
     where, root, diary = folder / "deaths", Storage(folder / "store"), Stopper()
     plan = worlds.pair(where, PAUSE)
-    diary.lives = where
+    diary.lives, diary.root = where, root
     resources = ResourceConfig(checkpoint_every=0.1, stall_timeout=2.0, evaluators=1, concurrent=2)
-    outcome = run_chains(plan, root, resources, diary, workers=CutOff())
+    lease.RENEW_EVERY = 0.2
+    with lease.Lease(root, "stalled") as held:
+        outcome = run_chains(plan, root, resources, diary, workers=CutOff(), lease=held)
     assert not outcome.failed and not outcome.stopped
     worlds.check_pair(root, plan)
     lives = plans.lives(where)
@@ -110,6 +118,7 @@ def main(folder: Path) -> None:
                 "stalled": [(e.digest is not None, e.seconds, e.reason) for e in diary.of(events.Stalled)],
                 "lost": [e.reason for e in diary.of(events.WorkerLost)],
                 "estimates": diary.estimates,
+                "entered": sorted(diary.entered),
                 "attempts": [store.last_attempt() for store in stores],
                 "samples": outcome.samples,
                 "from": [life["from_step"] for life in lives],

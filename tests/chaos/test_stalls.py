@@ -18,6 +18,7 @@ def test_all_workers_stopped_are_named_and_replaced_and_change_nothing_when_they
     assert len(told["lost"]) >= 2 and all(
         reason.startswith("its worker does not answer for") for reason in told["lost"][:2]
     )
+    assert len(told["entered"]) == 2, "raychains status says it"
     assert told["estimates"] and set(told["estimates"]) == {None}, "nothing is said to be left in so many seconds"
     assert all(attempts >= 2 for attempts in told["attempts"]) and max(told["from"]) > 0, "from checkpoints"
     assert len(told["afterwards"]) == 2 and all(steps > 0 for steps in told["afterwards"]), "the old workers stepped on"

@@ -130,6 +130,24 @@ def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.Cap
     assert "on here, 4 restarts, 3 of them since a node was about to go" in said(capsys, f"{tmp_path}/runs/small")
 
 
+def test_chains_that_stall_are_those_that_run_and_whose_driver_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, plan = Storage(tmp_path), comparison(3)
+    planned(root, plan)
+    one, two, _ = plan.chains().values()
+    enter(root, stalled=[one.digest])
+    enter(root, run="other", driver=THEIRS, stalled=[two.digest])
+    begin(root, one, 1)
+    assert [chain.stalled for chain in run_state(tmp_path / "runs" / "small").chains] == [True, False, False]
+    begin(root, two, 1, driver=THEIRS)
+    assert [chain.stalled for chain in run_state(tmp_path / "runs" / "small").chains] == [True, True, False]
+    text = said(capsys, f"{tmp_path}/runs/small")
+    assert "2 chains stalled: silent for longer than their pace explains" in text and "stalled, on here" in text
+    Leases(root).remove(OURS)
+    assert [chain.stalled for chain in run_state(tmp_path / "runs" / "small").chains] == [False, True, False]
+
+
 def test_the_run_ends_as_its_driver_does(tmp_path: Path) -> None:
     root, plan = Storage(tmp_path), comparison(2)
     planned(root, plan)
