@@ -15,6 +15,7 @@ from tests.processes import SECONDS
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
 def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
     command = [sys.executable, "benchmarks/chain.py", "--smoke"]

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from raychains.tasks.mixture import Mixture25
 from tests.chaos import plans, tally, worlds
 from tests.chaos.disturbed import lost_slots, run_and_check
@@ -20,6 +22,7 @@ PAUSE = 0.01
 """Seconds that a step takes at least: chains last several seconds, so that the clock finds them."""
 
 
+@pytest.mark.long
 def test_workers_killed_by_the_clock_leave_the_samples_of_undisturbed_chains(cluster: Nodes, tmp_path: Path) -> None:
     disturb(tmp_path, seed=0, kills=KILLS)
 

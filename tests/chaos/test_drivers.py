@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import raychains as rc
 from raychains.core.spec import ChainSpec
 from raychains.store import Storage
@@ -28,6 +30,7 @@ OWN = [Kill("plan", 1, "written", "driver"), Kill("results", 1, "half", "driver"
 """Where a driver kills itself."""
 
 
+@pytest.mark.long
 def test_drivers_killed_and_resumed_end_with_the_results_of_an_undisturbed_run(cluster: Nodes, tmp_path: Path) -> None:
     disturb(cluster, tmp_path, seed=0, by_chain=BY_CHAIN)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from raychains.tasks.digits import Digits
 from tests.chaos import plans, worlds
 from tests.chaos.disturbed import lost_slots, run_and_check
@@ -17,6 +19,7 @@ PAUSE = 0.005
 KINDS = {"sghmc": worlds.SAMPLERS["sghmc"]}
 
 
+@pytest.mark.long
 def test_nodes_killed_under_a_chain_leave_the_samples_of_undisturbed_chains(cluster: Nodes, tmp_path: Path) -> None:
     disturb(cluster, tmp_path, seed=0)
 

@@ -35,11 +35,13 @@ def test_a_run_whose_gcs_is_stopped_treats_it_as_dead(tmp_path: Path) -> None:
     assert any("gcs_server did not answer for 5 s" in text for text in told["said"])
 
 
+@pytest.mark.long
 def test_a_sweep_whose_gcs_dies_ends_with_the_samples_of_undisturbed_chains(tmp_path: Path) -> None:
     told = json_of(*SCRIPT, str(tmp_path), "sweep", "gcs_server", **QUIET)
     assert told["lost"] is None and told["lives"] == 2
 
 
+@pytest.mark.long
 def test_a_reproduction_whose_raylet_dies_goes_on_on_another_ray(tmp_path: Path) -> None:
     told = json_of(*SCRIPT, str(tmp_path), "reproduce", "raylet", **QUIET)
     assert told["lost"] is None and any("on this machine died" in text for text in told["said"])
@@ -53,6 +55,7 @@ def test_a_run_on_a_cluster_whose_gcs_is_gone_says_how_to_go_on_and_leaves_the_p
     assert told["lives"] == 1 and not told["connected"], "a connection that stayed would end the process"
 
 
+@pytest.mark.long
 def test_a_command_whose_ray_died_too_often_ends_with_a_status_of_its_own_and_says_how_to_go_on(tmp_path: Path) -> None:
     plans.write(tmp_path / "deaths", {})
     command = [

@@ -60,6 +60,7 @@ def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Pa
     assert result.table(full=True)["error"].tolist() == pytest.approx([float(error) for _, error, *_ in rows], abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_posterior_of_adapters_has_samples_of_their_size(tmp_path: Path) -> None:
     text = said("lora.py", tmp_path)
     errors = re.search(r"^error without adapters ([\d.]+), of the posterior ([\d.]+)$", text, flags=re.M)

@@ -35,6 +35,7 @@ def raw(tmp_path: Path) -> Path:
     return tmp_path / "raw"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_prepared_set_is_sampled_by_a_group_and_evaluated(
     raw: Path, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch

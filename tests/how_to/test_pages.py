@@ -78,6 +78,7 @@ def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert result.table(full=True)["error"].iloc[0] < 0.35
 
 
+@pytest.mark.long
 def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("own-density.md", tmp_path, monkeypatch)
     found = {path.name: rc.load(str(path)) for path in Path("runs/runs").iterdir()}

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
 import ray
 
 from raychains.core.errors import RayLost
@@ -23,6 +24,7 @@ from tests.data.prepared.made import prepared as by_hand
 from tests.processes import json_of
 
 
+@pytest.mark.long
 def test_a_set_whose_gcs_dies_is_finished_by_the_same_call(tmp_path: Path) -> None:
     folder = folder_of_classes(tmp_path / "in", train=200, val=40)
     words = ("-m", "tests.prepare.test_ray_dies", str(folder), str(tmp_path / "out"))

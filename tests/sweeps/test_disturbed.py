@@ -149,6 +149,7 @@ def test_a_trial_that_dies_while_it_is_set_up_or_handed_over_is_started_again(tm
     assert len(list(tmp_path.glob("died-*"))) == 1
 
 
+@pytest.mark.long
 def test_a_trial_whose_process_is_stopped_is_named_and_replaced(tmp_path: Path, undisturbed: str) -> None:
     (tmp_path / "stop").touch()
     diary, store = Diary(), str(tmp_path / "store")
