@@ -19,6 +19,7 @@ from raychains.inference import results
 from raychains.planning import Arm, Comparison
 from raychains.plotting.arm_styles import ArmStyles
 from raychains.store import ChainStore, RunStore
+from raychains.store.chains import preemptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,27 +132,25 @@ class RunData:
         )
 
     @cached_property
-    def _records(self) -> list[tuple[int, Mapping[str, Any]]]:
-        """Per chain that ever began: the number of attempts, and the record of the last."""
-        found: list[tuple[int, Mapping[str, Any]]] = []
-        for digest in self.comparison.chains():
-            chain = self.chain(digest)
-            if last := chain.last_attempt():
-                try:
-                    found.append((last, chain.attempt(last)))
-                except RaychainsError:  # a torn record does not say where the chain ran
-                    found.append((last, {}))
-        return found
+    def _records(self) -> list[dict[int, dict[str, Any]]]:
+        """For each chain that ever began the records of its attempts by number; a torn one is empty."""
+        found = [self.chain(digest).attempts() for digest in self.comparison.chains()]
+        return [attempts for attempts in found if attempts]
 
     @property
     def restarted(self) -> int:
         """Chains that took more than one attempt: they were resumed, or their worker was lost."""
-        return sum(1 for n, _ in self._records if n > 1)
+        return sum(len(attempts) > 1 for attempts in self._records)
+
+    @property
+    def preemptions(self) -> int:
+        """Times that chains left a node which was about to go."""
+        return sum(map(preemptions, self._records))
 
     @property
     def environments(self) -> list[tuple[str, int]]:
         """Environments that chains ran in, and the number of chains; the most frequent first."""
-        return Counter(_describe(record) for _, record in self._records).most_common()
+        return Counter(_describe(attempts[max(attempts)]) for attempts in self._records).most_common()
 
 
 def planned_metrics(comparison: Comparison) -> list[dict[str, Any]] | None:

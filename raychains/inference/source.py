@@ -108,7 +108,11 @@ class RunSource:
             made = posterior(selection).to(device)
             form = input_form(selection.task)
         digests = tuple(record.sha256 for _, record in selection.records)
-        about = {"task": selection.task.spec().kind, "run": split_run_path(self.path)[1], "arm": selection.arm}
+        about: dict[str, Any] = {
+            "task": selection.task.spec().kind,
+            "run": split_run_path(self.path)[1],
+            "arm": selection.arm,
+        }
         about |= {"kind": made.kind, "input": form, "samples": len(made), "digests": list(digests)}
         return Loaded(posterior=made, version=digests, about=about)
 

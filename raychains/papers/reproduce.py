@@ -365,9 +365,8 @@ def environments(root: Storage, digests: Iterable[str]) -> tuple[list[dict[str, 
     known: list[dict[str, Any]] = []
     of: dict[str, list[int]] = {}
     for digest in digests:
-        store = ChainStore(root, digest)
-        for number in range(1, store.last_attempt() + 1):
-            found = store.attempt(number).get("environment")
+        for record in ChainStore(root, digest).attempts().values():
+            found = record.get("environment")
             if isinstance(found, dict):
                 if found not in known:
                     known.append(found)

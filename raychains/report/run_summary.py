@@ -84,6 +84,8 @@ def environment(run: RunData) -> list[str]:
         lines.append("chains of different environments may differ in their last bits")
     if n := run.restarted:
         lines.append(f"{n} chain{'s' * (n > 1)} continued from a checkpoint")
+    if n := run.preemptions:
+        lines.append(f"chains left a node that was about to go {n} time{'s' * (n > 1)}")
     return lines or ["no chain has begun"]
 
 

@@ -33,7 +33,7 @@ from raychains.status.state import (
     SweepState,
 )
 from raychains.store import ChainStore, Corrupt, RunStore, Storage, SweepStore, split_run_path
-from raychains.store.chains import History, is_progress, valid_checkpoints
+from raychains.store.chains import History, is_progress, preemptions, valid_checkpoints
 from raychains.store.leases import SECOND, Entry, Leases, Watch
 
 AT_ONCE = 16
@@ -115,18 +115,12 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         age=_age(run.now, last) if last is not None else None,
         stalled=state == "running" and digest in run.stalled,
         attempts=len(numbers),
-        preemptions=_preemptions(records),
+        preemptions=preemptions(records),
         host=hosts[-1] if hosts else None,
         hosts=tuple(hosts),
         reason=reason if reason is not None or state != "failed" else _diagnosis(store, files),
         bytes=sum(size for size, _ in files.values()),
     )
-
-
-def _preemptions(records: Mapping[int, Mapping[str, Any]]) -> int:
-    """Sum of what each driver's last record counts."""
-    of = {r.get("driver_id"): n for _, r in sorted(records.items()) if isinstance(n := r.get("preemptions"), int)}
-    return sum(of.values())
 
 
 def _state(

@@ -203,6 +203,15 @@ class ChainStore:
         """
         return self._object(f"incarnations/{n}.json")
 
+    def attempts(self) -> dict[int, dict[str, Any]]:
+        """Return the records of all attempts by number, the newest last; that of a torn one is empty."""
+        found: dict[int, dict[str, Any]] = {}
+        for n in sorted(self._attempts()):
+            found[n] = {}
+            with contextlib.suppress(FileNotFoundError, codec.Corrupt):
+                found[n] = self.attempt(n)
+        return found
+
     def reserve(self, above: int, record: Mapping[str, Any]) -> int | None:
         """Take the number that follows ``above`` by writing ``record``; None when another driver was faster."""
         exclusive = self.root.exclusive
@@ -433,6 +442,12 @@ class ChainStore:
         except FileNotFoundError:
             return None
         return _decode_index(data, self.last_attempt(), self.root.location(self._name(name)))
+
+
+def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
+    """Return how often a chain left a node that was about to go, from its attempts' records: a driver's last one counts them."""
+    of = {r.get("driver_id"): n for _, r in sorted(attempts.items()) if is_int(n := r.get("preemptions"))}
+    return sum(of.values())
 
 
 def is_progress(record: Any) -> bool:

@@ -85,7 +85,8 @@ class Entry:
             since=modified if since is None else min(since, modified),
             renewed=modified,
             renewals=renewals,
-            **{name: frozenset(d for d in digests if isinstance(d, str)) for name, digests in chains.items()},
+            given_up=frozenset(d for d in chains["given_up"] if isinstance(d, str)),
+            stalled=frozenset(d for d in chains["stalled"] if isinstance(d, str)),
         )
 
 

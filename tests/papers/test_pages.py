@@ -15,8 +15,9 @@ from raychains.papers import SCALES, pages, reproduce
 from raychains.papers.experiment import Experiment
 from raychains.papers.pages import Folder
 from raychains.plotting.style import Drawing
-from raychains.store import Storage
+from raychains.store import ChainStore, Storage
 from tests.papers.planned import every
+from tests.planning.plans import chain
 
 STATE = {"status": "not run", "reason": "no data", "chains": [], "gradients": 0, "chain_seconds": 0.0, "seconds": 0.0}
 
@@ -82,6 +83,14 @@ def test_a_stand_in_is_one_only_where_the_other_was_not_run() -> None:
         table = pages.table_of(experiment, "cpu", cells, about)
         assert {p.key: p.label for p in table.parts}["cifar10-alone"] == headed
         assert {v.claim.part for v in pages.verdicts(experiment, "cpu", cells)} == judged
+
+
+def test_environments_are_those_of_all_attempts_whatever_their_numbers(tmp_path: Path) -> None:
+    spec, root = chain(), Storage(tmp_path)
+    for number, torch in ((1_166_770, "2.9"), (2_934_753, "2.11"), (3_142_708, "2.9")):
+        ChainStore(root, spec.digest).begin(spec, number, {"environment": {"torch": torch}})
+    known, of = reproduce.environments(root, [spec.digest])
+    assert known == [{"torch": "2.9"}, {"torch": "2.11"}] and of == {spec.digest: [0, 1]}
 
 
 def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

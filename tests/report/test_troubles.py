@@ -50,6 +50,27 @@ def test_reasons_of_failed_chains_are_on_the_page_and_are_no_markup(
     assert first[:12] in text and "too large" in text and "<summary>Traceback</summary>" in text
 
 
+def test_the_page_counts_resumed_chains_and_those_that_left_a_node(
+    single: tuple[RunStore, Comparison], tmp_path: Path
+) -> None:
+    _, comparison = single
+    store = RunStore(Storage(tmp_path), "moved")
+    store.write_plan({"command": "run", "comparison": comparison.to_json(), "notes": []})
+    store.write_table("results", [])
+    one, two, *_ = comparison.chains().values()
+    ChainStore(store.root, one.digest).begin(one, 1_166_770, {})
+    text = html(store, comparison)
+    assert "continued from a checkpoint" not in text and "left a node" not in text
+    for number, about in (
+        (1, {"driver_id": "a", "preemptions": 2}),
+        (2, {"driver_id": "b", "preemptions": 1}),
+        (3, {}),
+    ):
+        ChainStore(store.root, two.digest).begin(two, number, about)
+    text = html(store, comparison)
+    assert "1 chain continued from a checkpoint" in text and "chains left a node that was about to go 3 times" in text
+
+
 def test_a_run_without_failures_or_whose_failed_chain_finished_since_has_no_such_section(
     single: tuple[RunStore, Comparison],
 ) -> None:

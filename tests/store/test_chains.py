@@ -74,6 +74,18 @@ def test_attempts_are_numbers_not_texts_and_other_files_are_none(store: ChainSto
     assert store.last_attempt() == 10
 
 
+def test_all_attempts_are_read_whatever_their_numbers_and_a_torn_one_is_empty(store: ChainStore) -> None:
+    """Where names cannot be created exclusively, numbers are far apart."""
+    for n in (2_934_753, 1_166_770):
+        store.begin(SPEC, n, {"pid": n})
+    store.root.publish(f"chains/{SPEC.digest}/incarnations/3142708.json", b'{"pid": 3')
+    assert list(store.attempts().items()) == [
+        (1_166_770, {"pid": 1_166_770}),
+        (2_934_753, {"pid": 2_934_753}),
+        (3_142_708, {}),
+    ]
+
+
 # Samples
 
 
