@@ -26,7 +26,7 @@ T = TypeVar("T")
 LOOK_EVERY = 0.2
 """Seconds between looks at the processes of a Ray that this process started."""
 PROBE_EVERY = 2.0
-"""Seconds between connections to the GCS of a cluster that was joined."""
+"""Seconds between connections to the GCS."""
 CONNECT_TIMEOUT = 5.0
 """Seconds that a server has to accept a connection."""
 AWAY_FOR = 30.0
@@ -50,7 +50,7 @@ class Watch:
         self._driving = 0
         self._started_here = ray_private.started_here()
         self._before = Watch.current
-        self._address = "" if self._started_here else ray_private.gcs_address()
+        self._address = ray_private.gcs_address()
         Watch.current = self
         threading.Thread(target=self._look, name="Ray watch", daemon=True).start()
 
@@ -79,12 +79,18 @@ class Watch:
 
     def _look(self) -> None:
         away_since: float | None = None
-        while not self._over.wait(LOOK_EVERY if self._started_here else PROBE_EVERY) and self.look() is None:
-            if self._address:
-                now = time.monotonic()
-                away_since = None if answers(self._address) else away_since if away_since is not None else now
-                if away_since is not None and now - away_since >= AWAY_FOR:
-                    self.lost = f"the Ray cluster at {self._address} did not answer for {AWAY_FOR:.0f} s"
+        probed = time.monotonic()
+        while not self._over.wait(LOOK_EVERY) and self.look() is None:
+            if (now := time.monotonic()) - probed < PROBE_EVERY:
+                continue
+            probed, error = now, _connection_error(self._address)
+            if self._started_here:  # one that was told to end closes its port, and may hang then
+                if isinstance(error, ConnectionRefusedError):
+                    self.lost = "Ray's gcs_server on this machine does not listen any more"
+                continue
+            away_since = None if error is None else away_since if away_since is not None else now
+            if away_since is not None and now - away_since >= AWAY_FOR:
+                self.lost = f"the Ray cluster at {self._address} did not answer for {AWAY_FOR:.0f} s"
         if not self._over.wait(LAST_RESORT) and self._driving:
             print(f"raychains: {self.lost}, and the driver hangs in a call of Ray: resume the run", file=sys.stderr)
             sys.stderr.flush()
@@ -132,11 +138,16 @@ def ask(request: Callable[[], T], within: float | None = None) -> T:
 
 def answers(address: str) -> bool:
     """Return whether something listens at HOST:PORT; Ray itself waits a minute and more before it says so."""
+    return _connection_error(address) is None
+
+
+def _connection_error(address: str) -> Exception | None:
+    """Return why no connection to HOST:PORT came about; None if one did."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
-        return False
+        return ValueError(address)
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT).close()
-    except (OSError, OverflowError, ValueError):  # ValueError: a host or port that is none, such as '²'
-        return False
-    return True
+    except (OSError, OverflowError, ValueError) as error:  # ValueError: a host or port that is none, such as '²'
+        return error
+    return None
