@@ -288,13 +288,13 @@ def signs(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
         return {}, {}
 
 
-def forget(actors: Collection[str]) -> None:
-    """Remove what they published."""
+def forget(keys: Collection[str]) -> None:
+    """Remove what was published under these keys."""
     with contextlib.suppress(Exception):
         from ray.experimental.internal_kv import _internal_kv_del
 
-        for actor in actors:
-            _internal_kv_del(actor.encode(), namespace=NAMESPACE)
+        for key in keys:
+            _internal_kv_del(key.encode(), namespace=NAMESPACE)
 
 
 def trial_actors(trials: Collection[Any]) -> dict[str, Any]:

@@ -385,6 +385,8 @@ class ChainTrainable(tune.Trainable):
                 else:
                     ended = event
             if ended.outcome == "finished":
+                if self._preemptions:
+                    ray_private.forget([self._key])
                 yield from self._report(ensemble, self._steps[-1])
             return ended
         finally:

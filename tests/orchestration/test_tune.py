@@ -15,10 +15,12 @@ import pytest
 import ray
 import torch
 from ray import tune
+from ray.experimental.internal_kv import _internal_kv_list
 from ray.tune.schedulers import HyperBandScheduler
 
 import raychains as rc
 from raychains.core.errors import UserError
+from raychains.orchestration import ray_private
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
@@ -248,6 +250,7 @@ def test_a_trial_leaves_a_node_that_will_be_gone_soon_which_is_no_failure_for_tu
     found = fit(store, one, {"storage_path": str(tmp_path / "tune")}, {**task, **more})
     first, again = attempts_of(str(store), found[0].metrics["digest"])
     assert 6 <= again["from_step"] < 24 and (first.get("preemptions"), again["preemptions"]) == (None, 1)
+    assert _internal_kv_list(b"preemptions of", namespace=ray_private.NAMESPACE) == []
     check_undisturbed(found, store, tmp_path / "clean", 6, **task, micro_batch=23)
 
 
