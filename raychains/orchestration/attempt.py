@@ -353,11 +353,8 @@ class Attempt:
             self._fail(error, None)
 
     def _finished(self) -> str:
-        """Mark the chain finished; ``stopped`` where another driver's later attempt took it over and is not through."""
-        self._patient.finish(attempt=self.number)
-        if self._patiently(self._store.last_attempt) <= self.number:
-            return "finished"
-        whole = self._patiently(lambda: self._store.finished(expected_samples(self.spec)))
+        """Mark the chain finished; ``stopped`` where another driver took it over and is not through."""
+        whole = self._patient.finish(attempt=self.number, expected=expected_samples(self.spec))
         return "finished" if whole else "stopped"
 
     def _publish_sample(self, sample: Sample, environment: dict[str, Any]) -> None:

@@ -158,7 +158,7 @@ class Lease:
                 last, driver = ChainStore(self._root, digest).newest_attempt()
                 if self._leave(digest, driver):
                     return None
-                number = ChainStore(self._root, digest).reserve(max(last, self._taken.get(digest, 0)), record)
+                number = ChainStore(self._root, digest).reserve(max(last, self.taken(digest)), record)
                 if number is not None and not self._overtaken(digest, number):
                     self._taken[digest] = number
                     return number
@@ -168,6 +168,10 @@ class Lease:
         except (OSError, RaychainsError) as error:
             log.warning("chain %s is not taken now: %s", digest[:12], format_error(error))
             return None
+
+    def taken(self, digest: str) -> int:
+        """Return the newest attempt that this driver took of a chain, which a listing may not show yet; 0 for none."""
+        return self._taken.get(digest, 0)
 
     def runs_elsewhere(self, digest: str) -> bool:
         """Return whether another living driver has the chain's newest attempt and means to finish it."""
@@ -330,9 +334,12 @@ class PeerDrivers:
         return None if self._lease.runs_elsewhere(digest) else c.Freed(digest)
 
     def _finished(self, digest: str) -> bool:
-        """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer."""
+        """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer or lags behind."""
         try:
-            return ChainStore(self._root, digest).finished(expected_samples(self._specs[digest]))
+            store = ChainStore(self._root, digest)
+            if store.last_attempt() < self._lease.taken(digest):
+                return False  # that attempt may have superseded samples
+            return store.finished(expected_samples(self._specs[digest]))
         except StorageRefused:
             raise
         except (OSError, RaychainsError) as error:

@@ -401,19 +401,26 @@ class ChainStore:
 
     # The finished chain
 
-    def finish(self, *, attempt: int | None = None) -> None:
-        """Write the derived indexes ``samples.parquet`` and ``progress.parquet``; they can be rebuilt at will.
+    def finish(self, *, attempt: int | None = None, expected: int = 0) -> bool:
+        """Write the derived indexes ``samples.parquet`` and ``progress.parquet``, which can be rebuilt at will.
 
         Args:
             attempt: of the worker that asks; one that has a successor writes nothing. None: the newest.
+            expected: samples of the whole chain; an index of fewer is not written.
+
+        Returns:
+            Whether all samples are there. Where another driver took the chain over, its samples may still be to come.
         """
         last = self.last_attempt()
         if attempt is not None and attempt < last:
-            return
+            return self.finished(expected)
         rows = [{**r.meta.to_json(), "file": r.file, "sha256": r.sha256} for r in self._records(self._files())]
+        if len(rows) < expected:
+            return False
         progress = self._progress()
         self.root.publish(self._name(SAMPLES), encode_index(rows, last))
         self.root.publish(self._name(PROGRESS), encode_index(progress, last))
+        return True
 
     def finished(self, expected: int) -> bool:
         """Return whether all ``expected`` samples are there, superseded ones not counted."""

@@ -202,6 +202,24 @@ def test_the_store_tells_of_chains_left_freed_and_finished(tmp_path: Path, monke
     assert looks.claim(first, {}) is None  # finished since
 
 
+def test_a_chain_is_not_finished_while_a_listing_hides_the_attempt_that_this_driver_took(tmp_path: Path) -> None:
+    """That attempt may have superseded samples which an older index, or their files, still show."""
+    plan = comparison(Mixture25(), chains=1, steps=300)
+    ((digest, spec),) = plan.chains().items()
+    store = ChainStore(root(tmp_path), digest)
+    with Lease(root(tmp_path), "mine") as mine:
+        looks = PeerDrivers(root(tmp_path), mine, plan.chains())
+        assert looks.claim(digest, {}) == 1 and looks.claim(digest, {}) == 2
+        for sample in (e for e in Chain(spec) if isinstance(e, Sample)):
+            store.publish_sample(sample, 1, {})
+        newest = tmp_path / "store" / f"chains/{digest}/incarnations/2.json"
+        shown = newest.read_bytes()
+        newest.unlink()
+        assert looks.claim(digest, {}) == 3, "taken again, not left as finished"
+        newest.write_bytes(shown)
+        assert looks.claim(digest, {}) is None
+
+
 def test_a_look_ends_in_time_and_the_other_chains_come_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand chains on slow storage would keep the driver from its own for minutes."""
     monkeypatch.setattr(lease, "PEERS_EVERY", -1.0)

@@ -349,8 +349,7 @@ class Attempt:
 
     def _finish(self) -> None:
         self._note_progress()
-        self.store.finish(attempt=self.number)
-        whole = self.store.last_attempt() <= self.number or self.store.finished(expected_samples(self.spec))
+        whole = self.store.finish(attempt=self.number, expected=expected_samples(self.spec))
         self._end("finished" if whole else "stopped")
 
     def _end(self, outcome: Any, reason: str = "", cycle_start: int = 0) -> None:

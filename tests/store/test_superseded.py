@@ -98,9 +98,25 @@ def test_a_zombie_that_comes_to_its_end_writes_no_index(store: ChainStore) -> No
     for index in range(3):
         publish(store, index, 1, value=1)
     begin(store, 2, 10)
-    store.finish(attempt=1)
+    assert not store.finish(attempt=1, expected=3)
     assert store.root.names(f"chains/{SPEC.digest}") == ["incarnations", "samples", "spec.json"]
     assert not store.finished(3)
+
+
+def test_an_attempt_whose_chain_was_superseded_meanwhile_writes_no_index_of_what_is_left(store: ChainStore) -> None:
+    """It would be taken for the whole chain for ever: without exclusive names two drivers may begin at once, and a lower number's
+    record may come last.
+    """
+    begin(store, 1, 0)
+    for index in range(2):
+        publish(store, index, 1, value=1)
+    begin(store, 3, 10)
+    for index in range(2, 4):
+        publish(store, index, 3, value=3)
+    begin(store, 2, 0)
+    assert values(store) == [1, 3, 3] and not store.finish(attempt=3, expected=4)
+    publish(store, 1, 2, value=2)
+    assert values(store) == [1, 2, 3, 3] and store.finish(attempt=3, expected=4)
 
 
 def test_an_index_that_lacks_samples_does_not_make_a_chain_finished(store: ChainStore) -> None:
