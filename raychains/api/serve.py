@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raychains.core.config import Serve
 from raychains.core.errors import UserError, require, shown
 from raychains.core.options import make, options_of
+from raychains.core.ports import check_free
 from raychains.planning import duration
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
     source = _source(options)
     where = session.check_address(options.address, object_store_memory=options.object_store_memory)
     if where == "local":
-        _check_free(options.host, options.port)
+        check_free(options.host, options.port)
     joined = session.connect(options.address, object_store_memory=options.object_store_memory)
     try:
         orchestration = _orchestration()
@@ -185,19 +185,3 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
             orchestration.wait()
     finally:
         joined.close()
-
-
-def _check_free(host: str, port: int) -> None:
-    """Raise `UserError` where a server cannot listen."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as server:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(where)
-    except (OSError, UnicodeError) as error:
-        what = "port" if getattr(error, "errno", None) in (13, 98, 48) else "host"
-        value = port if what == "port" else host
-        free = "be one that is free and may be used" if what == "port" else "be an address of this machine"
-        raise UserError(
-            f"{what} must {free}, got {shown(value)}: {getattr(error, 'strerror', None) or error}"
-        ) from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,9 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, format_error
 from raychains.core.retry import Patience
 from raychains.core.spec import ChainSpec
+from raychains.inference.run_data import RunData
 from raychains.orchestration import process_identity
-from raychains.planning import Comparison, gradient_evaluations
+from raychains.planning import Arm, Comparison, gradient_evaluations
 from raychains.status.state import (
     ArmState,
     ChainState,
@@ -229,6 +231,24 @@ class Reader:
                 case _:
                     return self._store(self._folder)
 
+    def below(self, kind: str, name: str) -> Reader:
+        """Return the reader of one of this store's ``runs`` or ``sweeps``.
+
+        Raises:
+            UserError: this is no store's reader, or there is none of that name.
+        """
+        kinds = {f"{one.kind}s": one for one in (RunStore, SweepStore)}
+        if isinstance(self._folder, RunStore) or kind not in kinds:
+            raise UserError(f"there is no {kind}/{name} here")
+        other = copy.copy(self)
+        other._folder, other._finished, other._comparison = kinds[kind](self._root, name), {}, None
+        other.read()
+        return other
+
+    def run_data(self) -> RunData | None:
+        """Return what the report of the run is drawn from, as far as it is there; None for a sweep or a store."""
+        return RunData(self._folder, self._comparison) if self._comparison is not None else None  # type: ignore[arg-type]
+
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
         """Turn the system's errors, on the name or on permissions, into one line."""
@@ -279,7 +299,7 @@ class Reader:
             state=_phase(drivers, done),
             drivers=drivers,
             chains=chains,
-            arms=_arms(self._comparison, folder, own),
+            arms=_arms(self._comparison, folder, own, chains),
             report=folder.location("report.html") if "report.html" in own else None,
             bytes=sum(c.bytes for c in chains) + sum(size for size, _ in own.values()),
         )
@@ -397,13 +417,25 @@ def _failed(folder: RunStore) -> dict[str, str]:
     return {str(row["digest"]): str(row["reason"]) for row in table.to_pylist()}
 
 
-def _arms(comparison: Comparison, folder: RunStore, own: Mapping[str, Any]) -> list[ArmState]:
+def _arms(
+    comparison: Comparison, folder: RunStore, own: Mapping[str, Any], chains: Iterable[ChainState]
+) -> list[ArmState]:
     results = folder.table("results") if "results.parquet" in own else None
     rows = results["arm"].to_pylist() if results is not None and "arm" in results.column_names else []
-    return [
-        ArmState(name=a.name, label=a.label, evaluated=min(rows.count(a.name), a.repeats), repeats=a.repeats)
-        for a in comparison.arms
-    ]
+    by_digest = {chain.digest: chain for chain in chains}
+
+    def state(arm: Arm) -> ArmState:
+        mine = [by_digest[digest] for digest in {spec.digest for group in arm.chains for spec in group}]
+        return ArmState(
+            name=arm.name,
+            label=arm.label,
+            evaluated=min(rows.count(arm.name), arm.repeats),
+            repeats=arm.repeats,
+            gradients=sum(chain.gradients for chain in mine),
+            to_spend=sum(chain.to_spend for chain in mine),
+        )
+
+    return [state(arm) for arm in comparison.arms]
 
 
 def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | None:

@@ -75,12 +75,15 @@ class ChainState:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmState:
-    """Counts of an arm's repeats and of those with results."""
+    """An arm: its repeats and those with results, and its chains' budget, in which other arms may share."""
 
     name: str
     label: str
     evaluated: int
     repeats: int
+    gradients: int
+    """Gradient evaluations spent."""
+    to_spend: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,8 +14,9 @@ from rich.console import Console
 from raychains.cli import main
 from raychains.report.console import standard_output
 from raychains.status import Reader, RunState, StoreState, status_of
-from raychains.status.command import drawn, duration
-from raychains.store import ChainStore, Storage
+from raychains.status.command import drawn
+from raychains.status.text import duration
+from raychains.store import Storage
 from raychains.store.leases import STALE_AFTER, Leases
 from tests.report import runs
 from tests.status.worlds import OURS, THEIRS, Calls, advance, aged, begin, comparison, enter, finish, planned
@@ -32,44 +31,6 @@ def run_state(path: str | Path) -> RunState:
 def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert main(["status", *argv]) == 0
     return capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a run of six chains in the middle: finished, running after a loss, waiting, stopped, given up, waiting."""
-    folder = tmp_path_factory.mktemp("made")
-    root, plan = Storage(folder), comparison(6)
-    done, lost, _, old, given_up, _ = plan.chains().values()
-    planned(root, plan)
-    finish(root, [done])
-    begin(root, lost, 1, host="node-1")
-    advance(root, lost, 1, to=45)  # behind the checkpoint from which the next worker went on: superseded
-    begin(root, lost, 2, from_step=30, host="node-2")
-    advance(root, lost, 2, to=40)
-    begin(root, old, 1, driver=THEIRS)
-    advance(root, old, 1, to=20)
-    begin(root, given_up, 1)
-    ChainStore(root, given_up.digest).publish_diagnosis(diagnosis(given_up.digest), 20, 1)
-    return folder
-
-
-@pytest.fixture
-def middle(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    enter(Storage(tmp_path), given_up=[list(comparison(6).chains())[4]])
-    return tmp_path / "runs" / "small"
-
-
-def diagnosis(digest: str) -> dict[str, Any]:
-    """As a replay writes it."""
-    from raychains.chain.divergence import Diagnosis
-
-    return Diagnosis(
-        digest=digest, kind="loss", step=20, steps=60, seen_at=20, replayed_from=0, epoch=1, cycle=0, stage="sampling", lr=9.0,
-        temperature=1.0, noise_std=0.1, tensor=None, nonfinite=1, size=1, infinite=0, point=None, gradient_norm=1e9,
-        gradient_norm_before=1.0, loss=float("nan"), last_loss=2.0, last_loss_step=19, parameter_scale=1e9, start_scale=0.1,
-        precision="fp32", error="the loss is nan at step 20",
-    ).to_json()  # fmt: skip
 
 
 def test_a_run_in_the_middle_tells_each_chains_place(middle: Path) -> None:

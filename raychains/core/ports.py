@@ -1,0 +1,28 @@
+"""Addresses at which this process is asked to listen."""
+
+from __future__ import annotations
+
+import socket
+
+from raychains.core.errors import UserError, shown
+
+
+def check_free(host: str, port: int) -> socket.AddressFamily:
+    """Return the kind of an address at which a server can listen.
+
+    Raises:
+        UserError: the port is taken or may not be used, or the host is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(where)
+    except (OSError, UnicodeError) as error:
+        what = "port" if getattr(error, "errno", None) in (13, 98, 48) else "host"
+        value = port if what == "port" else host
+        free = "be one that is free and may be used" if what == "port" else "be an address of this machine"
+        raise UserError(
+            f"{what} must {free}, got {shown(value)}: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    return family
