@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -21,6 +22,10 @@ from tests.processes import PATIENT_RAY
 
 os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
 torch.set_num_threads(1)
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # a shell starts what it sends to the background so, and children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # ray.cluster_utils.Cluster writes its address there and does not make the folder.
 os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
 settings.load_profile("ci")  # the same examples in every run, however long each takes
