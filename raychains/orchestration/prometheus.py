@@ -27,7 +27,7 @@ from raychains.planning.events import (
 )
 
 EVERY = 2.0
-"""Seconds between settings: Prometheus asks every ten at most."""
+"""Seconds between settings. Ray forgets a gauge that was not set for 20 s, twice its interval of reports."""
 CHAIN = {
     "raychains_step": "Gradient steps of a chain",
     "raychains_cycle": "Cycle of a chain's schedule, from 0",
@@ -39,6 +39,7 @@ CHAIN = {
 RUN = {
     "raychains_budget_spent": "Gradient evaluations spent on the run's chains",
     "raychains_budget_planned": "Gradient evaluations that all of the run's chains cost",
+    "raychains_run_samples": "Durable samples of all chains of the run",
     "raychains_chains": "Chains of the run",
     "raychains_chains_finished": "Chains that are finished",
     "raychains_chains_failed": "Chains that were given up",
@@ -63,7 +64,7 @@ METRIC = ("raychains_metric", "A metric of an arm's newest view, the mean over i
 
 
 class RayMetrics:
-    """Sets gauges at ticks, in the driver's process; Ray exports them. Series of chains that ended keep their final values."""
+    """Sets gauges at ticks, in the driver's process; Ray exports them. A chain's series end with the chain, all others with the driver."""
 
     def __init__(
         self, run: str, gauge: Callable[..., Any] = Gauge, clock: Callable[[], float] = time.monotonic
@@ -76,6 +77,8 @@ class RayMetrics:
         self._steps: dict[str, int] = {}
         self._stages: dict[str, str] = {}
         self._counts = dict.fromkeys(EVENTS, 0)
+        self._lasting: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        """Values by name and tags that are set again with every tick's, whatever set them first."""
 
     def on(self, event: RunEvent) -> None:
         """Set the gauges that an event changes."""
@@ -117,11 +120,15 @@ class RayMetrics:
 
     def _record(self, name: str, value: float, **tags: str) -> None:
         if self._gauges:
+            if "chain" not in tags:
+                self._lasting[name, tuple(tags.items())] = value
             self._gauges[name].set(value, tags={"run": self._run, **tags})
 
     def _set(self, tick: Tick) -> None:
         stalled = sum(status.stalled_seconds is not None for status in tick.running)
-        counts = (tick.gradients, tick.to_spend, tick.chains, tick.finished, tick.failed, tick.slots)
+        for (name, tags), value in list(self._lasting.items()):
+            self._record(name, value, **dict(tags))
+        counts = (tick.gradients, tick.to_spend, tick.samples, tick.chains, tick.finished, tick.failed, tick.slots)
         for name, count in zip(RUN, (*counts, tick.evaluated, tick.to_evaluate, stalled), strict=True):
             self._record(name, count)
         running = {status.digest: status for status in tick.running}
@@ -139,11 +146,10 @@ class RayMetrics:
 
     def _stage(self, digest: str, stage: str) -> None:
         before = self._stages.get(digest)
-        if before != stage:
-            if before is not None:
-                self._record(STAGE[0], 0, chain=digest[:12], stage=before)
-            self._record(STAGE[0], 1, chain=digest[:12], stage=stage)
-            self._stages[digest] = stage
+        if before not in (None, stage):
+            self._record(STAGE[0], 0, chain=digest[:12], stage=before)
+        self._record(STAGE[0], 1, chain=digest[:12], stage=stage)
+        self._stages[digest] = stage
 
     def _ended(self, digest: str, stage: str) -> None:
         self._running.pop(digest, None)

@@ -18,6 +18,8 @@ from tests.callbacks.events import METRICS, digests, planned, status, tick
 from tests.processes import until
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
+INTERVAL = 10
+"""Seconds of Ray's reports, by default."""
 TAGS = {
     **{name: {"run", "chain"} for name in CHAIN},
     STAGE[0]: {"run", "chain", "stage"},
@@ -91,6 +93,11 @@ def test_prometheus_can_scrape_them_where_ray_exports_metrics() -> None:
             return {line.partition("{")[0].removeprefix("ray_") for line in lines} >= METRICS
 
         until(all_there, "every metric", seconds=120, every=0.5)
+        deadline = time.monotonic() + 2 * INTERVAL + 2
+        while time.monotonic() < deadline:  # Ray forgets what is not set again
+            several.on(tick(status(digests()[0], 10)))
+            time.sleep(1)
+        assert all_there()
         lines = scraped().splitlines()
     lost = [line for line in lines if line.startswith("ray_raychains_workers_lost") and name in line]
     assert lost and float(lost[0].rpartition(" ")[2]) == 1

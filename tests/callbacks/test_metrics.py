@@ -67,6 +67,23 @@ def test_gauges_follow_the_run_and_end_with_it() -> None:
     assert at["raychains_budget_spent", "run"] == 4000 and at["raychains_slots", "run"] == 0
 
 
+def test_what_was_set_once_is_set_again_with_every_tick_since_ray_forgets_it() -> None:
+    clock, recorded = Clock(), Recorded()
+    with CallbackList(RayMetrics("run", recorded.gauge, clock)) as several:
+        several.on(planned())
+        several.on(callbacks.Ready(slots=2, slot="1 CPU"))
+        several.on(callbacks.WorkerLost(slot=0, reason="why"))
+        several.on(callbacks.Waiting(reason="the storage is away"))
+        several.on(callbacks.ViewDone(arm="arm", group=0, metrics=[{"nll": 0.5}], chain_seconds=1))
+        several.on(tick(status(digests()[0], 10)))
+        set_so_far = dict(recorded.values)
+        recorded.values.clear()
+        clock.now += EVERY
+        several.on(tick(status(digests()[0], 10)))
+        assert recorded.values == set_so_far
+        assert recorded.values["raychains_waiting", "run"] == recorded.values["raychains_workers_lost", "run"] == 1
+
+
 @pytest.mark.usefixtures("ray_session")
 def test_rays_own_gauges_take_every_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.util.metrics import Gauge
