@@ -126,8 +126,8 @@ class RayMetrics:
 
     def _set(self, tick: Tick) -> None:
         stalled = sum(status.stalled_seconds is not None for status in tick.running)
-        for (name, tags), value in list(self._lasting.items()):
-            self._record(name, value, **dict(tags))
+        for (name, tags), lasting in list(self._lasting.items()):
+            self._record(name, lasting, **dict(tags))
         counts = (tick.gradients, tick.to_spend, tick.samples, tick.chains, tick.finished, tick.failed, tick.slots)
         for name, count in zip(RUN, (*counts, tick.evaluated, tick.to_evaluate, stalled), strict=True):
             self._record(name, count)
