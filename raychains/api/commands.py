@@ -102,7 +102,7 @@ def preemption_loss(options: Plan) -> tuple[float | None, int]:
         return None, 0
     run = load(options.measured_on)
     stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
-    losses = [chains.preemption_losses(store.attempts(), store.progress_files()) for store in stores]
+    losses = [chains.preemption_losses(store) for store in stores]
     seconds, times = sum(lost for lost, _ in losses), sum(times for _, times in losses)
     return (seconds / times, times) if seconds > 0 else (None, 0)
 
@@ -192,7 +192,7 @@ def spent(run: Result, prices: str, machine: str | None) -> list[str]:
     listed = PriceList.read(prices)
     on = listed.machine(machine)
     stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
-    seconds = sum(chains.device_seconds(store.attempts(), store.progress_files()) for store in stores)
+    seconds = sum(chains.device_seconds(store) for store in stores)
     return [spent_line(bill(on, seconds / 3600, devices=on.devices), listed.currency)]
 
 

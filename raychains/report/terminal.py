@@ -450,14 +450,14 @@ def price_table(quote: Quote) -> RichTable:
     """A plan's money and energy on each machine of a price list, the cheapest in bold."""
     best = quote.cheapest
 
-    def cell(bill: Bill, value: float | None, digits: int = 2) -> Cell:
-        text = DASH if value is None else f"{value:,.{digits}f}" if np.isfinite(value) else "never ends"
-        return Cell(text, best=best is not None and bill is best[1] and value == best[0])
+    def text(value: float | None, digits: int = 2) -> str:
+        return DASH if value is None else f"{value:,.{digits}f}" if np.isfinite(value) else "never ends"
 
     rows = []
     for b in quote.bills:
-        cells = [cell(b, b.device_hours, 1), Cell(f"{b.machines:,}"), cell(b, b.days), cell(b, b.on_demand)]
-        rows.append(Row((b.machine.name,), [*cells, cell(b, b.spot), cell(b, b.preempted), cell(b, b.kwh, 1)]))
+        prices = [Cell(text(p), best=best is not None and b is best[1] and p == best[0]) for p in (b.on_demand, b.spot)]
+        cells = texts(text(b.device_hours, 1), f"{b.machines:,}", text(b.days))
+        rows.append(Row((b.machine.name,), [*cells, *prices, *texts(text(b.preempted), text(b.kwh, 1))]))
     columns = ["device hours", "machines", "days", "on demand", "spot", "of it preemptions", "kWh"]
     return terminal(Table("machine", heads(*columns), rows), f"prices in {quote.currency}")
 

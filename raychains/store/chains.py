@@ -491,14 +491,16 @@ def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
     return sum(of.values())
 
 
-def preemption_losses(attempts: Mapping[int, Mapping[str, Any]], files: Sequence[ProgressFile]) -> tuple[float, int]:
+def preemption_losses(store: ChainStore) -> tuple[float, int]:
     """Return the seconds that a chain lost to preemptions, and how many these were: those before and after which it recorded progress.
 
     A loss is the time from the old attempt's last record that counts to the new one's first, by the storage's clock, less the chain seconds
     in between: repeated steps, waiting for another device, and starting there. Attempts that follow anything else than a preemption by
     their own driver are left out, since others may have begun hours later.
     """
-    numbers, lost, times = sorted(attempts), 0.0, 0
+    attempts = store.attempts()
+    files = store.progress_files() if preemptions(attempts) else []
+    numbers, lost, times = list(attempts), 0.0, 0
     for old, new in itertools.pairwise(n for n in numbers if any(file.attempt == n for file in files)):
         before, after = attempts[old], attempts[new]
         counts = [n if is_int(n := record.get("preemptions")) else 0 for record in (before, after)]
@@ -512,11 +514,14 @@ def preemption_losses(attempts: Mapping[int, Mapping[str, Any]], files: Sequence
     return lost, times
 
 
-def device_seconds(attempts: Mapping[int, Mapping[str, Any]], files: Sequence[ProgressFile]) -> float:
+def device_seconds(store: ChainStore) -> float:
     """Return the chain seconds of all attempts' records, those of repeated steps too, times the workers of the chain."""
-    total = 0.0
+    attempts, total = store.attempts(), 0.0
+    if len(attempts) == 1:
+        return store.seconds() * workers(*attempts.values())
+    files = store.progress_files()
     known: dict[int, float] = {}
-    for number, record in sorted(attempts.items()):
+    for number, record in attempts.items():
         own = [file for file in files if file.attempt == number]
         if not own:
             continue
@@ -531,7 +536,7 @@ def device_seconds(attempts: Mapping[int, Mapping[str, Any]], files: Sequence[Pr
 
 def workers(attempt: Mapping[str, Any]) -> int:
     """Return the number of workers that ran a chain together, from an attempt's record."""
-    return n if is_int(n := attempt.get("workers")) and n > 0 else 1
+    return n if is_number(n := attempt.get("workers")) and is_int(n) and n > 0 else 1
 
 
 def is_progress(record: Any) -> bool:

@@ -213,7 +213,6 @@ def main(folder: Path, kind: str, temporary: str) -> None:
     wall = time.monotonic() - began
     chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
     records = [attempts_of(root.uri, digest) for digest in chains]
-    stores = [ChainStore(root, digest) for digest in chains]
     lives = plans.lives(where) if (where / "lives").exists() else []
     print(
         json.dumps(
@@ -223,7 +222,7 @@ def main(folder: Path, kind: str, temporary: str) -> None:
                 "chains": chains,
                 "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
                 "wall": wall,
-                "losses": [preemption_losses(store.attempts(), store.progress_files()) for store in stores],
+                "losses": [preemption_losses(ChainStore(root, digest)) for digest in chains],
                 "from": sorted(record["from_step"] for of in records for record in of),
                 "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
                 **more,

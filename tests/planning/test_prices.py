@@ -141,10 +141,10 @@ class Attempts:
         os.utime(self._folder / f"{last:010d}-{number}.jsonl", (1000 + written, 1000 + written))
 
     def losses(self) -> tuple[float, int]:
-        return preemption_losses(self.store.attempts(), self.store.progress_files())
+        return preemption_losses(self.store)
 
     def seconds(self) -> float:
-        return device_seconds(self.store.attempts(), self.store.progress_files())
+        return device_seconds(self.store)
 
 
 @pytest.fixture
