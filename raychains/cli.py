@@ -404,7 +404,10 @@ def _do(command: str, options: Any) -> None:
     if command == "report":
         from raychains.api.commands import compared
 
-        print(f"report: {rc.draw_report(options.run, options.compare, trust=options.trust).report}")
+        drawn = rc.draw_report(
+            options.run, options.compare, trust=options.trust, prices=options.prices, machine=options.machine
+        )
+        print(f"report: {drawn.report}")
         if options.compare:
             print(f"side by side: {compared(options.run, options.compare)}")
         return
@@ -444,11 +447,13 @@ def _serve(options: Any) -> None:
 
 
 def _plan(options: Any) -> None:
-    from raychains.api.commands import plan, rate
+    from raychains.api.commands import plan, quote, rate
     from raychains.report.console import Console
     from raychains.report.terminal import show_costs
 
-    show_costs(Console(), options, *plan(options), rate(options))
+    comparison, budget, costs = plan(options)
+    speed = rate(options)
+    show_costs(Console(), options, comparison, budget, costs, speed, quote(options, costs, speed))
 
 
 def _prepare(options: Any) -> None:

@@ -14,10 +14,12 @@ from raychains.core.errors import UserError, require
 from raychains.core.options import options_of
 from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
-from raychains.planning import Budget, Comparison, budget, gradient_evaluations
-from raychains.planning.costs import Costs, costs
+from raychains.planning import Budget, Comparison, budget, duration, gradient_evaluations
+from raychains.planning.costs import Costs, costs, devices_of
+from raychains.planning.methods import workers_of
 from raychains.planning.presets import default_arms
-from raychains.store import ChainStore, Storage, SweepStore, finished_chains, split_run_path
+from raychains.planning.prices import PriceList, Quote, bill
+from raychains.store import ChainStore, Storage, SweepStore, chains, finished_chains, split_run_path
 from raychains.tasks.prepared import check_name
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def rate(options: Plan) -> float | None:
-    """Return a slot's gradient evaluations a second: the option, or measured on the chains of ``measured_on``; None: neither.
+    """Return a worker's gradient evaluations a second: the option, or measured on the chains of ``measured_on``; None: neither.
 
     Raises:
         UserError: no such run, or none of its chains is finished.
@@ -34,12 +36,15 @@ def rate(options: Plan) -> float | None:
     if options.measured_on is None:
         return options.images_per_second
     run = load(options.measured_on)
-    chains, root = run.comparison.chains(), run.store.root
-    finished = finished_chains(root, chains)
-    seconds = sum(ChainStore(root, digest).seconds() for digest in finished)
+    specs, root = run.comparison.chains(), run.store.root
+    finished = finished_chains(root, specs)
+    stores = [ChainStore(root, digest) for digest in finished]
+    seconds = sum(
+        s.seconds() * chains.workers(records[max(records)] if (records := s.attempts()) else {}) for s in stores
+    )
     if not seconds:
         raise UserError(f"measured_on must be a run with finished chains, got {options.measured_on!r}")
-    return sum(gradient_evaluations(chains[digest]) for digest in finished) / seconds
+    return sum(gradient_evaluations(specs[digest]) for digest in finished) / seconds
 
 
 def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
@@ -55,10 +60,51 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
         require(value is None or (is_number(value) and value > 0), field, value, "be a finite number above 0")
     if options.devices is not None:
         positive_int("devices", options.devices)
+    if options.preemption_loss is not None:
+        duration.seconds("preemption_loss", options.preemption_loss)
+    workers_of(options)
     with rooted(options.data_root):
         comparison = default_arms.compare(options).comparison
         done = finished_chains(Storage(options.store), comparison.chains())
         return comparison, budget(comparison, done), costs(comparison, tasks.build(comparison.task_spec), done)
+
+
+def quote(options: Plan, costs: Costs, rate: float | None) -> Quote | None:
+    """Return what a plan costs on each machine of ``prices``; None without a price list.
+
+    Raises:
+        UserError: a wrong price list, or one beside a price.
+    """
+    if options.prices is None:
+        return None
+    if options.price is not None:
+        raise UserError(f"prices must be left out beside price, got {options.prices!r}")
+    prices = PriceList.read(options.prices)
+    loss, preemptions = preemption_loss(options)
+    workers, devices = workers_of(options)[0], devices_of(options, costs)
+    rates = [machine.images_per_second or rate for machine in prices.machines]
+    hours = [costs.device_hours(rate) if rate is not None else None for rate in rates]
+    bills = [
+        bill(machine, each, devices=devices, workers=workers, loss=loss)
+        for machine, each in zip(prices.machines, hours, strict=True)
+    ]
+    return Quote(currency=prices.currency, bills=bills, loss=loss, preemptions=preemptions)
+
+
+def preemption_loss(options: Plan) -> tuple[float | None, int]:
+    """Return the seconds that a preemption costs, as given or on average in ``measured_on``, and how many were measured.
+
+    None where nothing says it: none of the run's chains left a node, or its files were copied, which gives them other times.
+    """
+    if options.preemption_loss is not None:
+        return duration.seconds("preemption_loss", options.preemption_loss), 0
+    if options.measured_on is None:
+        return None, 0
+    run = load(options.measured_on)
+    stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
+    losses = [chains.preemption_losses(store) for store in stores]
+    seconds, times = sum(lost for lost, _ in losses), sum(times for _, times in losses)
+    return (seconds / times, times) if seconds > 0 else (None, 0)
 
 
 def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None = None) -> tuple[Manifest, str]:
@@ -91,21 +137,35 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
         joined.close()
 
 
-def draw_report(path: str, compare: Sequence[str] = (), *, trust: bool = False) -> Result | SweepResult:
+def draw_report(
+    path: str,
+    compare: Sequence[str] = (),
+    *,
+    trust: bool = False,
+    prices: str | None = None,
+    machine: str | None = None,
+) -> Result | SweepResult:
     """Draw a run's or a sweep's report again from its stored results.
 
     Args:
         path: STORE/runs/NAME or STORE/sweeps/NAME.
         compare: further runs that are shown side by side with it, on a page in its folder: `raychains.report.comparing`.
         trust: as for `raychains.load`; without it the figures that need a user's schedule are left out.
+        prices: a price list's file: a run's page says what the device hours of its chains cost, and their energy.
+        machine: the price list's machine that the chains ran on; default the only one.
 
     Raises:
-        UserError: no such run, or one without results; or runs that cannot be compared.
+        UserError: no such run, or one without results; or runs that cannot be compared; or a wrong price list.
     """
     from raychains.report import comparing, page
 
-    compare = options_of(Report)["compare"].checked(compare)
+    options = options_of(Report)
+    compare, prices, machine = (
+        options[name].checked(value) for name, value in (("compare", compare), ("prices", prices), ("machine", machine))
+    )
+    require(machine is None or prices is not None, "machine", machine, "be left out without prices")
     if _is_sweep(path) and not compare:
+        require(prices is None, "prices", prices, "be left out for a sweep")
         from raychains.api.sweep import draw
 
         return draw(path)
@@ -115,10 +175,25 @@ def draw_report(path: str, compare: Sequence[str] = (), *, trust: bool = False) 
     others = [load(other, trust=trust) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn
-    page.write(result.store, result.comparison)
+    page.write(result.store, result.comparison, spent=spent(result, prices, machine) if prices is not None else ())
     if others:
         comparing.write([result, *others])
     return result
+
+
+def spent(run: Result, prices: str, machine: str | None) -> list[str]:
+    """Return the line of a run's page on the device hours of its chains, their price and their energy.
+
+    Raises:
+        UserError: a wrong price list, or no such machine in it.
+    """
+    from raychains.report.terminal import spent_line
+
+    listed = PriceList.read(prices)
+    on = listed.machine(machine)
+    stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
+    seconds = sum(chains.device_seconds(store) for store in stores)
+    return [spent_line(bill(on, seconds / 3600, devices=on.devices), listed.currency)]
 
 
 def _is_sweep(path: str) -> bool:

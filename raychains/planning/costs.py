@@ -11,12 +11,14 @@ import torch
 from raychains import samplers, schedules
 from raychains.chain.precision import DTYPES
 from raychains.chain.sample_index import expected_samples
+from raychains.core.config import Plan
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
 from raychains.evaluation.classification import MANY_CLASSES
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
+from raychains.planning.methods import workers_of
 from raychains.store.chains import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 
@@ -52,6 +54,11 @@ class Costs:
         ok = is_number(gradients_per_second) and gradients_per_second > 0
         require(ok, "gradients_per_second", gradients_per_second, "be a finite number above 0")
         return self.gradients / gradients_per_second / 3600
+
+
+def devices_of(options: Plan, costs: Costs) -> int:
+    """Return the devices that a plan counts on: as given, else one for every worker of the chains to run."""
+    return options.devices if options.devices is not None else max(1, costs.chains) * workers_of(options)[0]
 
 
 def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) -> Costs:

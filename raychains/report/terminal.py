@@ -25,9 +25,10 @@ from raychains.core.errors import last_line
 from raychains.evaluation.base import Metric
 from raychains.planning import Budget, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
-from raychains.planning.costs import Costs
+from raychains.planning.costs import Costs, devices_of
+from raychains.planning.prices import Bill, Quote
 from raychains.planning.sweep_plan import Point, shown
-from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
+from raychains.plotting.tables import DASH, Cell, Row, Table, heads, terminal, texts, with_error
 from raychains.report.console import LogInterval, NotebookView, bars, duration, standard_output
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
@@ -399,11 +400,21 @@ def plan_table(comparison: Comparison, *, steps: bool) -> RichTable:
 
 
 def show_costs(
-    console: Console, options: Plan, comparison: Comparison, budget: Budget, costs: Costs, rate: float | None
+    console: Console,
+    options: Plan,
+    comparison: Comparison,
+    budget: Budget,
+    costs: Costs,
+    rate: float | None,
+    quote: Quote | None = None,
 ) -> None:
     """Print the arms of a plan and what is still to be paid for."""
     console.print(plan_table(comparison, steps=False))
-    for line in cost_lines(options, budget, costs, rate):
+    lines = cost_lines(options, budget, costs, rate)
+    if quote is not None:
+        console.print(price_table(quote))
+        lines += price_lines(quote)
+    for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -421,7 +432,7 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
         )
     else:
         hours = costs.device_hours(rate)
-        devices = options.devices if options.devices is not None else max(1, costs.chains)
+        devices = devices_of(options, costs)
         found.append(
             f"device hours: {hours:,.1f} at {rate:,.6g} images/s each, "
             f"{hours / devices / 24:,.2f} days on {devices:,} devices, evaluation not counted"
@@ -433,6 +444,53 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
         f" at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
     )
     return found
+
+
+def price_table(quote: Quote) -> RichTable:
+    """A plan's money and energy on each machine of a price list, the cheapest in bold."""
+    best = quote.cheapest
+
+    def text(value: float | None, digits: int = 2) -> str:
+        return DASH if value is None else f"{value:,.{digits}f}" if np.isfinite(value) else "never ends"
+
+    rows = []
+    for b in quote.bills:
+        prices = [Cell(text(p), best=best is not None and b is best[1] and p == best[0]) for p in (b.on_demand, b.spot)]
+        cells = texts(text(b.device_hours, 1), f"{b.machines:,}", text(b.days))
+        rows.append(Row((b.machine.name,), [*cells, *prices, *texts(text(b.preempted), text(b.kwh, 1))]))
+    columns = ["device hours", "machines", "days", "on demand", "spot", "of it preemptions", "kWh"]
+    return terminal(Table("machine", heads(*columns), rows), f"prices in {quote.currency}")
+
+
+def price_lines(quote: Quote) -> list[str]:
+    """Sentences about a price list's table: the loss per preemption, what spot money leaves out, the cheapest machine."""
+    found = []
+    spot = [b for b in quote.bills if b.spot is not None]
+    if spot and quote.loss is None:
+        found.append(
+            "spot: without what preemptions cost, give --preemption-loss, or --measured-on a run whose chains left nodes"
+        )
+    elif spot:
+        how = f"mean of {quote.preemptions} measured, waiting for another device included" * (quote.preemptions > 0)
+        found.append(f"spot: {quote.loss:,.3g} s of each device of a chain lost per preemption, {how or 'as given'}")
+        if unknown := [b.machine.name for b in spot if b.preempted is None]:
+            found.append(f"spot of {', '.join(unknown)}: without what preemptions cost, give preemptions_per_hour")
+    if (best := quote.cheapest) is not None:
+        price, bill = best
+        how = "on demand" if price == bill.on_demand else "spot"
+        found.append(f"cheapest: {bill.machine.name}, {how}, {price:,.2f} {quote.currency}")
+    return found
+
+
+def spent_line(bill: Bill, currency: str) -> str:
+    """A sentence about the device hours that chains took on a machine."""
+    prices = [f"{bill.on_demand:,.2f} {currency} on demand"]
+    prices += [f"{bill.spot:,.2f} {currency} on spot"] if bill.spot is not None else []
+    energy = f", {bill.kwh:,.1f} kWh" if bill.kwh is not None else ""
+    return (
+        f"{bill.device_hours:,.2f} device hours with recorded repeated steps, on {bill.machine.name} {' or '.join(prices)}{energy}; "
+        "evaluation, waiting and idle devices not counted"
+    )
 
 
 def export_lines(exported: Exported) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +32,8 @@ from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
-from raychains.store import Storage
+from raychains.store import ChainStore, Storage
+from raychains.store.chains import preemption_losses
 from tests.chaos import plans, worlds
 from tests.chaos.tasks import MortalDigits
 from tests.orchestration.tasks import Bulky
@@ -204,9 +206,11 @@ def main(folder: Path, kind: str, temporary: str) -> None:
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     root, where = Storage(folder / "store"), folder / "deaths"
     where.mkdir(parents=True)
+    began = time.monotonic()
     cloud, more = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators}[kind](
         where, root, cluster.address
     )
+    wall = time.monotonic() - began
     chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
     records = [attempts_of(root.uri, digest) for digest in chains]
     lives = plans.lives(where) if (where / "lives").exists() else []
@@ -217,6 +221,8 @@ def main(folder: Path, kind: str, temporary: str) -> None:
                 "lost": [e.reason for e in cloud.of(events.WorkerLost)],
                 "chains": chains,
                 "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
+                "wall": wall,
+                "losses": [preemption_losses(ChainStore(root, digest)) for digest in chains],
                 "from": sorted(record["from_step"] for of in records for record in of),
                 "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
                 **more,

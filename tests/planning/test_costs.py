@@ -125,3 +125,5 @@ def test_a_finished_chain_tells_the_rate(tmp_path: Path) -> None:
     store.publish_progress([{"step": spec.steps, "seconds": 4.0}], spec.steps, 1)
     store.finish()
     assert rate(given) == pytest.approx(4 * 500 / 4.0)
+    store.begin(spec, 1, {"from_step": 0, "workers": 2})
+    assert rate(given) == pytest.approx(4 * 500 / 8.0), "of each worker"
