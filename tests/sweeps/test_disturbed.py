@@ -84,7 +84,7 @@ def interrupt_at_first_report() -> Any:
     seen: list[Any] = []
 
     def react(event: Any) -> None:
-        if isinstance(event, events.Tick) and not seen and any(chain.step for chain in event.running):
+        if isinstance(event, events.ChainReported) and not seen:
             seen.append(event)
             os.kill(os.getpid(), signal.SIGINT)
 
