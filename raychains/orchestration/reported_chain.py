@@ -95,6 +95,7 @@ class ReportedChain:
         """Yield the chain's reports, but for the first ``known``, until it is through; the last one says ``done``.
 
         Args:
+            known: those that were made before.
             about: goes into the records of attempts.
 
         Raises:
@@ -102,7 +103,7 @@ class ReportedChain:
             RaychainsError: the chain failed.
         """
         expected = expected_samples(self.spec)
-        self._known = min(known, len(self.steps) - 1)
+        self._known = known
         self.step = self.reported = self._noise = self._restart = self._restart_from = 0
         self.expects = False
         # Who is started again takes the chain over at once: attempts are numbered, late writes of a predecessor do not count.

@@ -196,7 +196,7 @@ class ChainTrainable(tune.Trainable):
                 "a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave ResourceChangingScheduler out)"
             )
         self._reports.close()
-        self._reports = self._run(state["reports"])
+        self._reports = self._run(min(state["reports"], len(self._chain.steps) - 1))
 
     def _held(self) -> dict[str, float]:
         """Return the resources that Tune holds for this trial; none without Tune."""
@@ -265,7 +265,7 @@ class ChainTrainable(tune.Trainable):
         self._reports = self._run(0)
 
     def _run(self, known: int) -> Reports:
-        """Yield the chain's reports, but for the first ``known``, until it is through; the last one says ``done``."""
+        """Yield the chain's reports, but for the first ``known``."""
         self._preemptions = int(ray_private.published(self._key) or 0) if self._thread is not None else 0
         try:
             yield from self._chain.reports(known, {"preemptions": self._preemptions} if self._preemptions else {})
