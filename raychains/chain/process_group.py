@@ -179,6 +179,8 @@ class Ranks(Group):
         self._arrive()
         self._own = not dist.is_initialized()
         if not self._own:
+            if self._device.index is not None:
+                torch.cuda.set_device(self._device)  # each thread has its own
             return
         backend, store = "nccl" if self._device.type == "cuda" else "gloo", dist.PrefixStore("group", self._board)
         try:

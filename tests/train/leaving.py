@@ -37,7 +37,8 @@ def main(folder: Path, temporary: str) -> None:
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     store, counted = folder / "store", folder / "counted"
     counted.mkdir()
-    nodes = [node(cluster.address, 2, "first")]
+    first = node(cluster.address, 2, "first")
+    until(lambda: "first" in ray.cluster_resources(), "the node")
     trainer = rc.train.trainer(
         **{**OPTIONS, "task": "tests.train.tasks:Counted", "task_settings": (f"folder={counted}", "pause=0.3")},
         store=str(store),
@@ -48,8 +49,8 @@ def main(folder: Path, temporary: str) -> None:
 
     def take_back() -> None:
         until(lambda: sum(counts(counted).values()) >= 12, "steps")
-        nodes[0].terminate()
-        nodes.append(node(cluster.address, 2, "second"))
+        first.terminate()
+        cluster.add_node(num_cpus=2, **NODE)
 
     taking = threading.Thread(target=take_back)
     taking.start()
@@ -63,10 +64,7 @@ def main(folder: Path, temporary: str) -> None:
     steps = [attempt["from_step"] for attempt in attempts_of(str(store), digest)]
     ray.shutdown()
     cluster.shutdown()
-    for one in nodes:
-        one.terminate()
-    for one in nodes:
-        one.wait()
+    first.wait()
     print(json.dumps({"from": steps, "made": made, "alone": alone}))
 
 

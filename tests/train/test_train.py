@@ -18,6 +18,7 @@ from tests.checks import refused
 from tests.orchestration import trials
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import json_of
+from tests.sweeps.tasks import Guarded
 from tests.sweeps.worlds import attempts_of
 
 PAGE = (trials.ROOT / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
@@ -79,8 +80,10 @@ def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(s
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_three_workers_report_the_metrics_of_a_trial_of_tune(store: str, tmp_path: Path) -> None:
-    held_out = {"task": trials.GUARDED, "task_settings": ("val_split=0.2",)}
+def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(
+    store: str, tmp_path: Path
+) -> None:
+    held_out = {"task": Guarded(val_split=0.2)}
     result = trainer(store, tmp_path, 3, **held_out).fit()
     digest = result.metrics["digest"]
     check_undisturbed(store, digest)
