@@ -34,6 +34,7 @@ def main(folder: Path, temporary: str) -> None:
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "temp_dir": temporary, **NODE}
     )
+    cluster._shutdown_at_exit = False  # its hooks want the main thread, and the second node comes from another
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     store, counted = folder / "store", folder / "counted"
     counted.mkdir()

@@ -97,11 +97,15 @@ def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_the_pages_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_example_runs_as_written_and_again_reports_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     exec(EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={str(tmp_path / 'train')!r}, "), names := {})
     result = names["result"]
     assert result.metrics["epoch"] == 8 and result.metrics["digest"] in {f.name for f in Path("runs/chains").iterdir()}
+    again = names["trainer"].fit()
+    assert again.metrics == result.metrics and again.metrics_dataframe.equals(result.metrics_dataframe)
 
 
 @pytest.mark.long
