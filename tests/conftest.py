@@ -67,6 +67,7 @@ LONG_FIRST = (
     "end_to_end",
     "orchestration",
     "sweeps",
+    "train",
     "compatibility",
     "concurrency",
     "callbacks",

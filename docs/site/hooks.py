@@ -29,7 +29,7 @@ NAMES = {
     "Runs": "run compare sweep evaluate draw_report reproduce load",
     "Options": "Run Compare Sweep",
     "Results": "Result SweepResult PosteriorPredictive",
-    "Ray Tune and Ray Serve": "tune serve",
+    "Ray Tune, Ray Train and Ray Serve": "tune train serve",
     "Tasks": "Task LogDensity PredictiveTask make_task",
     "Samplers": "Sampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC EntropyMCMC EntropySGD EntropySGLD SAM BSAM SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",

@@ -152,7 +152,7 @@ def report(
     reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
     if not reported or any(frame is None for _, frame in reported):
         raise UserError("results must hold trials that reported: none did, or Tune's CSV and JSON loggers are off")
-    given = settings.task.get() if settings.task is not None else None
+    given = settings.parts.task.get() if settings.parts.task is not None else None
     with rooted(settings.options.data_root):
         trials = [values_and_repeat(result.config) for result, _ in reported]
         planned, points = sweep_points.of_trials(settings.options, given, trials, metric)

@@ -126,6 +126,8 @@ class Group:
 class Ranks(Group):
     """Ranks in processes of their own, joined by torch.distributed: gloo on CPUs, nccl on GPUs.
 
+    Where the default process group is initialised already, as by Ray Train, it is used, and left as it is at the end.
+
     Args:
         rank: this process's.
         size: how many there are.
@@ -175,6 +177,11 @@ class Ranks(Group):
                 f"rank {rank} of {size} did not find rank 0 at {address}: {format_error(error)}"
             ) from None
         self._arrive()
+        self._own = not dist.is_initialized()
+        if not self._own:
+            if self._device.index is not None:
+                torch.cuda.set_device(self._device)  # each thread has its own
+            return
         backend, store = "nccl" if self._device.type == "cuda" else "gloo", dist.PrefixStore("group", self._board)
         try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
@@ -294,7 +301,7 @@ class Ranks(Group):
 
     def close(self) -> None:
         """Leave the group."""
-        if self._dist.is_initialized():
+        if self._own and self._dist.is_initialized():
             self._dist.destroy_process_group()
 
 

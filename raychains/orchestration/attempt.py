@@ -90,6 +90,7 @@ class Attempt:
     Args:
         tasks: the worker's tasks by their spec, so that data are loaded once.
         group: makes the chain's process group on its device, of which this is rank 0; None runs it alone.
+        device: of the chain, default that of a worker.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class Attempt:
         config: AttemptConfig,
         tasks: dict[str, Task],
         group: Callable[[torch.device], Ranks] | None = None,
+        device: torch.device | None = None,
     ) -> None:
+        self._device = device
         self.spec, self.assignment, self.number = ChainSpec.from_json(assignment.spec), assignment, assignment.attempt
         self._config, self._make_group, self._tasks = config, group, tasks
         self._group: Ranks | None = None
@@ -206,7 +209,7 @@ class Attempt:
 
     def _chain(self) -> Chain:
         """Return the chain at its checkpoint, after this attempt's record is in the store."""
-        on = device()
+        on = self._device if self._device is not None else device()
         if self._make_group is not None:  # before anything can go wrong here, so that the others learn of it
             self._group = self._make_group(on)
         import_classes(self.spec)

@@ -37,7 +37,7 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
 from raychains.orchestration.trial_signs import Sign, TrialWatch
-from raychains.orchestration.tune import REPEAT, ChainTrainable, Report, chain_trainable
+from raychains.orchestration.tune import REPEAT, ChainTrainable, chain_trainable
 from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.reports import REPORTS
@@ -76,7 +76,7 @@ class _RayGone(BaseException):
 class SweepTrial(ChainTrainable):
     """A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end."""
 
-    def step(self) -> Report:
+    def step(self) -> dict[str, Any]:
         """Return the next report, or why there will be none."""
         try:
             return super().step()
@@ -91,12 +91,13 @@ class SweepTrial(ChainTrainable):
         super()._every_second(number)
 
     def _sign(self, number: int) -> Sign:
-        spec, attempt = getattr(self, "_spec", None), self._running
+        chain = getattr(self, "_chain", None)
+        attempt = chain.attempt if chain is not None else None
         return Sign(
             number=number,
-            digest=spec.digest if spec is not None else None,
+            digest=chain.spec.digest if chain is not None else None,
             status=attempt.status() if attempt is not None else None,
-            expects=self._expects,
+            expects=chain is None or chain.expects,
         )
 
 

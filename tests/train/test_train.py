@@ -1,0 +1,149 @@
+"""Chains as the loop of Ray Train: the samples of a single process, through a death, a new trainer and a node that goes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import train
+
+import raychains as rc
+from raychains.orchestration.train import plan
+from raychains.planning.presets import default_arms
+from raychains.store import ChainStore, Storage
+from tests.checks import refused
+from tests.orchestration import trials
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import json_of
+from tests.sweeps.tasks import Guarded
+from tests.sweeps.worlds import attempts_of
+
+PAGE = (trials.ROOT / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+OPTIONS: dict[str, Any] = {"epochs": 6, "cycles": 3, "sampler": "csgld", "micro_batch": 15, "checkpoint_every": 0.2}
+"""30 steps, of two or three micro-batches."""
+
+
+@pytest.fixture(autouse=True)
+def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train takes one report every two seconds otherwise."""
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+
+
+def trainer(store: str, folder: Path, workers: int, name: str = "run", failures: int = 0, **options: Any) -> Any:
+    """A trainer whose workers need half a CPU each."""
+    return rc.train.trainer(
+        **{**OPTIONS, "store": store, **options},
+        scaling_config=train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.5}),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=str(folder / "train"),
+            failure_config=train.FailureConfig(max_failures=failures),
+        ),
+    )
+
+
+def check_undisturbed(store: str, digest: str) -> None:
+    """The store has the bytes of the chain in a single process."""
+    spec = {digest: ChainStore(Storage(store), digest).spec()}
+    alone = undisturbed_hashes(spec)
+    assert stored_hashes(store, spec) == alone and len(alone) == 3
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(store: str, tmp_path: Path) -> None:
+    """Train starts the pair again; another trainer of one worker only reports what the store has."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "die").touch()
+    dying = {"task": "tests.sweeps.tasks:DyingRank", "task_settings": (f"folder={folder}", "pause=0.03")}
+    result = trainer(store, tmp_path, 2, failures=1, **dying).fit()
+    assert [file.name.partition("-")[0] for file in folder.iterdir()] == ["died"]
+    digest = result.metrics["digest"]
+    check_undisturbed(store, digest)
+    attempts = attempts_of(store, digest)
+    assert [a["workers"] for a in attempts] == [2, 2] and attempts[0]["from_step"] == 0 < attempts[1]["from_step"]
+    assert attempts[0]["driver_id"] == attempts[1]["driver_id"] and attempts[0]["pid"] != attempts[1]["pid"]
+    reports = result.metrics_dataframe
+    assert list(reports["epoch"]) == [2, 4, 6] and list(reports["samples"]) == [1, 2, 3]
+    assert list(reports["gradient_evaluations"]) == [400, 800, 1200] and reports["loss"].gt(0).all()
+    with result.checkpoint.as_directory() as saved:
+        about = json.loads(Path(saved, "chain.json").read_text())
+    assert about == {"digest": digest, "step": 30, "reports": 3, "store": store}
+
+    again = trainer(store, tmp_path, 1, name="again", **dying).fit()
+    assert again.metrics_dataframe.drop(columns="loss").equals(reports.drop(columns="loss"))
+    assert list(again.metrics_dataframe["loss"]) == list(reports["loss"]) and len(attempts_of(store, digest)) == 2
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(
+    store: str, tmp_path: Path
+) -> None:
+    held_out = {"task": Guarded(val_split=0.2)}
+    result = trainer(store, tmp_path, 3, **held_out).fit()
+    digest = result.metrics["digest"]
+    check_undisturbed(store, digest)
+    [attempt] = attempts_of(store, digest)
+    assert attempt["workers"] == 3
+    again = trainer(store, tmp_path, 1, **held_out).fit()  # the same run of Train's: nothing is reported twice
+    assert again.metrics == result.metrics and again.metrics_dataframe.equals(result.metrics_dataframe)
+    found = trials.reports(trials.trial(Path(store), {}, **OPTIONS, **held_out))
+    assert len(attempts_of(store, digest)) == 1, "the trainer and the trial find the chain in the store"
+    for report in found:
+        del report["done"]
+    assert result.metrics_dataframe[list(found[0])].to_dict("records") == found and "nll" in found[0]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_pages_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={str(tmp_path / 'train')!r}, "), names := {})
+    result = names["result"]
+    assert result.metrics["epoch"] == 8 and result.metrics["digest"] in {f.name for f in Path("runs/chains").iterdir()}
+
+
+@pytest.mark.long
+def test_a_pair_on_a_node_that_goes_repeats_no_step_on_the_next(tmp_path: Path) -> None:
+    """Train counts it as a preemption: no failure is allowed."""
+    poll = {"RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+    found = json_of("-m", "tests.train.leaving", str(tmp_path), **poll)
+    first, second = found["from"]
+    assert first == 0 < second < 30 and found["made"] == found["alone"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"num_workers": 0}, ("num_workers", "0")),
+        ({"num_workers": 4}, ("num_workers", "3", "4")),
+        ({"num_workers": 2, "scaling_config": train.ScalingConfig(num_workers=3)}, ("num_workers", "3", "2")),
+        ({"scaling_config": train.ScalingConfig(num_workers=0)}, ("scaling_config", "num_workers")),
+        ({"scaling_config": {"num_workers": 2}}, ("scaling_config", "ray.train.ScalingConfig")),
+        ({"run_config": "mine"}, ("run_config", "mine", "ray.train.RunConfig")),
+        ({"repeat": -1}, ("repeat", "-1")),
+        ({"reports": 0}, ("reports", "0")),
+        ({"workers_per_chain": 2}, ("workers_per_chain", "2", "num_workers")),
+        ({"max_failures": 2}, ("max_failures", "2", "ray.train.FailureConfig")),
+        ({"resume": True}, ("resume", "True")),
+        ({"task": "gaussian", "epochs": 1}, ("task", "gaussian", "rc.run")),
+        ({"cycles": 1000}, ("cycles", "1000")),
+        ({"sampler": "nothing"}, ("sampler", "nothing")),
+    ],
+)
+def test_wrong_arguments_are_refused(store: str, given: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(*words):
+        rc.train.trainer(**{"task": trials.GUARDED, **OPTIONS, "store": store, **given})
+
+
+def test_the_chain_is_a_repetition_of_a_run_whatever_the_number_of_workers() -> None:
+    options = {"task": trials.GUARDED, **OPTIONS}
+    [arm] = default_arms.run(rc.Run(**options, chains=1, repeats=2)).comparison.arms
+    for repeat, (spec,) in enumerate(arm.chains):
+        for workers in (1, 2):
+            made = rc.train.trainer(**options, repeat=repeat, num_workers=workers)
+            settings = made.train_loop_per_worker.args[0]
+            assert plan(settings.options, None, settings.repeat).spec == spec
