@@ -447,7 +447,7 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
 
 
 def price_table(quote: Quote) -> RichTable:
-    """A plan's money and energy on each machine of a price list, the cheapest in bold."""
+    """A plan's money and energy on each machine of a price list, the cheapest in bold; `lost` is what preemptions cost."""
     best = quote.cheapest
 
     def text(value: float | None, digits: int = 2) -> str:
@@ -458,8 +458,8 @@ def price_table(quote: Quote) -> RichTable:
         prices = [Cell(text(p), best=best is not None and b is best[1] and p == best[0]) for p in (b.on_demand, b.spot)]
         cells = texts(text(b.device_hours, 1), f"{b.machines:,}", text(b.days))
         rows.append(Row((b.machine.name,), [*cells, *prices, *texts(text(b.preempted), text(b.kwh, 1))]))
-    columns = ["device hours", "machines", "days", "on demand", "spot", "of it preemptions", "kWh"]
-    return terminal(Table("machine", heads(*columns), rows), f"prices in {quote.currency}")
+    columns = [("device", "hours"), ("machines",), ("days",), ("on", "demand"), ("spot",), ("of it", "lost"), ("kWh",)]
+    return terminal(Table("machine", columns, rows), f"prices in {quote.currency}")
 
 
 def price_lines(quote: Quote) -> list[str]:
