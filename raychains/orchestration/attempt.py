@@ -29,7 +29,7 @@ from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
 from raychains.chain.process_group import OF_OTHERS, Ranks
 from raychains.chain.sample_index import expected_samples, position
-from raychains.core.errors import StorageAway
+from raychains.core.errors import StorageAway, UserError
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
@@ -51,6 +51,8 @@ STOP_PATIENCE = 10.0
 """Seconds for which a chain that is asked to stop still tries to write to storage that does not answer."""
 END_WITHIN = 15.0
 """Seconds for which the end of a chain that is stopped is waited for, by who runs it in their own process."""
+LISTED_WITHIN = 30.0
+"""Seconds within which a store's listings show a chain's end, once it was announced."""
 READ_AGAIN = 1.0
 """Seconds between tries to read from storage that is away, each of which takes its time itself."""
 
@@ -216,7 +218,7 @@ class Attempt:
         task = task_of(self.spec, self._tasks)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
-        start = self._patiently(lambda: start_of(self.spec, self._store.root))
+        start = self._patiently(partial(self._start, time.monotonic() + LISTED_WITHIN))
         if self._group is not None:
             self._group.together()
             self._group.share(packed(state))
@@ -242,6 +244,15 @@ class Attempt:
         began = Began(self.spec.digest, self.number, chain.drawn, chain.step, chain.noise_attempt, torn)
         self._events.put((began, None))
         return chain
+
+    def _start(self, until: float) -> Any | None:
+        """Return the parameters that the chain starts from; listings may show the end of the chain that it starts at later."""
+        try:
+            return start_of(self.spec, self._store.root)
+        except UserError as error:
+            if self.spec.start_chain is None or time.monotonic() > until:
+                raise
+            raise StorageAway(str(error)) from None
 
     def _state(self, torn: list[tuple[str, str]]) -> Any | None:
         def warn(file: str, reason: str) -> None:
@@ -288,7 +299,7 @@ class Attempt:
     def _note(self, progress: Progress) -> None:
         record = {**progress.to_json(), "seconds": self._seconds}
         self._records.append(record)
-        shown = {name: value for name, value in record.items() if name != "epoch"}
+        shown = {name: value for name, value in record.items() if name not in ("epoch", "held_out_loss")}
         self._status = AttemptStatus(digest=self.spec.digest, **shown)
 
     def _held(self, step: int) -> bool:
@@ -348,7 +359,7 @@ class Attempt:
                 else:
                     self._publish_progress(records, item.step or (records[-1]["step"] if records else 0))
                     if item.outcome != "drained":
-                        self._end(self._finished() if item.outcome == "finished" else item.outcome, "")
+                        self._end(self._finished() if item.outcome == "finished" else item.outcome, "", steps=item.step)
                     return
                 self._waiting = None
         except Exception as error:
@@ -396,13 +407,13 @@ class Attempt:
 
     # The end
 
-    def _end(self, outcome: str, reason: str, cycle_start: int = 0) -> None:
+    def _end(self, outcome: str, reason: str, cycle_start: int = 0, steps: int = 0) -> None:
         """Announce the end once, whichever thread comes to it first."""
         with self._ending:
             if not self._over.is_set():
                 self._over.set()
                 at = (self.spec.digest, self.number)
-                end = Ended(*at, outcome, reason, self._seconds, cycle_start)  # type: ignore[arg-type]
+                end = Ended(*at, outcome, reason, self._seconds, cycle_start, steps)  # type: ignore[arg-type]
                 self._events.put((end, None))
 
     def _fail(self, error: Exception, chain: Chain | None) -> None:
@@ -491,7 +502,7 @@ def task_of(spec: ChainSpec, tasks: dict[str, Task]) -> Task:
 
 def start_of(spec: ChainSpec, root: Storage) -> Any | None:
     """Return the parameters that the chain starts from where it does not draw them."""
-    return initial_states.read(root, spec.start) if spec.start is not None else None
+    return initial_states.read(root, key) if (key := initial_states.key_of(spec)) is not None else None
 
 
 def diagnosed(error: Any, chain: Chain, store: ChainStore, number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raychains.planning import events
@@ -35,12 +35,15 @@ class Results:
 
     Args:
         seconds: of the chains that are finished already, by digest.
+        steps: that these made.
     """
 
-    def __init__(self, comparison: Comparison, callback: events.Callback, seconds: dict[str, float]) -> None:
+    def __init__(
+        self, comparison: Comparison, callback: events.Callback, seconds: dict[str, float], steps: Mapping[str, int]
+    ) -> None:
         self._comparison, self._callback, self.seconds = comparison, callback, seconds
         self._specs = comparison.chains()
-        self.spent = Spent(self._specs, seconds)
+        self.spent = Spent(self._specs, steps)
         self.views: dict[tuple[int, int], ViewResult] = {}
         """Results that hold."""
         self._dropped: set[str] = set()
@@ -56,10 +59,10 @@ class Results:
         """Number of the run's chains."""
         return len(self._specs)
 
-    def finish(self, digest: str, seconds: float) -> None:
-        """Note that a chain is finished, after so many chain seconds."""
+    def finish(self, digest: str, seconds: float, steps: int) -> None:
+        """Note that a chain is finished, after so many chain seconds and steps."""
         self.seconds[digest] = seconds
-        self.spent.at(digest, self._specs[digest].steps)
+        self.spent.finish(digest, steps)
         self._callback.on(events.ChainFinished(digest=digest, seconds=seconds))
 
     def drop(self, digest: str) -> None:
