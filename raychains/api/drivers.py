@@ -284,7 +284,7 @@ def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutco
     """Write a driver's outcome as the run's tables."""
     from raychains.inference import results
 
-    results.write(folder, comparison, outcome.views, outcome.seconds)
+    results.write(folder, comparison, outcome.views, outcome.seconds, outcome.gradients)
     if outcome.failed:
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
 

@@ -29,7 +29,7 @@ from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
 from raychains.chain.process_group import OF_OTHERS, Ranks
 from raychains.chain.sample_index import expected_samples, position
-from raychains.core.errors import StorageAway, UserError
+from raychains.core.errors import StorageAway
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
@@ -51,8 +51,6 @@ STOP_PATIENCE = 10.0
 """Seconds for which a chain that is asked to stop still tries to write to storage that does not answer."""
 END_WITHIN = 15.0
 """Seconds for which the end of a chain that is stopped is waited for, by who runs it in their own process."""
-LISTED_WITHIN = 30.0
-"""Seconds within which a store's listings show a chain's end, once it was announced."""
 READ_AGAIN = 1.0
 """Seconds between tries to read from storage that is away, each of which takes its time itself."""
 
@@ -218,7 +216,7 @@ class Attempt:
         task = task_of(self.spec, self._tasks)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
-        start = self._patiently(partial(self._start, time.monotonic() + LISTED_WITHIN))
+        start = self._patiently(lambda: start_of(self.spec, self._store.root))
         if self._group is not None:
             self._group.together()
             self._group.share(packed(state))
@@ -244,15 +242,6 @@ class Attempt:
         began = Began(self.spec.digest, self.number, chain.drawn, chain.step, chain.noise_attempt, torn)
         self._events.put((began, None))
         return chain
-
-    def _start(self, until: float) -> Any | None:
-        """Return the parameters that the chain starts from; listings may show the end of the chain that it starts at later."""
-        try:
-            return start_of(self.spec, self._store.root)
-        except UserError as error:
-            if self.spec.start_chain is None or time.monotonic() > until:
-                raise
-            raise StorageAway(str(error)) from None
 
     def _state(self, torn: list[tuple[str, str]]) -> Any | None:
         def warn(file: str, reason: str) -> None:

@@ -21,6 +21,8 @@ class DriverOutcome:
     """Results of the views that the caller requested, in that order."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Chain seconds by digest, of the whole chain."""
+    gradients: dict[str, int] = field(default_factory=dict)
+    """Gradient evaluations by digest of the chains that began, of the whole chain."""
     failed: dict[str, str] = field(default_factory=dict)
     """Reasons by digest of the chains that were given up, or dropped."""
     stopped: bool = False
@@ -82,8 +84,10 @@ class Results:
         for at in unannounced:
             arm, group = self._comparison.arms[at[0]], at[1]
             if all(spec.digest in self.seconds or spec.digest in self._dropped for spec in arm.chains[group]):
-                metrics, took = self.views[at].metrics, arm.seconds(group, self.seconds)
-                self._callback.on(events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took))
+                metrics, took = self.views[at].metrics, arm.per_repeat(group, self.seconds)
+                spent = round(arm.per_repeat(group, self.spent.made))
+                done = events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took, gradients=spent)
+                self._callback.on(done)
             else:
                 self._unannounced.append(at)
 

@@ -76,7 +76,8 @@ class Spent:
 
     def __init__(self, specs: Mapping[str, ChainSpec], finished: Mapping[str, int] | None = None) -> None:
         self._costs = {digest: (gradient_evaluations(spec), spec.steps) for digest, spec in specs.items()}
-        self._of: dict[str, int] = {}
+        self.made: dict[str, int] = {}
+        """Gradient evaluations spent on each chain, by digest."""
         self.total = 0
         """Gradient evaluations spent on all chains."""
         self.planned = sum(cost for cost, _ in self._costs.values())
@@ -88,8 +89,8 @@ class Spent:
         """The chain is at ``step``; what it took to come there."""
         cost, steps = self._costs[digest]
         now = cost * step // steps
-        self.total += now - self._of.get(digest, 0)
-        self._of[digest] = now
+        self.total += now - self.made.get(digest, 0)
+        self.made[digest] = now
         return now
 
     def finish(self, digest: str, step: int) -> None:

@@ -50,8 +50,8 @@ class Arm:
         """Return whether draws of this variable belong to the arm."""
         return not self.variables or variable in self.variables
 
-    def seconds(self, group: int, by_digest: Mapping[str, float]) -> float:
-        """Chain seconds of one repeat of a group, from those of whole chains, with those that they start at: lanes are repeats and share them."""
+    def per_repeat(self, group: int, by_digest: Mapping[str, float]) -> float:
+        """Return the sum of whole chains' numbers over a group's chains and those that they start at, of one repeat: lanes are repeats."""
         specs = self.chains[group]
         digests = dict.fromkeys(d for s in specs for d in (s.start_chain, s.digest) if d is not None)
         return sum(by_digest.get(digest, 0.0) for digest in digests) / specs[0].lanes
@@ -110,6 +110,11 @@ class Comparison:
         listed = list(specs)
         starts = [self.starts[spec.start_chain] for spec in listed if spec.start_chain is not None]
         return {spec.digest: spec for spec in (*starts, *listed)}
+
+    @property
+    def cost_is_length(self) -> bool:
+        """True where the arms' lengths are their cost: no chain stops early, and none starts at another."""
+        return not self.starts and all(spec.early_stop is None for spec in self.of_arms().values())
 
     @property
     def run_name(self) -> str:

@@ -473,6 +473,8 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     Raises:
         UserError: a setting of its members out of range, a density, or a pattern that matches no parameter.
     """
+    density = f"be a file for task {name}: a density has no examples for a deep ensemble to hold out"
+    require(not task.low_dimensional, "init_from", options.init_from, density)
     members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(options.sample_only)))
     notes = []

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import UserError
+from raychains.core.errors import StorageAway, UserError
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.store import codec
@@ -47,7 +47,8 @@ def read(root: Storage, digest: str) -> dict[str, Tensor]:
         digest: their sha256, or the `key_of` a chain that starts at another's last sample.
 
     Raises:
-        UserError: the store has none of this sha256, or no whole chain of this digest.
+        UserError: the store has none of this sha256.
+        StorageAway: it does not show all samples of the other chain: listings may lag behind its end.
         Corrupt: its file is torn or altered.
     """
     if digest.startswith(CHAIN):
@@ -71,9 +72,7 @@ def _last_sample(root: Storage, digest: str) -> dict[str, Tensor]:
     with contextlib.suppress(FileNotFoundError):  # none of this chain's files is there
         records = store.all_records(expected_samples(store.spec()))
     if records is None:
-        raise UserError(
-            f"chain {digest[:12]}…, which another starts at, must be finished in the store, got samples missing"
-        )
+        raise StorageAway(f"the store does not show all samples of chain {digest[:12]}, which another chain starts at")
     return store.sample(max(records, key=lambda record: record.meta.step).file)[0]
 
 
