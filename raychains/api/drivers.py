@@ -22,6 +22,7 @@ from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError,
 from raychains.core.options import command_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
+from raychains.planning.ensemble_start import ensemble_start
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task
@@ -99,7 +100,9 @@ def placement(options: Common) -> ResourceConfig:
 def located(options: Run) -> Run:
     """Return the options with absolute locations: trials have other working folders."""
     root = root_of(options.data_root) if options.data_root is not None else None
-    start = os.path.abspath(options.init_from) if options.init_from is not None else None
+    start = options.init_from
+    if start is not None and ensemble_start(start) is None:
+        start = os.path.abspath(start)
     return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
 
 
@@ -287,7 +290,7 @@ def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutco
     """Write a driver's outcome as the run's tables."""
     from raychains.inference import results
 
-    results.write(folder, comparison, outcome.views, outcome.seconds)
+    results.write(folder, comparison, outcome.views, outcome.seconds, outcome.gradients)
     if outcome.failed:
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from raychains import samplers, schedules, tasks
 from raychains.chain import initialization, sample_index
 from raychains.chain.draw_capture import Block, Network, indices_to
+from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
@@ -51,7 +52,8 @@ class Chain:
         spec: what to run.
         task: the spec's task when the caller has it already; built from the spec otherwise.
         device: where the chain lives.
-        start: the tensors whose sha256 is ``spec.start``, named as in the model's ``state_dict()``.
+        start: the tensors whose sha256 is ``spec.start``, or those of the last sample of the chain ``spec.start_chain``, named
+            as in the model's ``state_dict()``.
         group: the ranks that run it together, each with a `Chain` of its own; without one it runs alone.
 
     Raises:
@@ -83,7 +85,7 @@ class Chain:
         self.task.to(self.device)  # first: its memory format may depend on the device
         self._execution = Execution(spec, self.task, self.device)
         built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
-        initialization.begin(built, start, spec.start)
+        initialization.begin(built, start, spec.start, spec.start_chain)
         self.model: nn.Module = self._execution.place(built)
         self.sampled = initialization.sampled(self.model, spec.sample_only)
         """The parameters that the sampler moves, by name."""
@@ -119,12 +121,14 @@ class Chain:
         self._network: Network | None = None
         if not spec.block_draws:
             self._network = Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
+        self._early = EarlyStopping(spec, self.task) if spec.early_stop is not None else None
+        self._num_data = self.task.num_data if self._early is None else len(self._early.learned)
         self._order: tuple[int, Sequence[Any]] = (-1, ())
         batches = len(self._batches(0))
         if batches != spec.steps_per_epoch:
             raise UserError(
                 f"steps per epoch must be {batches} for batches of {spec.batch_size} from "
-                f"{self.task.num_data} data, got {spec.steps_per_epoch}"
+                f"{self._num_data} data, got {spec.steps_per_epoch}"
             )
         self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
 
@@ -135,8 +139,8 @@ class Chain:
 
     @property
     def done(self) -> bool:
-        """True if every step has been made."""
-        return self.step >= self.spec.steps
+        """True if every step has been made, or the chain stopped early."""
+        return self.step >= self.spec.steps or (self._early is not None and self._early.over)
 
     def __iter__(self) -> Iterator[Event]:
         while events := self.advance():
@@ -203,6 +207,8 @@ class Chain:
             self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
             self._loss_count += 1
         self.step += 1
+        if self._early is not None and (self.step % self.spec.steps_per_epoch == 0 or self.step == self.spec.steps):
+            self._early.measure(self.model, self.device)
         return setting
 
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
@@ -219,7 +225,7 @@ class Chain:
         if self.task.prior is not None:
             log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
             if log_density.requires_grad:  # else it is that of frozen parameters alone
-                (-log_density / self.task.num_data).backward()
+                (-log_density / self._num_data).backward()
         if self.sampler.gradients_per_step == 2:
             self._execution.settle(self.sampled.values())
         return loss
@@ -228,25 +234,33 @@ class Chain:
         # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
         if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
             seed = stream_seed(self.spec, "order", epoch)
-            order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
+            if self._early is None:
+                order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
+            else:
+                order = self._early.epoch(seed=seed)
             self._order = (epoch, indices_to(order, self.device))
         return self._order[1]
 
     def _events(self, setting: ScheduleValues) -> list[Event]:
         log = self.step % self._log_every == 0 or self.done
         block_full = self._block is not None and setting.keep and self._block.add()
-        network = self._block is None and setting.keep
+        network = self._block is None and (setting.keep if self._early is None else self.done)
         last_block = self._block is not None and self.done and self._block.count > 0
         if not (log or block_full or network or last_block):
             return []
         loss, kinetic = self._numbers(log)
         events: list[Event] = []
         if block_full or network or last_block:
+            if self._early is not None:
+                self._early.restore(self.model)  # the chain's last event: nothing comes after it
             events += self._samples(setting, loss)
         if log:
             self._loss_sum.zero_()
             self._loss_count = 0
-            events.append(Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic))
+            held_out = self._early.loss if self._early is not None else None
+            events.append(
+                Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out)
+            )
         return events
 
     def _place(self, setting: ScheduleValues) -> dict[str, Any]:
@@ -347,6 +361,7 @@ class Chain:
             "loss_count": self._loss_count,
             "block": block,
             "noise_attempt": self.noise_attempt,
+            **({} if self._early is None else {"early_stop": self._early.state_dict()}),
         }
 
     def _stored(self) -> dict[str, Tensor]:
@@ -384,6 +399,8 @@ class Chain:
         self._loss_count = state["loss_count"]
         if self._block is not None:
             self._block.load(state["block"])
+        if self._early is not None:
+            self._early.load_state_dict(state["early_stop"], self.device)
 
     def environment(self) -> Environment:
         """Return what besides the spec decides this chain's bytes."""

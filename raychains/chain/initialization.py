@@ -176,12 +176,18 @@ def check(found: Tensors, expected: Tensors) -> None:
             )
 
 
-def begin(model: nn.Module, tensors: Tensors | None, digest: str | None) -> None:
-    """Set ``model`` to the start whose sha256 is ``digest``; None of both leaves it as initialised.
+def begin(model: nn.Module, tensors: Tensors | None, digest: str | None, chain: str | None = None) -> None:
+    """Set ``model`` to the start whose sha256 is ``digest``, or to the last sample of ``chain``; None of all leaves it as initialised.
 
     Raises:
         UserError: a start is missing, superfluous, another one, or does not fit.
     """
+    if chain is not None:
+        if tensors is None:
+            raise UserError(f"start must be given for a chain that begins at another: the last sample of {chain[:12]}…")
+        check(tensors, model.state_dict())
+        model.load_state_dict(dict(tensors))
+        return
     if digest is None:
         if tensors is not None:
             raise UserError("start must be left out for a spec that has none: it is part of the spec")

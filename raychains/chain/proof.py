@@ -161,6 +161,9 @@ def _small(spec: ChainSpec, task: Task) -> ChainSpec:
     if not task.low_dimensional:
         size = min(EXAMPLES, spec.batch_size)
         fields |= {"batch_size": size, "steps_per_epoch": math.ceil(task.num_data / size)}
+        fields |= {"early_stop": None}
+        if spec.start_chain is not None:  # which is not there yet
+            fields |= {"start_chain": None, "sample_only": ()}
     return dataclasses.replace(spec, **fields)
 
 

@@ -81,9 +81,12 @@ class Progress:
     """Mean minibatch loss since the last record; None for densities."""
     kinetic_temperature: float | None = None
     """`Sampler.kinetic_temperature` at this step, of all lanes together; None of samplers without momentum."""
+    held_out_loss: float | None = None
+    """Mean loss on the examples that the chain holds out to stop early; None of chains that do not, which leave it out."""
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        plain = dataclasses.asdict(self)
+        return plain if self.held_out_loss is not None else {k: v for k, v in plain.items() if k != "held_out_loss"}
 
 
 def check_tensors(tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], where: str = "") -> None:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from raychains.core.errors import UserError, require
-from raychains.core.validation import integer, is_int
+from raychains.core.validation import integer, is_int, is_number
 
 JSON = Any
 """A value that JSON can hold."""
@@ -115,6 +115,45 @@ class TaskSpec(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EarlyStop:
+    """When a chain of an optimiser stops, and what it keeps: the weights of the lowest loss on examples held out for that."""
+
+    share: float
+    """Share of the training examples that the chain holds out, drawn from its own random stream; it never steps on them."""
+    patience: int
+    """Epochs in a row without a lower loss on them, after which it makes no more steps."""
+
+    def __post_init__(self) -> None:
+        require(is_number(self.share) and 0 < self.share < 1, "early_stop share", self.share, "lie in (0, 1)")
+        integer("early_stop patience", self.patience, 1)
+
+    def held_out(self, examples: int) -> int:
+        """Return how many of so many training examples are held out: the share, rounded, at least one.
+
+        Raises:
+            UserError: none would be left to learn from.
+        """
+        held = max(1, round(self.share * examples))
+        require(held < examples, "early_stop share", self.share, f"leave one of the {examples} training examples")
+        return held
+
+    def to_json(self) -> dict[str, JSON]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> EarlyStop:
+        """Return what `to_json` wrote.
+
+        Raises:
+            UserError: a field missing, unknown or out of range.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        ok = isinstance(data, Mapping) and data.keys() == known
+        require(ok, "chain spec: early_stop", data, f"have {' and '.join(sorted(known))}")
+        return cls(**data)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChainSpec:
     """Everything that determines one chain's samples; storage, resources and evaluation are not part of it."""
 
@@ -154,6 +193,10 @@ class ChainSpec:
     """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
     micro_batch: int | None = None
     """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it whole."""
+    start_chain: str | None = None
+    """Digest of the chain whose last sample this one starts at; None is ``start``, or the seed."""
+    early_stop: EarlyStop | None = None
+    """When the chain, of an optimiser, stops before its last step, and keeps its best weights as its only sample."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -173,11 +216,20 @@ class ChainSpec:
         require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
         ok = self.start is None or (isinstance(self.start, str) and _SHA256.fullmatch(self.start) is not None)
         require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
+        other = self.start_chain
+        ok = other is None or (isinstance(other, str) and _SHA256.fullmatch(other) is not None and self.start is None)
+        require(ok, "start_chain", other, "be the digest of a chain, without a start beside it")
+        ok = self.early_stop is None or isinstance(self.early_stop, EarlyStop)
+        require(ok, "early_stop", self.early_stop, "be an EarlyStop")
+        ok = self.early_stop is None or (self.lanes == 1 and not self.block_draws)
+        require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
+        ok = self.early_stop is None or self.micro_batch is None
+        require(ok, "micro_batch", self.micro_batch, "be left out beside early_stop")
         patterns = self.sample_only
         ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
         require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
         object.__setattr__(self, "sample_only", tuple(patterns))
-        ok = not patterns or self.start is not None
+        ok = not patterns or self.start is not None or other is not None
         require(ok, "sample_only", patterns, "be left out without a start (init_from): the other parameters stay there")
 
     @cached_property
@@ -199,7 +251,7 @@ class ChainSpec:
             value = getattr(self, f.name)
             if f.default is MISSING or value != f.default:
                 plain = list(value) if isinstance(value, tuple) else value
-                out[f.name] = plain.to_json() if isinstance(plain, Part) else plain
+                out[f.name] = plain.to_json() if isinstance(plain, Part | EarlyStop) else plain
         return out
 
     @classmethod
@@ -220,6 +272,8 @@ class ChainSpec:
             if not isinstance(read[name], Mapping):
                 raise UserError(f"chain spec: {name} must be an object, got {read[name]!r}")
             read[name] = kind.from_json(read[name])
+        if read.get("early_stop") is not None:
+            read["early_stop"] = EarlyStop.from_json(read["early_stop"])
         return cls(**read)
 
 
@@ -251,7 +305,7 @@ class Environment:
         return dataclasses.asdict(self)
 
 
-Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals"]
+Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals", "held-out"]
 
 
 def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:

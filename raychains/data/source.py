@@ -23,13 +23,16 @@ from raychains.core.validation import integer
 class EpochOrder(Sequence[Tensor]):
     """A permutation of ``range(n)`` cut into batches of ``batch_size``; the last may be shorter.
 
-    The permutation depends on ``seed`` alone, so the same (seed, epoch) gives the same batches anywhere.
+    The permutation depends on ``seed`` alone, so the same (seed, epoch) gives the same batches anywhere. With ``among``,
+    int64 [n], it is one of those examples.
     """
 
-    def __init__(self, n: int, batch_size: int, seed: int) -> None:
+    def __init__(self, n: int, batch_size: int, seed: int, among: Tensor | None = None) -> None:
         self.batch_size = batch_size
         self.permutation = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
         """int64 [n], in main memory."""
+        if among is not None:
+            self.permutation = among[self.permutation]
         self._order = self.permutation
 
     def to(self, device: torch.device) -> Self:

@@ -24,7 +24,7 @@ from raychains.store.chains import preemptions
 if TYPE_CHECKING:
     import pandas as pd
 
-NOT_METRICS = {"arm", "group", "repeat", "samples", "chains", "chain_seconds"}
+NOT_METRICS = {"arm", "group", "repeat", "samples", "chains", "chain_seconds", "gradients"}
 """The columns of results.parquet that describe a row."""
 
 

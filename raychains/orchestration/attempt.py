@@ -289,7 +289,7 @@ class Attempt:
     def _note(self, progress: Progress) -> None:
         record = {**progress.to_json(), "seconds": self._seconds}
         self._records.append(record)
-        shown = {name: value for name, value in record.items() if name != "epoch"}
+        shown = {name: value for name, value in record.items() if name not in ("epoch", "held_out_loss")}
         self._status = AttemptStatus(digest=self.spec.digest, **shown)
 
     def _held(self, step: int) -> bool:
@@ -349,7 +349,7 @@ class Attempt:
                 else:
                     self._publish_progress(records, item.step or (records[-1]["step"] if records else 0))
                     if item.outcome != "drained":
-                        self._end(self._finished() if item.outcome == "finished" else item.outcome, "")
+                        self._end(self._finished() if item.outcome == "finished" else item.outcome, "", steps=item.step)
                     return
                 self._waiting = None
         except Exception as error:
@@ -397,13 +397,13 @@ class Attempt:
 
     # The end
 
-    def _end(self, outcome: str, reason: str, cycle_start: int = 0) -> None:
+    def _end(self, outcome: str, reason: str, cycle_start: int = 0, steps: int = 0) -> None:
         """Announce the end once, whichever thread comes to it first."""
         with self._ending:
             if not self._over.is_set():
                 self._over.set()
                 at = (self.spec.digest, self.number)
-                end = Ended(*at, outcome, reason, self._seconds, cycle_start)  # type: ignore[arg-type]
+                end = Ended(*at, outcome, reason, self._seconds, cycle_start, steps)  # type: ignore[arg-type]
                 self._events.put((end, None))
 
     def _fail(self, error: Exception, chain: Chain | None) -> None:
@@ -492,7 +492,7 @@ def task_of(spec: ChainSpec, tasks: dict[str, Task]) -> Task:
 
 def start_of(spec: ChainSpec, root: Storage) -> Any | None:
     """Return the parameters that the chain starts from where it does not draw them."""
-    return initial_states.read(root, spec.start) if spec.start is not None else None
+    return initial_states.read(root, key) if (key := initial_states.key_of(spec)) is not None else None
 
 
 def diagnosed(error: Any, chain: Chain, store: ChainStore, number: int) -> str:

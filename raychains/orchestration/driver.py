@@ -187,6 +187,7 @@ class Driver:
             views=self.results.views,
             requested=self.evaluation.requested,
             seconds=self.results.seconds,
+            gradients=self.results.spent.made,
             failed=failed,
             stopped=self._stopping,
             samples=len(self.evaluation.pool),

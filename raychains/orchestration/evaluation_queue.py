@@ -71,7 +71,7 @@ class EvaluationQueue(JobQueue[_Job]):
     ) -> None:
         super().__init__(evaluators, "evaluation")
         self.pool, self._split, self._shards = pool, comparison.split, shards
-        specs = comparison.chains()
+        specs = comparison.of_arms()
         self._variable = pending_views.variable(specs.values())
         self._expected = {digest: expected_samples(spec, self._variable) for digest, spec in specs.items()}
         self._starts = {digest: initial_states.needed(spec) for digest, spec in specs.items()}
@@ -102,6 +102,7 @@ class EvaluationQueue(JobQueue[_Job]):
     def add(self, pooled: Pooled) -> None:
         """Predict a sample of the pool, unless that was done or it is not evaluated."""
         unasked = self._only is not None and key(pooled) not in self._only
+        unasked = unasked or pooled.record.meta.digest not in self._expected  # other chains start at it, no arm has it
         if unasked or self._variable not in (None, pooled.record.meta.variable):
             pooled.ref = None  # its durable copy is enough
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raychains.planning import events
@@ -21,6 +21,8 @@ class DriverOutcome:
     """Results of the views that the caller requested, in that order."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Chain seconds by digest, of the whole chain."""
+    gradients: dict[str, int] = field(default_factory=dict)
+    """Gradient evaluations by digest of the chains that began, of the whole chain."""
     failed: dict[str, str] = field(default_factory=dict)
     """Reasons by digest of the chains that were given up, or dropped."""
     stopped: bool = False
@@ -35,12 +37,15 @@ class Results:
 
     Args:
         seconds: of the chains that are finished already, by digest.
+        steps: that these made.
     """
 
-    def __init__(self, comparison: Comparison, callback: events.Callback, seconds: dict[str, float]) -> None:
+    def __init__(
+        self, comparison: Comparison, callback: events.Callback, seconds: dict[str, float], steps: Mapping[str, int]
+    ) -> None:
         self._comparison, self._callback, self.seconds = comparison, callback, seconds
         self._specs = comparison.chains()
-        self.spent = Spent(self._specs, seconds)
+        self.spent = Spent(self._specs, steps)
         self.views: dict[tuple[int, int], ViewResult] = {}
         """Results that hold."""
         self._dropped: set[str] = set()
@@ -56,10 +61,10 @@ class Results:
         """Number of the run's chains."""
         return len(self._specs)
 
-    def finish(self, digest: str, seconds: float) -> None:
-        """Note that a chain is finished, after so many chain seconds."""
+    def finish(self, digest: str, seconds: float, steps: int) -> None:
+        """Note that a chain is finished, after so many chain seconds and steps."""
         self.seconds[digest] = seconds
-        self.spent.at(digest, self._specs[digest].steps)
+        self.spent.finish(digest, steps)
         self._callback.on(events.ChainFinished(digest=digest, seconds=seconds))
 
     def drop(self, digest: str) -> None:
@@ -79,8 +84,10 @@ class Results:
         for at in unannounced:
             arm, group = self._comparison.arms[at[0]], at[1]
             if all(spec.digest in self.seconds or spec.digest in self._dropped for spec in arm.chains[group]):
-                metrics, took = self.views[at].metrics, arm.seconds(group, self.seconds)
-                self._callback.on(events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took))
+                metrics, took = self.views[at].metrics, arm.per_repeat(group, self.seconds)
+                spent = round(arm.per_repeat(group, self.spent.made))
+                done = events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took, gradients=spent)
+                self._callback.on(done)
             else:
                 self._unannounced.append(at)
 

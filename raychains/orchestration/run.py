@@ -24,6 +24,7 @@ from raychains.orchestration.sample_pool import SamplePool
 from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import CLOCK, Clock, Names, Workers
+from raychains.planning.budget import steps_made
 from raychains.planning.comparison import Comparison
 from raychains.planning.coordinator import Coordinator
 from raychains.planning.events import Callback, Ready
@@ -68,13 +69,14 @@ def driver_of(
     names = Names(lease.run or comparison.run_name, lease.driver_id)
     chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
-    samples, seconds = _stored(root, comparison)
+    samples, seconds, steps = _stored(root, comparison)
     queue = _queue(comparison, samples, evaluators)
-    results = Results(comparison, callback, seconds)
+    results = Results(comparison, callback, seconds, steps)
     unfinished = [digest for digest in specs if digest not in seconds]
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
+    starts = {digest: start for digest in unfinished if (start := specs[digest].start_chain) in unfinished}
     coordinator = Coordinator(
-        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions
+        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, starts
     )
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
@@ -109,7 +111,7 @@ def evaluate_run(
         names = Names(lease.run or comparison.run_name, lease.driver_id)
         evaluators = Evaluators.of(comparison, root, resources, names=names)
     slots = resources.slots(evaluators.workers, run_chains=False)
-    samples, seconds = _stored(root, comparison)
+    samples, seconds, steps = _stored(root, comparison)
     requested = None
     if views is not None:
         members = pending_views.members(comparison, samples, seconds.keys(), dropped)
@@ -119,7 +121,7 @@ def evaluate_run(
         for digest in comparison.chains().keys() - seconds.keys():
             (queue.drop if digest in dropped else queue.abandon)(digest)
         callback.on(Ready(slots=slots.at_once(len(comparison.chains())), slot=slots.describe()))
-    results = Results(comparison, callback, seconds)
+    results = Results(comparison, callback, seconds, steps)
     wait = ResourceWait(slots, None, resources.slot_timeout, resources.gpus_per_evaluator)
     return Driver(None, queue, results, lease, wait, callback, own_evaluators=own).run()
 
@@ -180,11 +182,11 @@ def _queue(
     return EvaluationQueue(comparison, samples, evaluators, shards=shards, requested=requested)
 
 
-def _stored(root: Storage, comparison: Comparison) -> tuple[SamplePool, dict[str, float]]:
-    """The samples of the finished chains, and those chains' seconds."""
-    pool, seconds = SamplePool(), {}
-    for digest, found in stored_chains(root, comparison.chains()).items():
+def _stored(root: Storage, comparison: Comparison) -> tuple[SamplePool, dict[str, float], dict[str, int]]:
+    """The samples of the finished chains, and those chains' seconds and steps."""
+    pool, seconds, steps, specs = SamplePool(), {}, {}, comparison.chains()
+    for digest, found in stored_chains(root, specs).items():
         if found.records is not None:
             pool.recover(found.records)
-            seconds[digest] = found.seconds
-    return pool, seconds
+            seconds[digest], steps[digest] = found.seconds, steps_made(specs[digest], found.records)
+    return pool, seconds, steps

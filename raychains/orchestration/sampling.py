@@ -18,6 +18,7 @@ from raychains.orchestration.outcome import Results
 from raychains.orchestration.workers import CLOCK, LEAVE_EVERY, Clock
 from raychains.planning import coordinator as c
 from raychains.planning import events
+from raychains.planning.budget import steps_made
 from raychains.planning.eta import Speed
 from raychains.store import ChainStore, Storage
 
@@ -65,7 +66,8 @@ class Sampling:
         """Follow what other drivers did with chains of this run."""
         for event in self._peers.events(self.coordinator):
             if isinstance(event, c.DoneElsewhere):
-                self._results.finish(event.digest, ChainStore(self._root, event.digest).seconds())
+                store, spec = ChainStore(self._root, event.digest), self._specs[event.digest]
+                self._results.finish(event.digest, store.seconds(), steps_made(spec, store.records()))
                 self.speed.ended(event.digest)
             elif isinstance(event, c.Freed):
                 self._grown = 0.0
@@ -108,7 +110,10 @@ class Sampling:
                     self._callback.on(events.TornCheckpoint(digest=digest, file=file, reason=reason))
             case c.Ended(digest):
                 if event.outcome == "finished":
-                    self._results.finish(digest, event.seconds)
+                    self._results.finish(digest, event.seconds, event.steps or self._specs[digest].steps)
+                    self._grown = (
+                        0.0 if self.coordinator.starting_at(digest) else self._grown
+                    )  # other chains wait for it
                 self.speed.ended(digest)
         self._handle(event)
 

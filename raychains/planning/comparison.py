@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raychains import samplers, schedules
@@ -50,10 +50,11 @@ class Arm:
         """Return whether draws of this variable belong to the arm."""
         return not self.variables or variable in self.variables
 
-    def seconds(self, group: int, by_digest: Mapping[str, float]) -> float:
-        """Chain seconds of one repeat of a group, from those of whole chains: lanes are repeats and share them."""
+    def per_repeat(self, group: int, by_digest: Mapping[str, float]) -> float:
+        """Return the sum of whole chains' numbers over a group's chains and those that they start at, of one repeat: lanes are repeats."""
         specs = self.chains[group]
-        return sum(by_digest.get(spec.digest, 0.0) for spec in specs) / specs[0].lanes
+        digests = dict.fromkeys(d for s in specs for d in (s.start_chain, s.digest) if d is not None)
+        return sum(by_digest.get(digest, 0.0) for digest in digests) / specs[0].lanes
 
     @property
     def cost(self) -> str:
@@ -72,11 +73,19 @@ class Comparison:
     split: str
     """The split that arms are evaluated on."""
     arms: tuple[Arm, ...]
+    starts: Mapping[str, ChainSpec] = field(default_factory=dict)
+    """The chains by digest that chains of the arms start at; they may belong to arms themselves."""
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.arms]
         if len(set(names)) != len(names):
             raise UserError(f"arms must differ, got {', '.join(names)}")
+        for spec in self.of_arms().values():
+            start = self.starts.get(spec.start_chain) if spec.start_chain is not None else None
+            if spec.start_chain is not None and (start is None or start.start_chain is not None):
+                raise UserError(
+                    f"plan: chain {spec.digest[:12]} must start at a chain of the plan that starts at none itself, got {spec.start_chain[:12]}"
+                )
 
     @property
     def task_spec(self) -> Any:
@@ -84,14 +93,28 @@ class Comparison:
         return self.arms[0].chains[0][0].task
 
     def chains(self) -> dict[str, ChainSpec]:
-        """The unique chains by digest: repeat by repeat and arm by arm, so that the first repeats finish early."""
+        """The unique chains by digest, those that others start at first: repeat by repeat and arm by arm, so that the first repeats finish early."""
         found: dict[str, ChainSpec] = {}
         for group in range(max(len(a.chains) for a in self.arms)):
             for arm in self.arms:
                 if group < len(arm.chains):
-                    for spec in arm.chains[group]:
-                        found.setdefault(spec.digest, spec)
+                    found |= {d: spec for d, spec in self.needed(arm.chains[group]).items() if d not in found}
         return found
+
+    def of_arms(self) -> dict[str, ChainSpec]:
+        """Return the unique chains by digest that arms are evaluated with, in no certain order."""
+        return {spec.digest: spec for arm in self.arms for group in arm.chains for spec in group}
+
+    def needed(self, specs: Iterable[ChainSpec]) -> dict[str, ChainSpec]:
+        """Return chains by digest after those that they start at."""
+        listed = list(specs)
+        starts = [self.starts[spec.start_chain] for spec in listed if spec.start_chain is not None]
+        return {spec.digest: spec for spec in (*starts, *listed)}
+
+    @property
+    def cost_is_length(self) -> bool:
+        """True where the arms' lengths are their cost: no chain stops early, and none starts at another."""
+        return not self.starts and all(spec.early_stop is None for spec in self.of_arms().values())
 
     @property
     def run_name(self) -> str:
@@ -171,7 +194,9 @@ class Comparison:
                 )
                 for a in data["arms"]
             )
-            made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms)
+            used = {s.start_chain for arm in arms for group in arm.chains for s in group if s.start_chain is not None}
+            starts = {digest: specs[digest] for digest in sorted(used)}
+            made = cls(task=data["task"], unit=data["unit"], split=data["split"], arms=arms, starts=starts)
             for digest, spec in specs.items():
                 if spec.digest != digest:
                     raise UserError(f"plan: chain {digest[:12]!r} holds the spec of {spec.digest[:12]}")
@@ -222,16 +247,16 @@ def _check(made: Comparison) -> None:
             raise UserError(f"plan: length of an arm must be an integer of at least 1, got {arm.length!r}")
         if len({(len(group), spec.lanes) for group in arm.chains for spec in group}) != 1 or not all(arm.chains):
             raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
-        for spec in {id(s): s for group in arm.chains for s in group}.values():
+        for spec in {id(s): s for s in (*made.starts.values(), *(s for group in arm.chains for s in group))}.values():
             _check_parts(spec)
             known = samplers.variables(spec.sampler) if arm.variables else {}
             if not all(isinstance(v, str) and v in known for v in arm.variables):
                 raise UserError(f"plan: variables of an arm must be among {', '.join(known)}, got {arm.variables!r}")
-    for field, text in texts.items():
+    for name, text in texts.items():
         if not isinstance(text, str) or any(
             "\ud800" <= c <= "\udfff" for c in text
         ):  # no file or figure holds half a pair
-            raise UserError(f"plan: {field} must be a text, got {text!r}")
+            raise UserError(f"plan: {name} must be a text, got {text!r}")
     specs = [spec.task for spec in made.chains().values()] if made.arms else []
     if len({(task.kind, task.revision, task.fingerprint) for task in specs}) != 1:
         raise UserError("plan: it must have at least one arm, and all its chains one task")

@@ -7,10 +7,11 @@ Chains wait in a queue, slots ask for work, samples are accepted from a chain's 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from raychains.core.errors import last_line
 from raychains.planning.failure import MAX_FAILURES, Policy, remedy, retried
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Ended:
     """Chain seconds of the whole chain so far."""
     cycle_start: int = 0
     """Of a chain that diverged: the steps that were made where the cycle began in which it did."""
+    steps: int = 0
+    """Of a chain that finished: the steps that it made, fewer than its spec's where it stopped early; 0: all of them."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +272,7 @@ class Coordinator:
         on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         max_preemptions: times that a chain may leave a node which is about to go; None is any number.
+        starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
     """
 
     unfinished: Collection[str]
@@ -276,6 +280,7 @@ class Coordinator:
     on_divergence: Policy = "stop"
     inexact: Collection[str] = ()
     max_preemptions: int | None = None
+    starts: Mapping[str, str] = field(default_factory=dict)
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
@@ -287,7 +292,12 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.chains = {digest: ChainState() for digest in self.unfinished}
-        self.queue = deque(self.chains)
+        self.queue = deque(digest for digest in self.chains if digest not in self.starts)
+        self._place = {digest: n for n, digest in enumerate(self.chains)}
+
+    def starting_at(self, digest: str) -> list[str]:
+        """Return the digests of the chains that start at this one, in their order."""
+        return [d for d, start in self.starts.items() if start == digest]
 
     @property
     def over(self) -> bool:
@@ -369,6 +379,7 @@ class Coordinator:
             case DoneElsewhere(digest, samples) if chain.status == "elsewhere":
                 own, chain.accepted = chain.accepted, samples
                 chain.status = "finished"
+                self._begin_those_at(digest)
                 forget: list[Action] = [Forget(digest, 0)] if own else []  # those of a path that was superseded
                 return [*forget, Recover(digest, samples)]
         return []
@@ -404,8 +415,7 @@ class Coordinator:
         chain = self.chains[digest]
         chain.preemptions += 1
         if self.max_preemptions is not None and chain.preemptions > self.max_preemptions:
-            chain.status, chain.reason = "failed", f"it had to leave its node {chain.preemptions} times"
-            return [Fail(digest, chain.reason)]
+            return self._fail(digest, f"it had to leave its node {chain.preemptions} times")
         chain.status = "waiting"
         self.queue.appendleft(digest)
         return []
@@ -432,8 +442,7 @@ class Coordinator:
             return self._preempted(digest)
         chain.failures += 1
         if not retried(chain.failures, self.max_failures):
-            chain.status, chain.reason = "failed", f"{reason} ({chain.failures} losses in a row without progress)"
-            return [Fail(digest, chain.reason)]
+            return self._fail(digest, f"{reason} ({chain.failures} losses in a row without progress)")
         chain.status = "waiting"
         self.queue.appendleft(digest)
         return []
@@ -455,7 +464,10 @@ class Coordinator:
         else:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
             chain.status = "elsewhere" if left else outcome
-            first = [Fail(digest, reason)] if outcome == "failed" else []
+            if outcome == "failed":
+                first = self._fail(digest, reason)
+            elif outcome == "finished":
+                self._begin_those_at(digest)
         return first + self._assign(slot)
 
     def _diverged(self, digest: str, reason: str) -> list[Action]:
@@ -466,10 +478,30 @@ class Coordinator:
                 self.queue.appendleft(digest)
                 return [Restart(digest, chain.due, reason)]
             case "drop":
-                chain.status = "dropped"
-                return [Drop(digest, reason)]
+                return self._drop(digest, reason)
             case _:
-                chain.status = "failed"
                 if times := chain.restart:
-                    chain.reason = f"{reason} (restarted {times} time{'s' * (times > 1)} with fresh noise)"
-                return [Fail(digest, chain.reason)]
+                    reason = f"{reason} (restarted {times} time{'s' * (times > 1)} with fresh noise)"
+                return self._fail(digest, reason)
+
+    # Chains that start at others
+
+    def _begin_those_at(self, digest: str) -> None:
+        """Queue the chains that start at one that finished, where they stand in the run's order."""
+        for other in self.starting_at(digest):
+            if self.chains[other].status == "waiting" and other not in self.queue:
+                place = self._place[other]
+                at = next((n for n, d in enumerate(self.queue) if self._place[d] > place), len(self.queue))
+                self.queue.insert(at, other)
+
+    def _fail(self, digest: str, reason: str) -> list[Action]:
+        """Give a chain up, and those that start at it."""
+        self.chains[digest].status, self.chains[digest].reason = "failed", reason
+        why = f"chain {digest[:12]}, which it starts at, failed: {last_line(reason)}"
+        return [Fail(digest, reason), *(a for other in self.starting_at(digest) for a in self._fail(other, why))]
+
+    def _drop(self, digest: str, reason: str) -> list[Action]:
+        """Drop a chain, and those that start at it."""
+        self.chains[digest].status, self.chains[digest].reason = "dropped", reason
+        why = f"chain {digest[:12]}, which it starts at, was dropped: {last_line(reason)}"
+        return [Drop(digest, reason), *(a for other in self.starting_at(digest) for a in self._drop(other, why))]

@@ -201,7 +201,9 @@ class ViewDone:
     metrics: Sequence[Mapping[str, float]]
     """Per repeat of the group."""
     chain_seconds: float
-    """Seconds of the group's chains, for one repeat."""
+    """Seconds of the group's chains, and of those that they start at, for one repeat."""
+    gradients: int = 0
+    """Gradient evaluations of the same chains, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)

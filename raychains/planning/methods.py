@@ -20,10 +20,11 @@ from raychains.core.errors import UserError, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
 from raychains.core.source import source_of
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec, EarlyStop, Part
 from raychains.core.validation import integer, is_int, positive, positive_int
 from raychains.data.root import root_of
-from raychains.planning import per_sampler, settings
+from raychains.planning import ensemble_start, per_sampler, settings
+from raychains.planning.ensemble_start import EnsembleStart
 from raychains.samplers import METHODS, MethodPreset
 from raychains.schedules import NonCyclical, Schedule
 from raychains.schedules.base import LARGEST_LR
@@ -66,12 +67,14 @@ def noise_free(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The start of all chains of an arm: they begin at the same point, and their noise parts them."""
+    """The start of an arm's chains: all of them at the same point, where their noise parts them, or each at a chain of its own."""
 
     tensors: Mapping[str, Tensor] | None = None
-    """As in the model's ``state_dict()``; None initialises from the seed."""
+    """As in the model's ``state_dict()``; None initialises from the seed, or starts at members."""
     digest: str | None = None
     """sha256 of ``tensors``."""
+    members: Method | None = None
+    """The deep ensemble: the chain of a repeat and a number starts at the member of the same."""
     sample_only: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """For the printed plan."""
@@ -95,7 +98,18 @@ class Method:
 
     def chain(self, repeat: int, chain: int) -> ChainSpec:
         """Return the spec of one chain."""
-        return dataclasses.replace(self.spec, repeat=repeat, chain=chain)
+        member = self.member(repeat, chain)
+        start = member.digest if member is not None else None
+        return dataclasses.replace(self.spec, repeat=repeat, chain=chain, start_chain=start)
+
+    def member(self, repeat: int, chain: int) -> ChainSpec | None:
+        """Return the spec of the chain that one chain starts at; None where it starts at none."""
+        return self.start.members.chain(repeat, chain) if self.start.members is not None else None
+
+    def members(self, repeats: Iterable[int], chains: Iterable[int]) -> dict[str, ChainSpec]:
+        """Return the chains by digest that those of these numbers start at."""
+        found = [self.member(repeat, chain) for repeat in repeats for chain in chains]
+        return {spec.digest: spec for spec in found if spec is not None}
 
     def noise(self) -> str:
         """Return a line on the noise that sampling injects, as a standard deviation per step."""
@@ -167,25 +181,33 @@ def resolve(
     method = named(sampler)
     base = defaults(name, task).of(method.kind)
     schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
+    ensemble = ensemble_start.ensemble_start(options.init_from)
+    early_stop = method.early_stop
+    if early_stop is not None:
+        options, early_stop, halve = _stopping_early(options, early_stop, ensemble, task, name)
+        ensemble = None
     options = per_sampler.chosen(options, sampler)
-    lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve)
+    examples = task.num_data - (early_stop.held_out(task.num_data) if early_stop is not None else 0)
+    lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve, examples)
     temperature: Any = base.temperature if options.temperature is None else options.temperature
     if noise_free(sampler):
         temperature = 0.0
     lr: Any = options.lr if options.lr is not None else base.rate(schedule, method.kind)
     if lr is None:
+        lr = method.settings.get("lr")
+    if lr is None:
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
     require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
     made = _schedule(schedule, options, base, method, lengths, lr, temperature)
-    part = _sampler(method, options, base, task)
+    part = _sampler(method, options, base, task, examples)
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     _, lanes = repeats_and_lanes(options, task, name)
     positive_int("cpus_per_chain", options.cpus_per_chain)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
-    start = _start(options, task, name, lanes)
+    start = _start(options, task, name, lanes) if ensemble is None else _members(options, task, name)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,
@@ -204,11 +226,40 @@ def resolve(
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",
         start=start.digest,
+        start_chain=start.members.spec.digest if start.members is not None else None,
         sample_only=start.sample_only,
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
+        early_stop=early_stop,
     )
     check_task(spec, task, name)
     return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
+
+
+def _stopping_early(
+    options: Sampling, preset: EarlyStop, ensemble: EnsembleStart | None, task: Task, name: str
+) -> tuple[Sampling, EarlyStop, bool]:
+    """Return the options of chains that stop early, with their one sample at the end; when they do; and that no arm halves them.
+
+    Where ``init_from`` describes the ensemble, they are the very members that other arms' chains start at.
+
+    Raises:
+        UserError: a density, or a chain of several workers.
+    """
+    require(
+        not task.low_dimensional,
+        "sampler",
+        ensemble_start.METHOD,
+        f"be another one for task {name}: a density has no examples to hold out",
+    )
+    value = options.micro_batch if options.micro_batch is not None else workers_of(options)[0]
+    field = "micro_batch" if options.micro_batch is not None else "workers_per_chain"
+    whole = "be left out with a deep ensemble, whose members have a worker each"
+    require(options.micro_batch is None and value == 1, field, value, whole)
+    if ensemble is not None:
+        options = ensemble_start.of_members(options, ensemble)
+        preset = dataclasses.replace(preset, patience=ensemble.patience or preset.patience)
+    last = ("samples=1", "noise_from=0.0")
+    return dataclasses.replace(options, schedule_settings=last, burn_in=None), preset, False
 
 
 # Lengths and the sampler
@@ -234,8 +285,10 @@ class _Lengths:
         return length * self.steps_per_epoch // self.gradients
 
 
-def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool) -> _Lengths:
-    """Return how long the chain is, at ``gradients`` gradient evaluations per step."""
+def _lengths(
+    options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool, examples: int
+) -> _Lengths:
+    """Return how long the chain is, at ``gradients`` gradient evaluations per step, on ``examples`` of the training data."""
     if base.epochs is None:
         no_data = f"be left out for task {name}, which has no epochs"
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
@@ -254,7 +307,8 @@ def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients
         positive_int("batch_size", batch_size)
         most = task.num_data
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
-        unit, length, per_epoch = "epochs", options.epochs, math.ceil(most / batch_size)
+        batch_size = min(batch_size, examples)
+        unit, length, per_epoch = "epochs", options.epochs, math.ceil(examples / batch_size)
         length = length if length is not None else base.epochs
     assert length is not None
     positive_int(unit, length)
@@ -267,12 +321,12 @@ def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients
     return _Lengths(length=length, gradients=gradients, steps=steps, steps_per_epoch=per_epoch, batch_size=batch_size)
 
 
-def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task) -> Part:
+def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task, examples: int) -> Part:
     """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
     kind = samplers.KINDS[method.kind]
     names = settings.names_of(kind)
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
-    values["num_data"] = task.num_data
+    values["num_data"] = examples
     values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
     check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
@@ -400,12 +454,40 @@ def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
     renamed = f", its names without {prefix!r}" if prefix else ""
     notes.insert(0, f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})")
     if chosen:
-        some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
-        names = list(sampled)
-        many = len(names) > initialization.SHOWN
-        shown = f"{names[0]} … {names[-1]}, {len(names)} tensors" if many else ", ".join(names)
-        notes.append(f"sampled are {some:,} of {of:,} parameters ({shown}); the others stay at the start")
+        notes.append(_sampled_note(model, sampled))
     return Start(tensors=tensors, digest=digest, sample_only=chosen, notes=tuple(notes))
+
+
+def _sampled_note(model: torch.nn.Module, sampled: Mapping[str, torch.nn.Parameter]) -> str:
+    """Return a line on the parameters that are sampled while the others stay at the start."""
+    some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
+    names = list(sampled)
+    many = len(names) > initialization.SHOWN
+    shown = f"{names[0]} … {names[-1]}, {len(names)} tensors" if many else ", ".join(names)
+    return f"sampled are {some:,} of {of:,} parameters ({shown}); the others stay at the start"
+
+
+def _members(options: Sampling, task: Task, name: str) -> Start:
+    """Return the deep ensemble that ``init_from`` names as the start of chains.
+
+    Raises:
+        UserError: a setting of its members out of range, a density, or a pattern that matches no parameter.
+    """
+    density = f"be a file for task {name}: a density has no examples for a deep ensemble to hold out"
+    require(not task.low_dimensional, "init_from", options.init_from, density)
+    members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
+    chosen = tuple(sorted(set(options.sample_only)))
+    notes = []
+    if chosen:
+        model = task.build_model(seed=0, lanes=1)
+        notes = [_sampled_note(model, initialization.sampled(model, chosen))]
+    stop = members.spec.early_stop
+    assert stop is not None
+    about = (
+        f"each chain starts at a member of a deep ensemble: {members.spec.sampler.kind}, at most {members.length} epochs, stopped "
+        f"after {stop.patience} without a lower loss on the {stop.share:.0%} of the training data that it holds out"
+    )
+    return Start(members=members, sample_only=chosen, notes=(about, *notes))
 
 
 def workers_of(options: Common) -> tuple[int, float | None]:
@@ -461,7 +543,8 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
             among the further settings.
     """
     names = list(chosen)
-    per_sampler.check(options, names)
+    starts = [ensemble_start.METHOD] if ensemble_start.ensemble_start(options.init_from) is not None else []
+    per_sampler.check(options, [*names, *starts])
     kinds = [samplers.KINDS[named(n).kind] for n in names]
     text = " and ".join(sorted(set(names)))
     if options.momentum is not None and not any("momentum" in settings.names_of(k) for k in kinds):

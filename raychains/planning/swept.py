@@ -14,6 +14,7 @@ from raychains.core.config import Common, Run, Sampling
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
+from raychains.planning.ensemble_start import ensemble_start
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Point
 from raychains.tasks import Task
@@ -101,6 +102,8 @@ class Points:
     """
 
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
+        one = "be a file where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
+        require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed
         self.options = dataclasses.replace(options, repeats=1 if options.repeats is None else options.repeats)
         """Options that all points share."""

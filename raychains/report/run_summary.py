@@ -100,6 +100,14 @@ def execution(comparison: Comparison) -> list[str]:
         if spec.start is not None:
             only = f"; sampled are {' '.join(spec.sample_only)}, all else stays there" if spec.sample_only else ""
             lines.append(f"chains start at tensors of sha256 {spec.start[:SHORT]}{only}")
+        if (stop := spec.early_stop) is not None:
+            lines.append(
+                f"{spec.sampler.kind} holds {stop.share:.0%} of the training data out, stops after {stop.patience} epochs without a "
+                "lower loss on them, and keeps its best weights"
+            )
+        if spec.start_chain is not None:
+            only = f"; sampled are {' '.join(spec.sample_only)}, all else stays there" if spec.sample_only else ""
+            lines.append(f"{spec.sampler.kind}: each chain starts at the last sample of another{only}")
     return list(dict.fromkeys(lines))
 
 

@@ -53,7 +53,9 @@ def comparison(run: RunData) -> tuple[Table, list[str]]:
             if metric.name == theory:
                 expected = reference.expected_modes(arm)
                 own.append(Cell(DASH if expected is None else f"{expected:.2f}"))
-    columns += [f"{run.comparison.unit.capitalize()} per\u00a0chain /\u00a0total", "Repeats"]
+    columns += [f"{run.comparison.unit.capitalize()} per\u00a0chain /\u00a0total"]
+    columns += [] if run.comparison.cost_is_length else ["Gradient evaluations"]
+    columns += ["Repeats"]
     columns += ["Draws" if run.by_blocks else "Samples", "Chain seconds"]
     for arm in arms:
         cells[arm.name] += texts(*_cost(run, arm))
@@ -117,8 +119,10 @@ def _cost(run: RunData, arm: Arm) -> list[str]:
     row = run.summary.loc[arm.name]
     done = int(row["repeats"])
     drawn = run.draws(arm) if run.by_blocks and done else int(row["samples"])
+    gradients = DASH if math.isnan(row["gradients"]) else f"{row['gradients']:,.0f}"
     return [
         f"{arm.length:,} / {arm.length * len(arm.chains[0]):,}",
+        *([] if run.comparison.cost_is_length else [gradients]),
         str(done) if done == arm.repeats else f"{done} of {arm.repeats}",
         f"{drawn:,}" if done else DASH,
         seconds(float(row["chain_seconds"])),
@@ -133,6 +137,11 @@ def _caption(run: RunData, bold: bool) -> list[str]:
         f"{spread}; {what} and chain seconds are those of one repeat, of all its chains together. "
         f"Evaluated on the split “{run.comparison.split}”."
     ]
+    if not run.comparison.cost_is_length:
+        out.append(
+            "Gradient evaluations and chain seconds are those that were made, by a repeat's chains and by the chains that these "
+            "start at; a chain that stops early has at most the length that is shown."
+        )
     if bold and several:
         out.append(
             "Bold: the best mean, and every mean within one combined standard error of it (√(se₁² + se₂²)): "

@@ -68,6 +68,7 @@ class Terminal:
         self._metrics: tuple[Metric, ...] = ()
         self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
         self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._gradients: dict[str, list[int]] = defaultdict(list)
         self._estimated = False
         self._saved = 0
         self._interval = LogInterval()
@@ -109,6 +110,7 @@ class Terminal:
             case events.ViewDone():
                 self._found[event.arm] += [dict(m) for m in event.metrics]
                 self._seconds[event.arm] += [event.chain_seconds] * len(event.metrics)
+                self._gradients[event.arm] += [event.gradients] * len(event.metrics)
                 self._view(event.arm)
             case events.Stopping():
                 why = f" because {event.reason}" if event.reason else ""
@@ -195,6 +197,11 @@ class Terminal:
             for group, chains in enumerate(arm.chains):
                 for number, spec in enumerate(chains):
                     self._names.setdefault(spec.digest, _chain_name(arm, group, number))
+        for arm in comparison.arms:
+            for group, chains in enumerate(arm.chains):
+                for number, spec in enumerate(chains):
+                    if spec.start_chain is not None:
+                        self._names.setdefault(spec.start_chain, f"start of {_chain_name(arm, group, number)}")
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 
@@ -275,8 +282,10 @@ class Terminal:
         return Group(*parts)
 
     def _table(self, arms: Sequence[Arm]) -> RichTable:
-        columns = [f"{self._unit} per chain/total", "repeats", "chain s"]
-        cells = {arm.name: [arm.cost, f"{len(self._found[arm.name])}/{arm.repeats}"] for arm in arms}
+        by_length = self._comparison is None or self._comparison.cost_is_length
+        columns = [f"{self._unit} per chain/total" if by_length else "gradient evaluations", "repeats", "chain s"]
+        costs = {arm.name: arm.cost if by_length else self._spent(arm) for arm in arms}
+        cells = {arm.name: [costs[arm.name], f"{len(self._found[arm.name])}/{arm.repeats}"] for arm in arms}
         for arm in arms:
             seconds = self._seconds[arm.name]
             cells[arm.name].append(f"{np.mean(seconds):.1f}" if seconds else "…")
@@ -298,6 +307,11 @@ class Terminal:
                 break
             shown.remove(left_out)
         return table
+
+    def _spent(self, arm: Arm) -> str:
+        """Return the gradient evaluations of one repeat so far: those of the chains that its own start at are among them."""
+        found = self._gradients[arm.name]
+        return f"{np.mean(found):,.0f}" if found else "…"
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
@@ -392,7 +406,7 @@ def plan_table(comparison: Comparison, *, steps: bool) -> RichTable:
     rows = []
     for arm in comparison.arms:
         specs = [spec for group in arm.chains for spec in group]
-        gradients = sum(gradient_evaluations(spec) for spec in specs)
+        gradients = sum(gradient_evaluations(spec) for spec in comparison.needed(specs).values())
         each = [f"{specs[0].steps:,}"] * steps
         rows.append(Row((arm.label,), texts(str(arm.repeats), str(len(specs)), arm.cost, *each, f"{gradients:,}")))
     columns = ["repeats", "chains", f"{comparison.unit} per chain/total", *["steps per chain"] * steps]

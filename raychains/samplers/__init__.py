@@ -14,6 +14,7 @@ from raychains.core import registry
 from raychains.core.errors import require
 from raychains.core.registry import Kinds
 from raychains.core.spec import Part
+from raychains.samplers.adamw import AdamW
 from raychains.samplers.atmc import ATMC
 from raychains.samplers.base import MethodPreset, Sampler
 from raychains.samplers.bsam import BSAM
@@ -38,6 +39,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "AdamW",
     "EntropyMCMC",
     "EntropySGD",
     "EntropySGLD",

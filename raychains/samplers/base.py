@@ -14,6 +14,7 @@ from torch import Tensor
 from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.registry import own_kind
 from raychains.core.sample import THETA
+from raychains.core.spec import EarlyStop
 from raychains.core.validation import at_least_0, fraction, integer, is_int, is_number, positive_int
 from raychains.samplers.noise import Noise
 from raychains.schedules.base import LARGEST_LR
@@ -39,6 +40,9 @@ class MethodPreset:
     """Values of options, by the names of `raychains.core.config.Sampling`."""
     fixed: bool = False
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
+    early_stop: EarlyStop | None = None
+    """Of an optimiser whose chains stop when the loss on held-out training examples grows, and whose only sample is the
+    best weights; None runs every step."""
 
     def label_under(self, schedule: str) -> str:
         """The name in tables under a schedule: ``cSGLD``, ``Snapshot-SGD``, ``SAM decreasing``."""

@@ -99,7 +99,9 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
     folder = "checkpoints/"
     valid = valid_checkpoints([n.removeprefix(folder) for n in files if n.startswith(folder)], history)
     known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, *(c.step for c in valid[-1:])]
-    step = spec.steps if state == "finished" else min(spec.steps, max(known))
+    whole = state == "finished" and spec.early_stop is None
+    step = spec.steps if whole else min(spec.steps, max(known))
+    made = cost * step // spec.steps
     last = max((changed for _, changed in files.values()), default=None)
     hosts = list(dict.fromkeys(h for n in numbers if isinstance(h := records.get(n, {}).get("host"), str)))
     return ChainState(
@@ -110,8 +112,8 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         cycles=schedules.build(spec.schedule).cycle_count,
         samples=min(samples, expected),
         expected=expected,
-        gradients=cost * step // spec.steps,
-        to_spend=cost,
+        gradients=made,
+        to_spend=made if state == "finished" else cost,
         checkpoint_step=valid[-1].step if valid else None,
         checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
         age=_age(run.now, last) if last is not None else None,
@@ -425,7 +427,7 @@ def _arms(
     by_digest = {chain.digest: chain for chain in chains}
 
     def state(arm: Arm) -> ArmState:
-        mine = [by_digest[digest] for digest in {spec.digest for group in arm.chains for spec in group}]
+        mine = [by_digest[digest] for digest in comparison.needed(spec for group in arm.chains for spec in group)]
         return ArmState(
             name=arm.name,
             label=arm.label,

@@ -1,16 +1,23 @@
-"""Chains' initial states as files: ``starts/<sha256>.safetensors``, immutable, one for all chains that begin at it."""
+"""Chains' initial states: a file ``starts/<sha256>.safetensors``, immutable, one for all chains that begin at it; or another
+chain's last sample."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from torch import Tensor
 
-from raychains.core.errors import UserError
+from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import StorageAway, UserError
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.store import codec
+from raychains.store.chains import ChainStore
 from raychains.store.filesystem import Storage
+
+CHAIN = "chain/"
+"""Before the digest of a chain that others start at."""
 
 
 def file_of(digest: str) -> str:
@@ -28,13 +35,24 @@ def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
     return digest
 
 
+def key_of(spec: ChainSpec) -> str | None:
+    """Return what `read` finds a chain's start by; None where it has none."""
+    return spec.start if spec.start_chain is None else f"{CHAIN}{spec.start_chain}"
+
+
 def read(root: Storage, digest: str) -> dict[str, Tensor]:
     """Return the tensors of a start.
 
+    Args:
+        digest: their sha256, or the `key_of` a chain that starts at another's last sample.
+
     Raises:
         UserError: the store has none of this sha256.
+        StorageAway: it does not show all samples of the other chain: listings may lag behind its end.
         Corrupt: its file is torn or altered.
     """
+    if digest.startswith(CHAIN):
+        return _last_sample(root, digest.removeprefix(CHAIN))
     where = root.location(file_of(digest))
     try:
         tensors, description = codec.decode(root.read(file_of(digest)))
@@ -49,6 +67,15 @@ def read(root: Storage, digest: str) -> dict[str, Tensor]:
     return tensors
 
 
+def _last_sample(root: Storage, digest: str) -> dict[str, Tensor]:
+    store, records = ChainStore(root, digest), None
+    with contextlib.suppress(FileNotFoundError):  # none of this chain's files is there
+        records = store.all_records(expected_samples(store.spec()))
+    if records is None:
+        raise StorageAway(f"the store does not show all samples of chain {digest[:12]}, which another chain starts at")
+    return store.sample(max(records, key=lambda record: record.meta.step).file)[0]
+
+
 class Completion:
     """Completes samples that hold only the sampled parameters; keeps the last start in memory."""
 
@@ -57,7 +84,7 @@ class Completion:
         self._last: tuple[str, dict[str, Tensor]] = ("", {})
 
     def __call__(self, tensors: Mapping[str, Tensor], start: str | None) -> dict[str, Tensor]:
-        """Return ``tensors`` with all others from the start of this sha256; unchanged without one.
+        """Return ``tensors`` with all others from the start of this key; unchanged without one.
 
         Raises:
             UserError: the store has no such start.
@@ -70,5 +97,5 @@ class Completion:
 
 
 def needed(spec: ChainSpec) -> str | None:
-    """Return the start that completes samples of a chain; None where they are whole."""
-    return spec.start if spec.sample_only else None
+    """Return the `key_of` the start that completes samples of a chain; None where they are whole."""
+    return key_of(spec) if spec.sample_only else None

@@ -103,6 +103,28 @@ class _Training:
     def to(self, device: torch.device) -> None:
         """Move the data that `loss` reads to the chain's device."""
 
+    def epoch_among(self, examples: Tensor, *, seed: int, batch_size: int) -> Sequence[Any]:
+        """Return one epoch's batches of some of the training examples alone, as `Task.epoch` those of all.
+
+        Args:
+            examples: their numbers, int64 [n], on the CPU.
+
+        Raises:
+            UserError: the task cannot leave examples out.
+        """
+        raise UserError(
+            f"task {type(self).__name__} must define epoch_among() and held_out_loss() to hold examples out, which members of a "
+            "deep ensemble do to stop early"
+        )
+
+    def held_out_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the mean loss of a batch of `epoch_among` as it is predicted, without augmentation: a scalar.
+
+        Raises:
+            UserError: as `epoch_among`.
+        """
+        raise UserError(f"task {type(self).__name__} must define held_out_loss() to hold examples out")
+
     def divide(self, batch: Any, parts: int) -> Sequence[Any]:
         """Divide a batch into at most ``parts`` sub-batches of nearly equal length, for methods that take gradients of each.
 
@@ -301,6 +323,11 @@ class PredictiveTask(Task):
         self.source.follow(order)
         return order
 
+    def epoch_among(self, examples: Tensor, *, seed: int, batch_size: int) -> Sequence[Any]:
+        order = EpochOrder(len(examples), batch_size, seed, examples)
+        self.source.follow(order)
+        return order
+
     def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
         """Return training inputs [n, …] as they are learned from, drawn anew from ``generator`` at every step."""
         return inputs
@@ -313,6 +340,11 @@ class PredictiveTask(Task):
         inputs, targets = self.source.batch(batch)
         dtype = next(model.parameters()).dtype
         outputs = model(self.network_inputs(self.augmented(inputs, generator), dtype))
+        return self.likelihood.loss(model, outputs, targets)
+
+    def held_out_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        inputs, targets = self.source.batch(batch)
+        outputs = model(self.network_inputs(inputs, next(model.parameters()).dtype))
         return self.likelihood.loss(model, outputs, targets)
 
     def inputs(self, batch: Any) -> Tensor:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import integer, is_int
@@ -21,6 +22,7 @@ from raychains.data.root import root_of
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.priors import resnet_plus_prior
+from raychains.tasks.base import Task
 from raychains.tasks.images import NormalisedPictures, check_thin
 
 LARGEST = 1024
@@ -105,6 +107,11 @@ class Prepared(NormalisedPictures):
 
     def epoch(self, *, seed: int, batch_size: int) -> Sequence[Part]:
         return self.streaming.order(seed, batch_size)
+
+    def epoch_among(self, examples: Tensor, *, seed: int, batch_size: int) -> Sequence[Part]:
+        return Task.epoch_among(
+            self, examples, seed=seed, batch_size=batch_size
+        )  # read in runs of rows, not one by one
 
     def share(self, first: int, last: int, parts: int) -> None:
         self.streaming.share(first, last, parts)

@@ -33,6 +33,7 @@ TASKS: Tasks = {
     "digits": ("digits", {"train": 90, "hidden": [8]}),
 }
 SAMPLERS: dict[str, dict[str, Any]] = {
+    "adamw": {},
     "sgd": {},
     "sgdm": {"momentum": 0.9},
     "sgld": {},

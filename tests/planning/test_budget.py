@@ -76,7 +76,7 @@ def test_what_is_spent_follows_the_steps_forth_and_back() -> None:
     plan = comparison(arm("parallel", 2), arm("half", 1, epochs=5))
     one, two, half = plan.chains()
     steps = plan.chains()[one].steps
-    spent = Spent(plan.chains(), [half])
+    spent = Spent(plan.chains(), {half: plan.chains()[half].steps})
     assert spent.planned == budget(plan).unique == 25 * 500 and spent.total == 5 * 500
     assert spent.at(one, steps // 2) == 5 * 500 and spent.total == 10 * 500
     assert spent.at(one, steps // 5) == 2 * 500 and spent.total == 7 * 500  # it went back to a checkpoint

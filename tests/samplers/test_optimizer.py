@@ -270,7 +270,7 @@ def test_bad_settings_are_refused_in_one_line_naming_the_field_and_a_groups_are_
 
 @pytest.mark.parametrize("kind", [kind for kind, c in samplers.KINDS.items() if c.noisy_counterpart is not None])
 def test_optimisers_refuse_a_temperature_and_name_the_sampler_to_use(kind: str) -> None:
-    instead = {"sgd": "sgld", "sgdm": "sghmc", "sam": "bsam", "entropy-sgd": "entropy-sgld"}[kind]
+    instead = {"sgd": "sgld", "sgdm": "sghmc", "sam": "bsam", "entropy-sgd": "entropy-sgld", "adamw": "psgld"}[kind]
     with refused("temperature", kind, instead):
         build(kind, parameters(), temperature=1.0)
     sampler = build(kind, parameters())

@@ -15,7 +15,7 @@ from raychains.orchestration.error_classification import outcome_of, reason_of
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ViewSummary
 from raychains.orchestration.workers import CallFailed
 from raychains.planning.coordinator import AttemptEvent, Began, Ended, Sampled
-from raychains.store import ChainStore, codec
+from raychains.store import ChainStore, codec, initial_states
 from tests.simulation import law
 from tests.simulation.disk import SimulatedStorage
 
@@ -283,7 +283,10 @@ class Attempt:
     def _open(self) -> None:
         torn: list[tuple[str, str]] = []
         found = state_to_resume(self.spec, self.store, self.assignment.restart, lambda *what: torn.append(what))
-        self.state = law.State.of(self.digest, found["chain"] if found is not None else None)
+        key, start = initial_states.key_of(self.spec), 0.0
+        if key is not None:
+            start = float(initial_states.read(self.store.root, key)["theta"][0, 0, 0])
+        self.state = law.State.of(self.digest, found["chain"] if found is not None else None, start)
         self.seconds = found["seconds"] if found is not None else 0.0
         if self.state.noise < self.assignment.restart and self.state.step >= self.assignment.restart_from:
             self.state = law.State(self.state.step, self.state.index, self.state.value, self.assignment.restart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -22,8 +22,11 @@ CYCLES = 2
 MULTIPLIER, MODULUS = 6364136223846793005, 2**61 - 1
 
 
-def comparison(chains: int, *, exact: bool = True) -> Comparison:
-    """Return two arms on a density: all chains in groups of two, and the first of each group alone."""
+def comparison(chains: int, *, exact: bool = True, started: bool = False) -> Comparison:
+    """Return two arms on a density: all chains in groups of two, and the first of each group alone.
+
+    With ``started`` each chain of the first arm starts at another one, which is the second arm's or no arm's.
+    """
     schedule = Cyclical(lr=0.09, steps=STEPS, cycles=CYCLES, exploration=0.5).part()
     sampler = Part(kind="sgld", revision=1, settings={"num_data": 1})
     task = Mixture25().spec()
@@ -38,9 +41,17 @@ def comparison(chains: int, *, exact: bool = True) -> Comparison:
         for first in range(0, chains, 2)
     )  # fmt: skip
     both = {"all": groups, "first": tuple(group[:1] for group in groups)}
+    starts: dict[str, ChainSpec] = {}
+    if started:
+        others = [(replace(group[0], seed=1), group[0]) for group in groups]
+        starts = {spec.digest: spec for pair in others for spec in pair}
+        both["all"] = tuple(
+            tuple(replace(s, seed=2, start_chain=start.digest) for s, start in zip(group, pair, strict=False))
+            for group, pair in zip(groups, others, strict=True)
+        )
     about: dict[str, Any] = {"sampler": "sgld", "schedule": "cyclical", "length": STEPS, "published": {}}
     arms = tuple(Arm(name=name, label=name, chains=found, **about) for name, found in both.items())
-    return Comparison(task="mixture25", unit="steps", split="target", arms=arms)
+    return Comparison(task="mixture25", unit="steps", split="target", arms=arms, starts=starts)
 
 
 @cache
@@ -80,10 +91,10 @@ class State:
         return {"step": self.step, "index": self.index, "value": torch.tensor(self.value), "noise_attempt": self.noise}
 
     @classmethod
-    def of(cls, digest: str, stored: Mapping[str, Any] | None) -> State:
-        """Return the state of a checkpoint, or the chain's first one."""
+    def of(cls, digest: str, stored: Mapping[str, Any] | None, start: float = 0.0) -> State:
+        """Return the state of a checkpoint, or the chain's first one: a function of the sample that it starts at."""
         if stored is None:
-            return cls(0, 0, int(digest[:12], 16), 0)
+            return cls(0, 0, (int(digest[:12], 16) + int(start)) % MODULUS, 0)
         return cls(stored["step"], stored["index"], int(stored["value"]), stored["noise_attempt"])
 
     def next(self) -> State:
@@ -108,12 +119,13 @@ def value_of(sample: Sample) -> float:
 
 
 @cache
-def undisturbed(digest: str, diverges: int | None) -> tuple[float, ...]:
+def undisturbed(digest: str, diverges: int | None, at: float = 0.0) -> tuple[float, ...]:
     """Return the samples' values of a chain that nothing disturbs.
 
-    With ``diverges`` it does so at that step on its first noise, and goes on from its cycle's start on another one.
+    With ``diverges`` it does so at that step on its first noise, and goes on from its cycle's start on another one. ``at`` is
+    the value of the sample that it starts at.
     """
-    state, start, found = State.of(digest, None), State.of(digest, None), []
+    state, start, found = State.of(digest, None, at), State.of(digest, None, at), []
     while state.step < STEPS:
         state = state.next()
         if state.step == diverges and state.noise == 0:
@@ -125,3 +137,12 @@ def undisturbed(digest: str, diverges: int | None) -> tuple[float, ...]:
         if at_cycle_end(state.step):
             start = state
     return tuple(found)
+
+
+def all_undisturbed(plan: Comparison, diverges: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
+    """Return `undisturbed` of every chain by digest; those that others start at come first."""
+    found: dict[str, tuple[float, ...]] = {}
+    for digest, spec in plan.chains().items():
+        at = found[spec.start_chain][-1] if spec.start_chain is not None else 0.0
+        found[digest] = undisturbed(digest, diverges.get(digest), at)
+    return found

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
+from raychains.core.spec import ChainSpec
 from raychains.planning import Arm, Comparison, methods
 from raychains.planning.methods import settings
 from raychains.planning.presets.named import Preset, Variant, named
@@ -58,6 +59,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
     methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
     made: dict[Any, Task] = {}
     arms: list[Arm] = []
+    starts: dict[str, ChainSpec] = {}
     seen: set[str] = set()
     notes = [f"preset {preset.name}: {preset.about}"]
     for variant in preset.variants:
@@ -69,6 +71,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
         repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
         methods.check_total(len(preset.variants) * own.chains * (repeats // lanes))
         arm = _arm(preset, variant, method, own.chains, repeats // lanes)
+        starts |= method.members(range(repeats // lanes), range(own.chains))
         notes += [f"warning: {w}" for w in method.schedule.warnings()]
         if method.spec.digest not in seen and not methods.noise_free(variant.sampler):
             notes.append(f"{arm.label}: {method.noise().partition(': ')[2]}")
@@ -76,7 +79,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
         seen.add(method.spec.digest)
         arms.append(arm)
     unit, split = ("steps", "target") if method.task.low_dimensional else ("epochs", "test")
-    comparison = Comparison(task=preset.task, unit=unit, split=split, arms=tuple(arms))
+    comparison = Comparison(task=preset.task, unit=unit, split=split, arms=tuple(arms), starts=starts)
     return Planned(comparison, list(dict.fromkeys(notes)), method.start.tensors)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.registry import path_of
+from raychains.core.spec import ChainSpec
 from raychains.planning import Arm, Comparison, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
@@ -95,6 +96,7 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
     repeats, lanes = methods.repeats_and_lanes(options, task, name)
     made: list[Arm] = []
     notes: list[str] = []
+    starts: dict[str, ChainSpec] = {}
     start: Mapping[str, Tensor] | None = None
     columns = list(columns)
     methods.check_total(sum(options.chains if column.parallel else 1 for _, column in columns) * (repeats // lanes))
@@ -111,7 +113,9 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
         start = method.start.tensors
         chains = options.chains if column.parallel else 1
         label = f"{methods.named(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
-        family = sampler if sampler.startswith("snapshot") else method.spec.sampler.kind
+        starts |= method.members(range(repeats // lanes), range(chains))
+        own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
+        family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
         as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
         value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
@@ -127,7 +131,7 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
             )
         )
     unit, split = ("steps", "target") if task.low_dimensional else ("epochs", "test")
-    comparison = Comparison(task=name, unit=unit, split=split, arms=tuple(made))
+    comparison = Comparison(task=name, unit=unit, split=split, arms=tuple(made), starts=starts)
     return Planned(comparison, list(dict.fromkeys(notes)), start)
 
 

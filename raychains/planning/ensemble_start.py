@@ -1,0 +1,56 @@
+"""Chains that start at the members of a deep ensemble: the option ``init_from=deep-ensemble[:epochs,patience]``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from raychains.core.config import Sampling
+from raychains.core.errors import require
+from raychains.planning import per_sampler
+from raychains.planning.per_sampler import PER_SAMPLER
+
+METHOD = "deep-ensemble"
+"""The method that makes the members, and the option's first word."""
+Options = TypeVar("Options", bound=Sampling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleStart:
+    """What the option says of the members."""
+
+    epochs: int | None = None
+    """The most epochs of each; None is the task's number."""
+    patience: int | None = None
+    """Epochs without a lower loss on what each holds out; None is the method's number."""
+
+
+def ensemble_start(init_from: str | None) -> EnsembleStart | None:
+    """Return what the option says where it names a deep ensemble; None of a file, and without it.
+
+    Raises:
+        UserError: it names one otherwise than as ``deep-ensemble[:epochs,patience]``.
+    """
+    if init_from is None or re.split(r"[^\w-]", init_from)[0] != METHOD:
+        return None
+    found = re.fullmatch(rf"{METHOD}(?::([1-9]\d{{0,8}}),([1-9]\d{{0,8}}))?", init_from)
+    allowed = f"be a file, a torch.nn.Module, its state dict or {METHOD}[:epochs,patience], with integers above 0"
+    require(found is not None, "init_from", init_from, allowed)
+    assert found is not None
+    epochs, patience = (int(n) if n is not None else None for n in found.groups())
+    return EnsembleStart(epochs=epochs, patience=patience)
+
+
+def of_members(options: Options, start: EnsembleStart) -> Options:
+    """Return the options of the members: those of the chains that start there, but for what makes a chain of a sampler.
+
+    A number of ``lr``, say, is the chains' own; ``lr=deep-ensemble=.01`` is the members'.
+    """
+    others: dict[str, Any] = {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
+    others |= {"sample_only": (), "sampler_settings": (), "schedule_settings": ()}
+    for name in PER_SAMPLER:
+        text = isinstance(getattr(options, name), str)
+        others[name] = per_sampler.value(options, name, METHOD) if text else None
+    return dataclasses.replace(options, **others)
