@@ -119,6 +119,8 @@ class Method:
             s = samplers.build(self.spec.sampler, [p], lr=now.lr, temperature=now.temperature, seed=0)
             stds.append(s.effective_noise_std())
         kind = self.spec.schedule.kind
+        if not any(stds):
+            return f"{self.sampler}, {kind}: no noise is added to the parameters"
         return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
 
     def notes(self) -> list[str]:
@@ -361,10 +363,10 @@ def _schedule(
     if options.temperature_ramp is not None:
         fields["ramp"] = options.temperature_ramp
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
+    own = method.settings if kind == method.schedule else {}
     if kind == "cyclical":
-        own = method.settings if kind == method.schedule else {}
         return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
-    return _non_cyclical(kind, options, base, lengths, lr, fields, given)
+    return _non_cyclical(kind, options, base, own, lengths, lr, fields, given)
 
 
 def _cyclical(
@@ -387,6 +389,7 @@ def _non_cyclical(
     kind: str,
     options: Sampling,
     base: Defaults,
+    own: Mapping[str, Any],
     lengths: _Lengths,
     lr: float,
     fields: dict[str, Any],
@@ -395,8 +398,9 @@ def _non_cyclical(
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
     how = base.decreasing
     fields = {"noise_from": how.get("noise_from", 0.0), **fields}
-    if options.burn_in is not None:
-        burn_in = lengths.burn_in(options.burn_in)
+    burn_in = options.burn_in if options.burn_in is not None else own.get("burn_in")
+    if burn_in is not None:
+        burn_in = lengths.burn_in(burn_in)
         fields["noise_from"] = NonCyclical.noise_from_steps(burn_in, steps=lengths.steps)
     final = {"linear": lr / 100, "exponential": lr / 100}.get(kind)
     make: Any = schedules.KINDS[kind]

@@ -6,6 +6,7 @@ Built-in tasks state a whole `Defaults`; a user's task states values of options,
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,9 @@ class Defaults:
 
 # Step sizes of all samplers from one or a few
 
+MICROCANONICAL = 0.3
+"""Length of a microcanonical sampler's step in a network's parameters; tuning begins with it."""
+
 
 def rates(cyclical: Mapping[str, float], decreasing: Mapping[str, float]) -> Rates:
     """Step sizes of both schedules; an optimiser has that of the sampler whose zero-temperature limit it is."""
@@ -95,7 +99,7 @@ def network_rates(sghmc: float, *, momentum: float = 0.9, sam: float | None = No
     plain = round(sghmc / (1 - momentum), 12)
     sam, bsam = sghmc if sam is None else sam, plain if bsam is None else bsam
     same = {"sgld": plain, "sghmc": sghmc}
-    others = {"sgnht": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam}
+    others = {"sgnht": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam, "mclmc": MICROCANONICAL}
     return rates({**same, "psgld": 1e-3, **others, "entropy-sgd": 1.0, "entropy-sgld": 1.0}, {**same, "psgld": 5e-4})
 
 
@@ -105,6 +109,8 @@ def density_rates(sgld: float, *, decreasing: float, gradient: float) -> Rates:
     At momentum .9 a tenth of SGLD's step moves as far in the long run; pSGLD divides by the gradient's size.
     """
     slow = {n: sgld / 10 for n in ("sghmc", "sgnht", "atmc", "sam")}
+    # A length; like the root of SGLD's step it goes with the narrowest width.
+    slow["mclmc"] = math.sqrt(sgld)
     local = {"entropy-sgd": 1.0, "entropy-sgld": 1.0, "bsam": sgld}  # they move by θ − μ and by a scaled gradient
     return rates(
         {"sgld": sgld, "psgld": sgld * gradient, "emcmc": sgld, **slow, **local},
@@ -144,7 +150,7 @@ OPTIONS = [
 """The options that a user's `Task.defaults` may give values for."""
 BY_SAMPLER = ("lr", "momentum", "weight_decay", "temperature", "exploration", "cycles")
 """Those that may be mappings from samplers, by name or as classes, to values."""
-SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld")
+SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld", "mclmc")
 """Samplers whose step size does not go with the others'."""
 
 

@@ -1,0 +1,238 @@
+"""The step that MCLMC and SMILE share: θ moves at unit speed along u, which the gradient turns; two gradients a step.
+
+The dynamics dθ = u dt, du = (1 − uuᵀ)·∇log p/(d − 1) dt keep |u| = 1 and leave exp(−U/T) invariant in θ, with u uniform on
+the sphere and noise that turns it. A gradient that is held for a time δ·(d − 1)/‖g‖ turns u exactly (`turned`), and McLachlan's
+splitting b, a, 1 − 2b, a, b puts turns and moves of length h together into a step of second order with a small error.
+
+With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the limit, u is −g/‖g‖: steepest descent by steps of length h.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raychains.core.errors import UserError
+from raychains.samplers.base import wide
+from raychains.samplers.closure import Closure, ClosureSampler, Grads
+
+B = 0.1931833275037836
+"""McLachlan's b, the share of the first and of the last turn."""
+STILL = 1e-13
+"""A gradient of a smaller norm does not turn u."""
+
+MOST_TURNED = 50.0
+"""h/L from which u is as good as new: its exponential needs no larger numbers."""
+
+Evaluate = Callable[[Tensor], tuple[Any, Tensor]]
+"""Takes θ [lanes, d]; returns the loss and g = ∇loss + λθ there, [lanes, d]."""
+
+
+def turned(u: Tensor, pull: Tensor, length: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Return u after a time ``length`` along a constant gradient of log p, and (d − 1)·log of how much that stretches it.
+
+    With e = pull/‖pull‖, p = u·e, δ = length·‖pull‖/(d − 1), ζ = e^−δ: u ← normalise(e·(1−ζ)(1+ζ+p(1−ζ)) + 2ζu), and
+    ΔK = (d − 1)·[δ + log1p((1−p)·expm1(−2δ)/2)], the change of kinetic energy, in the form that stays exact in single
+    precision at large d. u = 0 becomes e.
+
+    Args:
+        u: unit vectors, or 0, [lanes, d].
+        pull: ∇log p, [lanes, d].
+        length: c·h, [lanes, 1] or a number.
+    """
+    norm = torch.linalg.vector_norm(pull, dim=1, keepdim=True)
+    e = pull / norm.clamp_min(STILL)
+    # The few numbers of a lane are in double precision: ΔK is a small difference times d − 1.
+    p, d = (u * e).sum(dim=1, keepdim=True).double(), u.shape[1]
+    delta = length * norm.double() / (d - 1)
+    zeta = torch.exp(-delta)
+    toward = (1 - zeta) * (1 + zeta + p * (1 - zeta))
+    new = unit(e * toward.to(u.dtype) + u * (2 * zeta).to(u.dtype), u)
+    stretched = (d - 1) * (delta + torch.log1p((1 - p) * torch.expm1(-2 * delta) / 2))
+    moves = (norm >= STILL) | norm.isnan()  # NaN must stay visible
+    return torch.where(moves, new, u), torch.where(moves, stretched, 0.0)[:, 0]
+
+
+def unit(v: Tensor, other: Tensor) -> Tensor:
+    """Return the rows of ``v`` at length 1; rows of ``other`` where they are 0."""
+    norm = torch.linalg.vector_norm(v, dim=1, keepdim=True)
+    return torch.where(norm == 0, other, v / norm)
+
+
+class Isokinetic(ClosureSampler):
+    """Base of the microcanonical samplers; a leaf says what surrounds the deterministic step.
+
+    State of a parameter: its part of u (``direction``), and g at the last step's end (``gradient``), which begins the next.
+    """
+
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, m_sharpness=1, **settings)
+        self._adaptive: dict[str, Tensor] = {}
+        """Numbers of each lane that adapt, [lanes] or longer; in the entry ``sampler`` of the state."""
+
+    @torch.no_grad()
+    def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
+        """One step; returns the loss where it is first evaluated, in the step's middle.
+
+        The closure is called twice, in the first step three times. It clears the gradients, evaluates the mean loss of one
+        minibatch at the parameters as they are, calls backward and returns the loss; where `wants_objective` is true, the
+        function that it differentiates, with several lanes one number for each.
+
+        Raises:
+            UserError: no closure, more than one, one that returns no loss, a sparse gradient, or fewer than 2 coordinates.
+        """
+        (evaluate,) = self._closures(closure)
+        parameters, losses = self.parameters(), []
+        grads: Grads = []
+        with self._returning(parameters) as start:
+            if not self._members():
+                loss, grads = self._evaluate(evaluate, parameters, start)
+                losses.append(loss)
+                self._join(parameters, start, grads)
+            members = self._members()
+            if not members:  # no parameter has a gradient
+                return losses[0]
+            place = {p: i for i, p in enumerate(parameters)}
+            decay = self._of_groups(members, "weight_decay")
+
+            def at(theta: Tensor) -> tuple[Any, Tensor]:
+                nonlocal grads
+                points = list(start)
+                for p, part in zip(members, self._parts(theta, members), strict=True):
+                    points[place[p]] = part
+                loss, grads = self._evaluate(evaluate, parameters, points)
+                losses.append(loss)
+                found = [grads[place[p]] for p in members]
+                g = self._flat([torch.zeros_like(p) if x is None else x for p, x in zip(members, found, strict=True)])
+                return loss, g + decay * theta
+
+            theta = self._flat([start[place[p]] for p in members])
+            u, g = (self._flat([self.state[p][name] for p in members]) for name in ("direction", "gradient"))
+            theta, u, g = self._step(theta, u, g, at)
+        for p, *parts in zip(members, *(self._parts(t, members) for t in (theta, u, g)), strict=True):
+            p.copy_(parts[0])
+            self.state[p] |= {"direction": parts[1], "gradient": parts[2]}
+        self._join(parameters, [p.detach() for p in parameters], grads)
+        return losses[0]
+
+    @property
+    def wants_objective(self) -> bool:
+        """True if the next step compares values of log p, and so wants the closure's value for each lane, prior included."""
+        return False
+
+    @abstractmethod
+    def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
+        """Return θ, u and g, [lanes, d] each, after a step that evaluates the gradient twice."""
+
+    @abstractmethod
+    def _first_direction(self, like: Tensor) -> Tensor:
+        """Return the first u, [lanes, d]."""
+
+    def _members(self) -> list[Tensor]:
+        """Return the parameters that have had a gradient."""
+        return [p for p in self.parameters() if "direction" in self.state.get(p, {})]
+
+    def _join(self, parameters: list[Tensor], points: list[Tensor], grads: Grads) -> None:
+        """Make the states of parameters that have their first gradient: u is drawn for all at once, and 0 of later ones."""
+        first = not self._members()
+        joining = [
+            (p, x, g)
+            for p, x, g in zip(parameters, points, grads, strict=True)
+            if g is not None and "direction" not in self.state.get(p, {})
+        ]
+        if not joining:
+            return
+        params = [p for p, _, _ in joining]
+        theta, g = self._flat([x for _, x, _ in joining]), self._flat([g for _, _, g in joining])
+        if first and g.shape[1] < 2:
+            raise UserError(
+                f"params must have at least 2 coordinates with a gradient for {self.kind}, got {g.shape[1]}: it moves along "
+                "a direction"
+            )
+        u = self._first_direction(g) if first else torch.zeros_like(g)
+        g = g + self._of_groups(params, "weight_decay") * theta
+        for p, v, k in zip(params, self._parts(u, params), self._parts(g, params), strict=True):
+            self.state[p] |= {"direction": v, "gradient": k}
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return tensors side by side, [lanes, d], in single precision at least."""
+        device = tensors[0].device
+        dtype = wide(tensors[0].dtype)
+        for t in tensors:
+            dtype = torch.promote_types(dtype, t.dtype)
+        return torch.cat([t.detach().reshape(self.lanes, -1).to(device, dtype) for t in tensors], dim=1)
+
+    def _parts(self, flat: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """Return what `_flat` put together, each of its parameter's shape and in single precision at least; copies."""
+        parts = flat.split([p.numel() // self.lanes for p in params], dim=1)
+        return [
+            part.reshape(p.shape).to(p.device, wide(p.dtype), copy=True) for part, p in zip(parts, params, strict=True)
+        ]
+
+    def _of_groups(self, params: Sequence[Tensor], name: str) -> Tensor | float:
+        """Return a setting of each coordinate's group, [d], or one number where all groups have the same."""
+        if len({group[name] for group in self.param_groups}) == 1:
+            return float(self.param_groups[0][name])
+        values = {p: group[name] for group in self.param_groups for p in group["params"]}
+        flat = [torch.full((p.numel() // self.lanes,), float(values[p]), dtype=wide(p.dtype)) for p in params]
+        return torch.cat(flat).to(params[0].device)
+
+    def _scales(self) -> Tensor | None:
+        """Return how far each coordinate moves for one of the first group, [d], by their lr; None where all have the same."""
+        lr = self._of_groups(self._members(), "lr")
+        return lr / self.param_groups[0]["lr"] if isinstance(lr, Tensor) and self.param_groups[0]["lr"] > 0 else None
+
+    def _mclachlan(
+        self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate, h: Tensor | float, scales: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
+        """Return θ, u, g, the loss at the end, and ΔK, [lanes], after turns and moves of the whole length ``h``, [lanes, 1] or a number.
+
+        With ``scales`` s the step is that of θ/s: the turns take g·s, and θ moves by u·s.
+        """
+        temperature = self.param_groups[0]["temperature"]
+        gained = theta.new_zeros(self.lanes, dtype=torch.float64)
+        loss: Any = None
+        for share, move in ((B, 0.5), (1 - 2 * B, 0.5), (B, 0.0)):
+            pull = -g if scales is None else -g * scales
+            if temperature > 0:
+                u, change = turned(u, pull * (self.num_data / temperature), share * h)
+                gained = gained + change
+            else:
+                u = unit(pull, u)
+            if move:
+                theta = theta + (move * h) * (u if scales is None else u * scales)
+                loss, g = at(theta)
+        return theta, u, g, loss, gained
+
+    def _log_density(self, theta: Tensor, loss: Any) -> Tensor:
+        """Return log p of each lane up to a constant, [lanes], in double precision: −N·(loss + ½λ‖θ‖²)/T."""
+        value = torch.as_tensor(loss, device=theta.device).double().reshape(-1)
+        decay = self._of_groups(self._members(), "weight_decay")
+        value = value + 0.5 * (decay * theta.double().square()).sum(dim=1)
+        return -self.num_data / self.param_groups[0]["temperature"] * value
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["sampler"] |= {"adaptive": {name: value.clone() for name, value in self._adaptive.items()}}
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        device = self.parameters()[0].device
+        saved = state_dict["sampler"].get("adaptive", {})
+        self._adaptive = {name: value.to(device, copy=True) for name, value in saved.items()}
+
+
+def refreshed(u: Tensor, z: Tensor, h: Tensor, length: Tensor) -> Tensor:
+    """Return u after half of a step's refresh: normalise(u + νz), ν = √((e^{h/L} − 1)/d), for standard normal z.
+
+    Args:
+        u, z: [lanes, d].
+        h, length: the step's length h and the trajectory's L, [lanes, 1] or [].
+    """
+    nu = torch.sqrt(torch.expm1((h / length).clamp_max(MOST_TURNED)) / u.shape[1])
+    return unit(u + nu * z, u)
