@@ -165,6 +165,11 @@ def _everything(train: int, test: int, seed: int, corruptions: int | None = None
         numbers = table_rows(table.name, counts, table.features, seed=seed)
         named = {str(c): n for c, n in counts.items()}
         yield table.name, f"{uci.FOLDER}/{table.file}", _lines(numbers), named
+    for real in uci.REGRESSION_TABLES.values():
+        numbers = regression_rows(real.name, train, real.features, seed=seed)
+        head = ",".join(real.columns).encode() + b"\n" if real.columns else b""
+        body = _lines(numbers, "," if head else " ")
+        yield real.name, f"{uci.FOLDER}/{real.file}", head + body, {uci.EXAMPLES: train}
     for split, n in (("train", train), ("val", test)):
         for picture, content in _jpegs(split, n, seed):
             yield PICTURES, f"{PICTURES}/{split}/{picture}", content, {split: n}
@@ -230,8 +235,8 @@ def _npy(array: Array) -> bytes:
     return file.getvalue()
 
 
-def _lines(numbers: Array) -> bytes:
-    return "".join(" ".join(f"{v:g}" for v in row) + "\n" for row in numbers).encode()
+def _lines(numbers: Array, between: str = " ") -> bytes:
+    return "".join(between.join(f"{v:g}" for v in row) + "\n" for row in numbers).encode()
 
 
 def _jpegs(split: str, n: int, seed: int) -> Iterator[tuple[str, bytes]]:
@@ -315,6 +320,16 @@ def table_rows(name: str, counts: dict[int, int], features: int, *, seed: int) -
     classes = np.full(n, low)
     classes[np.argsort(logits)[counts[low] :]] = high
     return np.column_stack([values, classes])
+
+
+def regression_rows(name: str, examples: int, features: int, *, seed: int) -> Array:
+    """Return numbers [examples, features + 1] with the target last: a smooth function of the features, and noise that depends on them."""
+    rng = stream(seed, name)
+    z = rng.standard_normal((examples, features))
+    signal = np.sin(z @ rng.standard_normal(features)) + z @ rng.standard_normal(features) / np.sqrt(features)
+    targets = signal + 0.2 * np.exp(0.5 * z[:, 0]) * rng.standard_normal(examples)
+    values = z * rng.uniform(0.5, 20, features) + rng.uniform(-50, 50, features)
+    return np.round(np.column_stack([values, 10 * targets + 40]), 3)
 
 
 def _smooth(rng: np.random.Generator, n: int, shape: tuple[int, ...]) -> Array:

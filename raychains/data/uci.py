@@ -1,12 +1,13 @@
-"""Small published tables: three UCI sets with two classes, and scikit-learn's handwritten digits."""
+"""Small published tables: UCI sets with two classes or a real target, and scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import gzip
 import hashlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,100 @@ TABLES: dict[str, Table] = {
 published; they are of copies that agree with others and with the published counts."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RegressionTable:
+    """One file of numbers, a line per example, of which one is the target.
+
+    Numbers stand between blanks with the target last; in a file with ``columns``, between commas below a line of names.
+    """
+
+    name: str
+    file: str
+    examples: int
+    features: int
+    origin: str
+    """The file that it is, for users who lack it."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are read, the target last."""
+    md5: str | None
+    """Digest of the numbers that are read (`digest`); None checks nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Targeted:
+    """A data set with real targets as it is published: nothing is scaled."""
+
+    name: str
+    features: np.ndarray
+    """[n, features] float64"""
+    targets: np.ndarray
+    """[n] float64"""
+    fingerprint: str
+    """`digest` of the numbers."""
+    stand_in: bool = False
+    """True if this is a stand-in of the published set (`raychains.data.standins`)."""
+
+
+_BIKES = "season yr mnth hr holiday weekday workingday weathersit temp atemp hum windspeed cnt"
+REGRESSION_TABLES: dict[str, RegressionTable] = {
+    table.name: table
+    for table in (
+        RegressionTable(
+            name="airfoil",
+            file="airfoil.data",
+            examples=1503,
+            features=5,
+            origin="airfoil self-noise",
+            md5="67f987743753cb2000ba11f3c3f05a4e",
+        ),
+        RegressionTable(
+            name="bikesharing",
+            file="bikesharing-hour.csv",
+            examples=17_379,
+            features=12,
+            origin="bike sharing, hour.csv",
+            columns=tuple(_BIKES.split()),
+            md5="e550a8b7ed33989788e66acaa0534f65",
+        ),
+        RegressionTable(
+            name="concrete",
+            file="concrete.data",
+            examples=1030,
+            features=8,
+            origin="concrete compressive strength",
+            md5="18ae5d5457908331f68e6f1643ae58d7",
+        ),
+        RegressionTable(
+            name="energy",
+            file="energy.data",
+            examples=768,
+            features=8,
+            origin="energy efficiency, with the heating load last and without the cooling load",
+            md5="0869a806f2899cee217ba3eca74ba036",
+        ),
+        RegressionTable(
+            name="yacht",
+            file="yacht.data",
+            examples=308,
+            features=6,
+            origin="yacht hydrodynamics",
+            md5="d5fe52b3074e0c440dfa09b350d9f8c5",
+        ),
+        RegressionTable(
+            name="protein",
+            file="protein.data",
+            examples=45_730,
+            features=9,
+            origin="physicochemical properties of protein tertiary structure, with RMSD last",
+            md5="5e7d369b4c50fbabfcd1fad6268450f9",
+        ),
+    )
+}
+"""Regression sets of the UCI repository. The md5s are ours: none are published; they are of copies with the published counts."""
+EXAMPLES = "examples"
+"""The split under which a data root of stand-ins declares how many examples a table has."""
+
+
 def load(name: str, root: str | Path | None = None) -> Labelled:
     """Return the data set ``name``; label 1 is an approved credit (australian), a bad risk (german), a disease (heart).
 
@@ -80,25 +175,64 @@ def load(name: str, root: str | Path | None = None) -> Labelled:
     return dataclasses.replace(found, stand_in=True)
 
 
+def load_regression(name: str, root: str | Path | None = None) -> Targeted:
+    """Return the data set ``name`` of `REGRESSION_TABLES`: airfoil, bikesharing, concrete, energy, yacht or protein.
+
+    Raises:
+        UserError: an unknown name; a file that is missing, damaged, or of other numbers.
+    """
+    if name not in REGRESSION_TABLES:
+        raise unknown_name("data set", name, REGRESSION_TABLES)
+    table, folder = REGRESSION_TABLES[name], data_root(None if root is None else str(root))
+    stand_ins = standin_manifest.find(folder)
+    if stand_ins is None:
+        return read_regression(table, folder)
+    examples = stand_ins.of(name, EXAMPLES)[EXAMPLES]
+    stand_ins.check(folder / FOLDER / table.file, name)
+    found = read_regression(dataclasses.replace(table, examples=examples, md5=None), folder)
+    return dataclasses.replace(found, stand_in=True)
+
+
+def read_regression(table: RegressionTable, root: Path) -> Targeted:
+    """Return one file with real targets below ``root``, checked.
+
+    Raises:
+        UserError: as `load_regression`.
+    """
+    path = _path(table.name, root, table.file, table.origin)
+    lines = _lines(table.name, path)
+    rows = _selected(table, path, lines) if table.columns else [line.split() for line in lines]
+    numbers = _numbers(table.name, path, rows, (table.examples, table.features + 1))
+    found = _checked_digest(table.name, path, numbers, table.md5)
+    return Targeted(table.name, np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].copy(), found)
+
+
+def _selected(table: RegressionTable, path: Path, lines: Sequence[str]) -> list[list[str]]:
+    """Return the cells of the table's columns, [n, columns], from a file with a head."""
+    try:
+        head, *rows = csv.reader(lines) if lines else [[]]
+    except csv.Error as error:
+        raise UserError(f"data set {table.name}: {path} must hold cells between commas: {error}") from None
+    missing = [name for name in table.columns if name not in head]
+    if missing:
+        raise UserError(
+            f"data set {table.name}: the first line of {path} must name the column {missing[0]}, got "
+            f"{', '.join(head) or 'none'}"
+        )
+    places = [head.index(name) for name in table.columns]
+    return [[row[i] for i in places] if len(row) == len(head) else row for row in rows]
+
+
 def read(table: Table, root: Path) -> Labelled:
     """Return one file below ``root``, checked.
 
     Raises:
         UserError: as `load`.
     """
-    path = root / FOLDER / table.file
-    if not path.is_file():
-        raise UserError(
-            f"data set {table.name}: no file {path}; put there: {table.file} of the UCI repository's Statlog data "
-            "(another folder: `data_root` or RAYCHAINS_DATA)"
-        )
-    numbers = _numbers(table, path)
-    found = digest(numbers)
-    if table.md5 is not None and found != table.md5:
-        raise UserError(
-            f"data set {table.name}: the numbers of {path} have md5 {found}, expected {table.md5}: "
-            "the file is damaged or another version"
-        )
+    path = _path(table.name, root, table.file, "Statlog data")
+    rows = [line.split() for line in _lines(table.name, path)]
+    numbers = _numbers(table.name, path, rows, (sum(table.counts.values()), table.features + 1))
+    found = _checked_digest(table.name, path, numbers, table.md5)
     classes = numbers[:, -1]
     counts = {int(c): int((classes == c).sum()) for c in np.unique(classes)}
     if counts != dict(table.counts):
@@ -107,24 +241,47 @@ def read(table: Table, root: Path) -> Labelled:
     return Labelled(table.name, np.ascontiguousarray(numbers[:, :-1]), labels, found)
 
 
-def _numbers(table: Table, path: Path) -> np.ndarray:
-    """Return all numbers of the file, [n, features + 1]."""
-    lines = read_checked(path, None, table.name).decode("utf-8", "replace").splitlines()
-    rows = [line.split() for line in lines if line.strip()]
-    expected = (sum(table.counts.values()), table.features + 1)
+def _path(name: str, root: Path, file: str, origin: str) -> Path:
+    path = root / FOLDER / file
+    if not path.is_file():
+        raise UserError(
+            f"data set {name}: no file {path}; put there: {file} of the UCI repository's {origin} "
+            "(another folder: `data_root` or RAYCHAINS_DATA)"
+        )
+    return path
+
+
+def _lines(name: str, path: Path) -> list[str]:
+    """Return the lines of a file that are not blank."""
+    text = read_checked(path, None, name).decode("utf-8", "replace")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _numbers(name: str, path: Path, rows: Sequence[Sequence[str]], expected: tuple[int, int]) -> np.ndarray:
+    """Return all numbers of the rows, of the shape ``expected``."""
     widths = {len(r) for r in rows}
     if len(rows) != expected[0] or widths != {expected[1]}:
         width = " or ".join(map(str, sorted(widths))) or "no"
         raise UserError(
-            f"data set {table.name}: {path} must hold {expected[0]} lines of {expected[1]} numbers, "
+            f"data set {name}: {path} must hold {expected[0]} lines of {expected[1]} numbers, "
             f"got {len(rows)} of {width}"
         )
     try:
         found = np.array(rows, dtype=np.float64)
     except ValueError as error:
-        raise UserError(f"data set {table.name}: {path} must hold numbers alone: {error}") from None
+        raise UserError(f"data set {name}: {path} must hold numbers alone: {error}") from None
     if not np.isfinite(found).all():
-        raise UserError(f"data set {table.name}: {path} must hold finite numbers alone")
+        raise UserError(f"data set {name}: {path} must hold finite numbers alone")
+    return found
+
+
+def _checked_digest(name: str, path: Path, numbers: np.ndarray, md5: str | None) -> str:
+    found = digest(numbers)
+    if md5 is not None and found != md5:
+        raise UserError(
+            f"data set {name}: the numbers of {path} have md5 {found}, expected {md5}: "
+            "the file is damaged or another version"
+        )
     return found
 
 

@@ -81,12 +81,17 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "confidence": lambda rows: rows["confidence"],
     "rmse": lambda rows: rows["squared_error"],
     "crps": lambda rows: rows["crps"],
+    "nll_gaussian": lambda rows: -rows["log_p_gaussian"],
+    "rmse_original": lambda rows: rows["squared_error"] * rows["scale"] ** 2,
+    "nll_original": lambda rows: np.log(rows["scale"]) - rows["log_p"],
+    "crps_original": lambda rows: rows["crps"] * rows["scale"],
     "coverage_error": lambda rows: _covered(rows, NOMINAL),
     **{f"coverage_{100 * level:.0f}": lambda rows, level=level: _covered(rows, level) for level in LEVELS},  # type: ignore[misc]
 }
-"""Numbers per example [n] whose mean a metric is; of rmse and coverage_error the metric is a function of that mean."""
+"""Numbers per example [n] whose mean a metric is; of rmse, rmse_original and coverage_error the metric is a function of that mean."""
 OF_MEANS: Mapping[str, Callable[[Array], Array]] = {
     "rmse": np.sqrt,
+    "rmse_original": np.sqrt,
     "coverage_error": lambda covered: np.abs(covered - NOMINAL),
 }
 """That function; all others are the mean itself."""

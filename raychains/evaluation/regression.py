@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,6 +16,24 @@ from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curve
 
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
+FLOOR = 1e-6
+"""Least σ of a network that gives its own, as in bde and MILE (Sommer et al. 2025)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputNoise:
+    """σ(x) = softplus(r(x)) + floor of a network with two outputs, μ(x) and r(x), per example."""
+
+    floor: float = FLOOR
+    """In the targets' unit."""
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return μ and σ, each [..., 1], of outputs [..., 2]."""
+        return outputs[..., :1], torch.nn.functional.softplus(outputs[..., 1:]) + self.floor
+
+
+Noise = float | OutputNoise | None
+"""σ of a regression: known, the network's second output, or (None) exp of the parameter ``log_noise``."""
 
 
 class Inputs(Protocol):
@@ -55,11 +74,15 @@ class Regression(_Targeted):
     The block of a sample is [examples, outputs + 1]: the means, and σ in the last column.
 
     Args:
-        model: network from inputs [n, …] to means [n], [n, 1] or [n, outputs]; overwritten by each sample.
+        model: network from inputs [n, …] to means [n], [n, 1] or [n, outputs]; with an `OutputNoise` to [n, 2];
+            overwritten by each sample.
         inputs: [examples, …].
         targets: [examples] or [examples, outputs].
-        noise: σ; None where samples hold log σ as their parameter ``log_noise``.
+        noise: σ; an `OutputNoise` where the network gives it; None where samples hold log σ as their parameter
+            ``log_noise``.
         fingerprint: identifies inputs and targets.
+        scale: what one unit of a single target is in the original unit, where targets were standardised: their standard
+            deviation there. With it RMSE, NLL and CRPS are measured on the original scale too, as ``rmse_original``, …
     """
 
     kind = "regression"
@@ -85,26 +108,41 @@ class Regression(_Targeted):
             )
             for level in measures.LEVELS
         ),
+        Metric(name="nll_gaussian", label="NLL of the moments' Gaussian (nats)", better="lower", digits=4, minor=True),
     )
+    original: ClassVar[tuple[Metric, ...]] = (
+        Metric(name="rmse_original", label="RMSE, original scale", better="lower", digits=4, minor=True),
+        Metric(name="nll_original", label="NLL (nats), original scale", better="lower", digits=4, minor=True),
+        Metric(name="crps_original", label="CRPS, original scale", better="lower", digits=4, minor=True),
+    )
+    """Further metrics of targets that were standardised."""
 
     def __init__(
-        self, *, model: nn.Module, inputs: Inputs, targets: Array, noise: float | None, fingerprint: str
+        self,
+        *,
+        model: nn.Module,
+        inputs: Inputs,
+        targets: Array,
+        noise: Noise,
+        fingerprint: str,
+        scale: float | None = None,
     ) -> None:
         flat = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
         super().__init__(model=model, inputs=inputs, targets=flat, fingerprint=fingerprint)
-        self._noise = noise
+        self._noise, self._scale = noise, scale
+        self._measured = type(self).metrics if scale is None else (*type(self).metrics, *self.original)
+        self.metrics = self._measured  # type: ignore[misc]  # those of a scale are this split's alone
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return means and σ, [examples of the shard, outputs + 1], float64."""
         return gaussians(self._model, tensors, self.inputs[self._range(shard)].to(self._device), self._noise)
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights)
+        return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights, scale=self._scale)
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
-        names = [metric.name for metric in type(self).metrics]
-        return [{name: measures.of_points(name, rows) for name in names}]
+        return [{metric.name: measures.of_points(metric.name, rows) for metric in self._measured}]
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         sums, n = add_curves(parts), len(self.targets)
@@ -162,9 +200,12 @@ def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Ten
     return out.to(torch.promote_types(out.dtype, torch.float32))
 
 
-def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, noise: float | None) -> Array:
-    """Return means [n, outputs] and, in a last column, σ of one sample: ``noise``, or exp of its ``log_noise``; float64."""
-    mean = outputs(model, tensors, inputs).reshape(len(inputs), -1).double().cpu().numpy()
+def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, noise: Noise) -> Array:
+    """Return means [n, outputs] and, in a last column, σ of one sample as ``noise`` says; float64."""
+    found = outputs(model, tensors, inputs).reshape(len(inputs), -1)
+    if isinstance(noise, OutputNoise):
+        return torch.cat(noise.split(found.double()), dim=1).cpu().numpy()
+    mean = found.double().cpu().numpy()
     sigma = noise if noise is not None else math.exp(float(tensors[LOG_NOISE]))
     return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
 
@@ -191,12 +232,15 @@ def mixed(log_p: Array, weights: Array | None) -> Array:
         return np.logaddexp.accumulate(log_p + logs, axis=0) - np.log(np.cumsum(weights))[:, None]
 
 
-def reduce_regression(blocks: Sequence[Array], targets: Array, weights: Sequence[float] | None = None) -> Reduced:
+def reduce_regression(
+    blocks: Sequence[Array], targets: Array, weights: Sequence[float] | None = None, scale: float | None = None
+) -> Reduced:
     """Return rows of the mixture, and prefix sums of squared error and NLL over the samples.
 
     Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which is
     uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` and ``crps``
-    (means over outputs) and ``log_p`` = log p(y | x) in nats over all outputs. Weights as for `Evaluation.reduce`.
+    (means over outputs), ``log_p`` = log p(y | x) in nats over all outputs, and ``log_p_gaussian``, that of independent
+    Gaussians with the mixture's mean and std; with a ``scale`` a column of it. Weights as for `Evaluation.reduce`.
     """
     mean, std = moments(blocks, weights)
     w = normalised(weights, len(blocks))
@@ -219,7 +263,9 @@ def reduce_regression(blocks: Sequence[Array], targets: Array, weights: Sequence
         **{name: values[:, 0] if k == 1 else values for name, values in each.items()},
         "squared_error": ((targets - mean) ** 2).mean(1),
         "log_p": running[-1],
+        "log_p_gaussian": (-0.5 * ((targets - mean) / std) ** 2 - np.log(std) - 0.5 * math.log(2 * math.pi)).sum(1),
         "crps": crps(means, sigmas, targets, w).mean(1),
+        **({} if scale is None else {"scale": np.full(len(targets), scale)}),
     }
     squared = ((targets - averages) ** 2).mean(2).sum(1)
     return Reduced(rows=rows, curves={"rmse": squared, "nll": -running.sum(1)})

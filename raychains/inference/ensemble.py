@@ -18,7 +18,7 @@ from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
 from raychains.data.source import check_plain, device_of
-from raychains.evaluation.regression import LOG_NOISE
+from raychains.evaluation.regression import LOG_NOISE, OutputNoise
 from raychains.inference import networks
 
 CACHE = 4 << 20
@@ -102,6 +102,10 @@ def prepare_inputs(x: Tensor, preparation: Mapping[str, Any] | None, dtype: torc
     return x.to(dtype) if x.is_floating_point() else x
 
 
+SOFTPLUS = "softplus"
+"""Kind of an `OutputNoise` in an exported file."""
+
+
 class Classified(NamedTuple):
     """A classifier's posterior predictive; at least float32. Entropies are in nats."""
 
@@ -145,25 +149,42 @@ class Regressed(NamedTuple):
     """Σ_s w_s (μ_s(x) − mean)², the variance of the means over the samples, [n, outputs]."""
 
 
-def regress(outputs: Iterable[tuple[Tensor, Tensor]], noise: Tensor) -> Regressed:
-    """Return the predictive of chunks of (weights [k], means μ_s [k, n] or [k, n, outputs]).
-
-    ``noise`` is the noise's average variance Σ_s w_s σ_s².
-    """
+def regress(outputs: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Regressed:
+    """Return the predictive of chunks of (weights [k], means μ_s [k, n, outputs], noises σ_s [k, n or 1, 1])."""
     shift: Tensor | None = None
     first: Tensor | float = 0.0
     second: Tensor | float = 0.0
-    for weights, raw in outputs:
-        means = raw.to(torch.promote_types(raw.dtype, torch.float32)).flatten(2)
-        means = means.unsqueeze(-1) if means.ndim == 2 else means
+    noise: Tensor | float = 0.0
+    for weights, means, sigmas in outputs:
         shift = means[0] if shift is None else shift  # squares of small differences: large means would cancel
         w = weights.to(means.dtype).view(-1, 1, 1)
         first = first + (w * (means - shift)).sum(0)
         second = second + (w * (means - shift).square()).sum(0)
+        noise = noise + (w * sigmas.to(means.dtype).square()).sum(0)
     assert isinstance(shift, Tensor) and isinstance(first, Tensor) and isinstance(second, Tensor)
+    assert isinstance(noise, Tensor)
     epistemic = (second - first.square()).clamp_min(0)
-    aleatoric = noise.to(epistemic.dtype).expand_as(epistemic)
+    aleatoric = noise.expand_as(epistemic)
     return Regressed(shift + first, aleatoric + epistemic, aleatoric, epistemic)
+
+
+def noise_of(noise: Any) -> float | OutputNoise | None:
+    """Return a regression's noise from what a user or a file states: σ, an `OutputNoise` or its JSON, or None.
+
+    Raises:
+        UserError: none of these.
+    """
+    if isinstance(noise, Mapping) and noise.get("kind") == SOFTPLUS and set(noise) == {"kind", "floor"}:
+        floor = noise["floor"]
+        noise = OutputNoise(floor=floor) if is_number(floor) and floor >= 0 else noise
+    ok = noise is None or isinstance(noise, OutputNoise) or (is_number(noise) and noise > 0)
+    require(ok, "noise", noise, "be the positive σ of a regression, an OutputNoise, or None")
+    return noise
+
+
+def noise_to_json(noise: float | OutputNoise | None) -> Any:
+    """Return a regression's noise as a file states it."""
+    return {"kind": SOFTPLUS, "floor": noise.floor} if isinstance(noise, OutputNoise) else noise
 
 
 log = logging.getLogger(__name__)
@@ -192,7 +213,8 @@ class PosteriorPredictive(nn.Module):
             [0, 1]; floating inputs are taken as prepared already. Default nothing.
         kind: classification, where the network gives logits [n, …, classes]; or regression, where it gives means [n] or
             [n, outputs] under Gaussian noise.
-        noise: σ of a regression; None where each sample has its own, ``log_noise`` = log σ.
+        noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
+            None where each sample has its own, ``log_noise`` = log σ.
         chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
             small part of the memory holds (on a CPU: as the cache does). One that does not fit is made smaller.
 
@@ -213,15 +235,15 @@ class PosteriorPredictive(nn.Module):
         weights: Sequence[float] | None = None,
         prepare: Mapping[str, Any] | None = None,
         kind: str = "classification",
-        noise: float | None = None,
+        noise: float | OutputNoise | Mapping[str, Any] | None = None,
         chunk: int | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
         require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
         networks.check_tensors(samples, shared)
         one_of("kind", kind, ("classification", "regression"))
-        ok = noise is None or (kind == "regression" and is_number(noise) and noise > 0)
-        require(ok, "noise", noise, "be the positive σ of a regression, or None")
+        require(noise is None or kind == "regression", "noise", noise, "be left out: only a regression has it")
+        noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
         require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
         self.kind, self.prepare, self.chunk = kind, check_preparation(prepare), chunk
@@ -291,7 +313,7 @@ class PosteriorPredictive(nn.Module):
         """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
         with _ONE_AT_A_TIME:
             outputs = self._chunks(x)
-            return classify(outputs) if self.kind == "classification" else regress(outputs, self.noise_variance())
+            return classify(outputs) if self.kind == "classification" else regress(self._gaussians(outputs))
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``."""
@@ -299,8 +321,37 @@ class PosteriorPredictive(nn.Module):
             weights, outputs = zip(*self._chunks(x), strict=True)
             return torch.cat(weights), torch.cat(outputs)
 
+    def gaussians(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (weights w_s [S], which add up to 1; means μ_s [S, n, outputs]; σ_s [S, n or 1, 1]) of a regression."""
+        with _ONE_AT_A_TIME:
+            weights, means, sigmas = zip(*self._gaussians(self._chunks(x)), strict=True)
+            return torch.cat(weights), torch.cat(means), torch.cat(sigmas)
+
+    def _gaussians(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Chunks of (weights [k], means [k, n, outputs], σ [k, n or 1, 1]) from those of outputs; in float32 at least."""
+        known = None if isinstance(self.noise, OutputNoise) else self.noises()
+        done = 0
+        for weights, raw in chunks:
+            outputs = raw.to(torch.promote_types(raw.dtype, torch.float32)).flatten(2)
+            if isinstance(self.noise, OutputNoise):
+                require(outputs.shape[2:] == (2,), "model", list(raw.shape[1:]), "give two outputs per input, [n, 2]")
+                yield (weights, *self.noise.split(outputs))
+            else:
+                assert known is not None
+                means = outputs.unsqueeze(-1) if outputs.ndim == 2 else outputs
+                yield weights, means, known[done : done + len(raw)].view(-1, 1, 1)
+            done += len(raw)
+
     def noises(self) -> Tensor:
-        """Return σ_s of a regression's noise, [S], in the target's unit."""
+        """Return σ_s of a regression's noise, [S], in the target's unit, where it is the same at all inputs.
+
+        Raises:
+            UserError: it differs between inputs; `gaussians` gives it.
+        """
+        if isinstance(self.noise, OutputNoise):
+            raise UserError(
+                "noises() needs a noise that is the same at all inputs: gaussians(x) gives each input's own"
+            )
         if self.log_noise is None:
             return torch.full((len(self),), float(self.noise or 0), device=self.weights.device)
         return self.log_noise.to(torch.promote_types(self.log_noise.dtype, torch.float32)).exp()
@@ -321,13 +372,6 @@ class PosteriorPredictive(nn.Module):
         """w_s, which add up to 1."""
         weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
         return weights / weights.sum()
-
-    def noise_variance(self) -> Tensor:
-        """Return the noise's average variance Σ_s w_s σ_s², in the target's unit squared."""
-        shares = self._shares()
-        if self.log_noise is None:
-            return torch.tensor(float(self.noise or 0) ** 2, device=shares.device)
-        return (shares * (2 * self.log_noise.to(shares.dtype)).exp()).sum()
 
     def _outputs(self, run: _Runner, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of (weights [k], outputs [k, n, …]) of all samples."""

@@ -15,7 +15,7 @@ from raychains import __version__
 from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
-from raychains.inference.ensemble import PosteriorPredictive
+from raychains.inference.ensemble import PosteriorPredictive, noise_to_json
 from raychains.inference.predictive import Selection
 from raychains.store import initial_states
 
@@ -100,7 +100,7 @@ def _kind(task: Any) -> dict[str, Any]:
     if task.predicts == "classes":
         return {"kind": "classification"}
     if task.predicts == "gaussian":
-        return {"kind": "regression", "noise": task.noise}
+        return {"kind": "regression", "noise": noise_to_json(task.noise)}
     raise UserError(
         f"task must be a classification or a regression with Gaussian noise, got one that predicts {task.predicts}: "
         "what its likelihood says of an input is known to its own code alone"

@@ -50,7 +50,7 @@ def mixture_quantiles(means: Array, noises: Array, weights: Array, levels: Seque
 
     Args:
         means: μ_s, [S, n, outputs].
-        noises: σ_s > 0, [S].
+        noises: σ_s > 0, [S], or [S, n, 1] where they differ between inputs.
         weights: w_s, [S].
         levels: in (0, 1).
 
@@ -58,7 +58,8 @@ def mixture_quantiles(means: Array, noises: Array, weights: Array, levels: Seque
         [n, outputs, levels].
     """
     shares = (np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64))[:, None, None]
-    sigma = np.asarray(noises, np.float64)[:, None, None]
+    sigma = np.asarray(noises, np.float64)
+    sigma = sigma[:, None, None] if sigma.ndim == 1 else sigma
     found = []
     for q in levels:
         each = means + sigma * ndtri(q)  # the mixture's quantile lies between those of its parts

@@ -16,7 +16,7 @@ from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
-from raychains.core.validation import integer, is_int
+from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.inference.networks import refused, tensor_of
@@ -207,20 +207,41 @@ class Predictive:
     def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
 
-        Both [n], or [n, outputs] where there are several: those of the mixture (1/S) Σ_s N(f_s(x), σ_s²).
+        Both [n], or [n, outputs] where there are several: those of the mixture (1/S) Σ_s N(μ_s(x), σ_s(x)²).
 
         Raises:
             UserError: the task is no regression with Gaussian noise.
         """
+        mean, std = moments(self._gaussians(x, "mean_and_std"))
+        return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
+
+    def quantiles(self, x: Any, levels: Sequence[float]) -> np.ndarray[Any, Any]:
+        """Return the quantiles of a regression's predictive at inputs ``x`` [n, …], noise included.
+
+        Args:
+            levels: probabilities in (0, 1), as in ``[0.05, 0.5, 0.95]``.
+
+        Returns:
+            [n, levels], or [n, outputs, levels] where there are several outputs: those of the mixture (1/S) Σ_s N(μ_s(x), σ_s(x)²).
+
+        Raises:
+            UserError: the task is no regression with Gaussian noise, or a level out of range.
+        """
+        from raychains.inference.intervals import mixture_quantiles  # SciPy, which nothing else here needs
+
+        ok = isinstance(levels, list | tuple) and bool(levels) and all(is_number(q) and 0 < q < 1 for q in levels)
+        require(ok, "levels", levels, "be a list of probabilities between 0 and 1, as in [0.05, 0.5, 0.95]")
+        stacked = np.stack(self._gaussians(x, "quantiles"))
+        found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], np.ones(len(stacked)), levels)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    def _gaussians(self, x: Any, asked: str) -> list[np.ndarray[Any, Any]]:
+        """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""
         task: Any = self._selection.task
         if task.predicts != "gaussian":
-            raise UserError(
-                f"mean_and_std needs a regression with Gaussian noise, got a task that predicts {task.predicts}"
-            )
+            raise UserError(f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}")
         inputs = self._inputs(x)
-        blocks = [gaussians(self._model, t, inputs, task.noise) for t in self._selection.completed()]
-        mean, std = moments(blocks)
-        return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
+        return [gaussians(self._model, t, inputs, task.noise) for t in self._selection.completed()]
 
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""

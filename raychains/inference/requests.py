@@ -294,6 +294,8 @@ class _EachSample:
     """[S], which add up to 1."""
     values: Tensor
     """Probabilities, or a regression's means, [S, n, …]."""
+    noises: Tensor | None = None
+    """σ of a regression, [S, n, 1]."""
 
 
 def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> list[Answer | Refused]:
@@ -329,11 +331,12 @@ def _predicted(
     with torch.inference_mode():
         if not each:
             return posterior(inputs), None
+        if posterior.kind == "regression":
+            weights, means, noises = posterior.gaussians(inputs)
+            return regress([(weights, means, noises)]), _EachSample(weights, means, noises.expand(-1, len(inputs), 1))
         weights, outputs = posterior.outputs(inputs)
         wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-        if posterior.kind == "classification":
-            return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))
-        return regress([(weights, outputs)], posterior.noise_variance()), _EachSample(weights, wide)
+        return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))
 
 
 def _averages(found: Classified | Regressed) -> dict[str, np.ndarray[Any, Any]]:
@@ -352,8 +355,8 @@ def _spread(
     if question.level is not None:
         found["intervals"] = interval(values, weights, question.level)
     if question.quantiles:
-        means = values.astype(np.float64).reshape(*values.shape[:2], -1)
-        noises = posterior.noises().cpu().double().numpy()
+        assert samples.noises is not None
+        means, noises = values.astype(np.float64), samples.noises[:, part].cpu().double().numpy()
         found["quantiles"] = mixture_quantiles(means, noises, weights, question.quantiles)
     return found
 

@@ -1,4 +1,4 @@
-"""Likelihoods of a network's outputs: classes, Gaussian noise, or a loss function of the user's."""
+"""Likelihoods of a network's outputs: classes, Gaussian noise of one or of each input's own size, or a user's loss function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
-from raychains.evaluation.regression import LOG_NOISE, Pointwise, Regression
+from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
 from raychains.tasks.user_dataset import UserDataset
 
 LEARNED = "learned"
@@ -31,8 +31,8 @@ class Likelihood(ABC):
     """Identifies it: part of the task's fingerprint."""
     predicts: str
     """As `Task.predicts`."""
-    noise: float | None = None
-    """σ of Gaussian noise that is known."""
+    noise: Noise = None
+    """σ of Gaussian noise that is known, or an `OutputNoise` where the network gives it."""
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the model with the likelihood's own parameters added."""
@@ -110,7 +110,7 @@ class GaussianNoise(Likelihood):
     def __init__(self, noise: float | str) -> None:
         ok = noise == LEARNED if isinstance(noise, str) else is_number(noise) and noise > 0
         require(ok, "noise", noise, "be a finite number above 0, σ, or 'learned'")
-        self.noise = None if isinstance(noise, str) else float(noise)
+        self.noise: float | None = None if isinstance(noise, str) else float(noise)
         self.name = f"gaussian, noise {noise if isinstance(noise, str) else float(noise)!r}"
 
     def extend(self, model: nn.Module) -> nn.Module:
@@ -130,8 +130,7 @@ class GaussianNoise(Likelihood):
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        if not bool(torch.isfinite(targets).all()):
-            raise UserError(f"{name} must have finite targets, got one that is not")
+        _check_finite(targets, name)
 
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         outputs = outputs.reshape(len(outputs), -1).to(torch.promote_types(outputs.dtype, torch.float32))
@@ -143,10 +142,47 @@ class GaussianNoise(Likelihood):
         return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
-        targets = data.targets.double().numpy()
-        return Regression(
-            model=model, inputs=data, targets=targets, noise=self.noise, fingerprint=f"{data.fingerprint}/{self.name}"
-        )
+        return _regression(self, model, data)
+
+
+class Heteroscedastic(Likelihood):
+    """y | x, θ ~ N(μ(x), σ(x)²) of outputs f = (μ, r) [n, 2] and targets [n] or [n, 1]; σ = softplus(r) + floor.
+
+    Mean NLL of a batch, in nats: (1/n) Σ_i (y_i − μ_i)²/(2σ_i²) + log σ_i + ½·log 2π. Standardise the targets: a new
+    network has σ near softplus(0) = .69.
+
+    Args:
+        floor: least σ, in the targets' unit.
+
+    Source: Nix & Weigend 1994; softplus and the floor's default as in bde and MILE (Sommer et al. 2025).
+    """
+
+    predicts = "gaussian"
+
+    def __init__(self, floor: float = FLOOR) -> None:
+        require(is_number(floor) and floor >= 0, "floor", floor, "be a finite number of at least 0: the least σ")
+        self.noise: OutputNoise = OutputNoise(floor=float(floor))
+        self.name = f"heteroscedastic, floor {float(floor)!r}"
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        ok = outputs.ndim == 2 and outputs.shape[1] == 2 and outputs.is_floating_point()
+        if not ok or targets.is_complex() or _width(targets) != 1:
+            raise UserError(
+                "loss heteroscedastic needs outputs [n, 2], the mean and what gives σ, and targets [n] or [n, 1], got "
+                f"outputs {list(outputs.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
+            )
+
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
+        _check_finite(targets, name)
+
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        mean, sigma = self.noise.split(outputs)
+        z = (targets.reshape(-1, 1).to(outputs.dtype) - mean) / sigma
+        return (0.5 * z.square() + sigma.log()).mean() + 0.5 * math.log(2 * math.pi)
+
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
+        return _regression(self, model, data)
 
 
 class LossFunction(Likelihood):
@@ -200,6 +236,9 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     """
     if isinstance(loss, str) and loss == "gaussian":
         return GaussianNoise(1.0 if noise is None else noise)
+    if isinstance(loss, str) and loss == "heteroscedastic":
+        require(noise is None, "noise", noise, "be left out: the network of loss 'heteroscedastic' gives σ itself")
+        return Heteroscedastic()
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
         return loss
@@ -209,9 +248,20 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         isinstance(loss, str) and loss == "cross_entropy",
         "loss",
         loss,
-        "be 'cross_entropy', 'gaussian' or a function of outputs and targets",
+        "be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function of outputs and targets",
     )
     return Classes()
+
+
+def _check_finite(targets: Tensor, name: str) -> None:
+    if not bool(torch.isfinite(targets).all()):
+        raise UserError(f"{name} must have finite targets, got one that is not")
+
+
+def _regression(likelihood: Likelihood, model: nn.Module, data: UserDataset) -> Regression:
+    fingerprint = f"{data.fingerprint}/{likelihood.name}"
+    targets = data.targets.double().numpy()
+    return Regression(model=model, inputs=data, targets=targets, noise=likelihood.noise, fingerprint=fingerprint)
 
 
 def _width(t: Tensor) -> int | None:

@@ -50,7 +50,8 @@ class FromModule(PredictiveTask):
             each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
         split_seed: of that choice.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
-            [n] or [n, k]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that returns the
+            [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
+            at each input; targets [n] or [n, 1]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that returns the
             mean over the batch of −log p(y | x, θ).
             Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
             code is not part of the identity: give another ``version`` with another one.

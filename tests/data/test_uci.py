@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from raychains.data import uci
-from raychains.data.uci import TABLES, Table
+from raychains.data.uci import REGRESSION_TABLES, TABLES, RegressionTable, Table
 from tests.checks import refused
 
 ROWS = [[1.5, -2, 2], [0, 3e2, 1], [4, 5, 1], [-6, 0.25, 2], [7, 8, 1]]
@@ -92,3 +92,82 @@ def test_real_data_have_the_published_counts(
     assert data.labels.sum() == ones and set(data.labels) == {0.0, 1.0}
     assert data.features[0, :3].tolist() == first and (data.features.std(0) > 0).all()
     assert data.fingerprint == TABLES[name].md5
+
+
+# Real targets
+
+NUMBERS = np.array([[1.5, -2, 7.25], [0, 300, 1], [4, 5, -1]])
+REAL = RegressionTable(name="made", file="made.data", examples=3, features=2, origin="set", md5=uci.digest(NUMBERS))
+NAMED = RegressionTable(
+    name="named",
+    file="named.csv",
+    examples=3,
+    features=2,
+    origin="set",
+    columns=("a", "b", "y"),
+    md5=uci.digest(NUMBERS),
+)
+CSV = "n,y,a,day,b\n1,7.25,1.5,2011-01-01,-2\n2,1,0,2011-01-01,3e2\n3,-1,4,2011-01-02,5\n"
+
+
+def written_as(root: Path, file: str, text: str) -> Path:
+    (root / "uci").mkdir(exist_ok=True)
+    (root / "uci" / file).write_text(text)
+    return root
+
+
+def test_features_and_targets_are_read_from_both_kinds_of_files(tmp_path: Path) -> None:
+    text = "1.50 -2 7.25\n\n0 300 1\r\n4 5.0 -1\n"
+    for table, content in ((REAL, text), (NAMED, CSV)):
+        data = uci.read_regression(table, written_as(tmp_path, table.file, content))
+        np.testing.assert_array_equal(data.features, NUMBERS[:, :2])
+        np.testing.assert_array_equal(data.targets, NUMBERS[:, 2])
+        assert data.fingerprint == table.md5 and data.features.dtype == data.targets.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ("column a", "none")),
+        (CSV.replace("day,b", "day,c"), ("column b", "n, y, a, day, c")),
+        (CSV.replace("-2\n", "-2,9\n", 1), ("3 lines of 3 numbers", "3 of 3 or 6")),
+        (CSV.replace("3e2", "?"), ("numbers alone",)),
+        (CSV.replace("3e2", "inf"), ("finite",)),
+        (CSV.replace("3e2", "301"), ("md5", "another version")),
+        (CSV + CSV.splitlines()[-1], ("3 lines of 3 numbers", "4 of 3")),
+    ],
+)
+def test_a_wrong_file_of_columns_is_refused_in_a_line_that_names_it(
+    tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    with refused("named", str(tmp_path / "uci" / "named.csv"), *words):
+        uci.read_regression(NAMED, written_as(tmp_path, NAMED.file, text))
+
+
+def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    for name, table in REGRESSION_TABLES.items():
+        with refused(name, str(tmp_path / "uci" / table.file), table.origin, "RAYCHAINS_DATA"):
+            uci.load_regression(name)
+    with refused("data set", "boston"):
+        uci.load_regression("boston")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "first", "target"),
+    [
+        ("airfoil", (1503, 5), [800, 0, 0.3048], 126.201),
+        ("bikesharing", (17_379, 12), [1, 0, 1], 16),
+        ("concrete", (1030, 8), [540, 0, 0], 79.98611076),
+        ("energy", (768, 8), [0.98, 514.5, 294], 15.55),
+        ("yacht", (308, 6), [-2.3, 0.568, 4.78], 0.11),
+        ("protein", (45_730, 9), [13558.3, 4305.35, 0.31754], 17.284),
+    ],
+)
+def test_real_regression_data_have_the_published_counts(
+    real_root: Path, name: str, shape: tuple[int, int], first: list[float], target: float
+) -> None:
+    data = uci.load_regression(name, real_root)
+    assert data.features.shape == shape and data.targets.shape == shape[:1]
+    assert data.features[0, :3].tolist() == first and data.targets[0] == target
+    assert (data.features.std(0) > 0).all() and data.fingerprint == REGRESSION_TABLES[name].md5

@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 from torch import nn
 
 from raychains.evaluation.base import SHARD, Reduced
-from raychains.evaluation.regression import Pointwise, Regression, crps
+from raychains.evaluation.regression import OutputNoise, Pointwise, Regression, crps, reduce_regression
 
 SAMPLES = 5
 
@@ -160,3 +160,59 @@ def test_weights_count_like_repetitions_of_samples() -> None:
     repeated = np.repeat(np.arange(3), [1, 2, 5])
     expected = crps(means[repeated], sigmas[repeated], y)
     np.testing.assert_allclose(crps(means, sigmas, y, np.array([1, 2, 5]) / 8), expected, rtol=1e-10)
+
+
+# Noise that depends on the input, and scales
+
+
+def gaussian_case(samples: int = SAMPLES) -> tuple[Regression, list[dict[str, torch.Tensor]], np.ndarray, np.ndarray]:
+    """A split whose network gives σ, samples, and their μ and σ, each [S, n], in double precision."""
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(40, 3, generator=g), torch.randn(40, generator=g).double().numpy()
+    model = nn.Linear(3, 2)
+    states = [{n: torch.randn(t.shape, generator=g) for n, t in model.state_dict().items()} for _ in range(samples)]
+    raw = np.stack([x.double().numpy() @ s["weight"].double().numpy().T + s["bias"].double().numpy() for s in states])
+    split = Regression(model=model, inputs=x, targets=y, noise=OutputNoise(floor=0.01), fingerprint="f", scale=7.5)
+    return split, states, raw[..., 0], np.log1p(np.exp(raw[..., 1])) + 0.01
+
+
+def test_a_network_that_gives_its_noise_is_scipys_mixture() -> None:
+    split, states, means, sigmas = gaussian_case()
+    y = split.targets[:, 0]
+    (part,) = evaluated(split, states)
+    log_p = special.logsumexp(stats.norm.logpdf(y, means, sigmas), axis=0) - math.log(SAMPLES)
+    np.testing.assert_allclose(part.rows["log_p"], log_p, rtol=1e-4, atol=1e-5)
+    mean, sd = means.mean(0), np.sqrt((sigmas**2 + means**2).mean(0) - means.mean(0) ** 2)
+    np.testing.assert_allclose(part.rows["std"], sd, rtol=1e-4)
+    (found,) = split.summarise([part])
+    assert found["nll"] == pytest.approx(-log_p.mean(), rel=1e-5)
+    assert found["nll_gaussian"] == pytest.approx(-stats.norm.logpdf(y, mean, sd).mean(), rel=1e-5)
+    expected = integrated_crps(means[..., None], sigmas, y[:, None]).mean()
+    assert found["crps"] == pytest.approx(expected, rel=1e-4)
+    pit = stats.norm.cdf(y, means, sigmas).mean(0)
+    for level in (0.5, 0.9, 0.95):
+        assert found[f"coverage_{100 * level:.0f}"] == np.mean(np.abs(pit - 0.5) <= level / 2)
+
+
+def test_a_single_gaussian_has_its_closed_forms() -> None:
+    """NLL of the mixture and of its moments are one; the CRPS is σ(z(2Φ(z) − 1) + 2φ(z) − 1/√π) (Gneiting & Raftery 2007)."""
+    split, states, (means,), (sigmas,) = gaussian_case(1)
+    y = split.targets[:, 0]
+    (found,) = split.summarise(evaluated(split, states))
+    nll = -stats.norm.logpdf(y, means, sigmas).mean()
+    assert found["nll"] == pytest.approx(nll, rel=1e-5) and found["nll_gaussian"] == pytest.approx(nll, rel=1e-5)
+    z = (y - means) / sigmas
+    score = sigmas * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi))
+    assert found["crps"] == pytest.approx(score.mean(), rel=1e-5)
+
+
+def test_metrics_on_the_original_scale_are_those_of_predictions_there() -> None:
+    split, states, means, sigmas = gaussian_case()
+    (found,) = split.summarise(evaluated(split, states))
+    y, mu, sd = 7.5 * split.targets + 120, 7.5 * means + 120, 7.5 * sigmas
+    blocks = [np.column_stack([m, s]) for m, s in zip(mu, sd, strict=True)]
+    rows = reduce_regression(blocks, y).rows
+    assert found["rmse_original"] == pytest.approx(math.sqrt(rows["squared_error"].mean()), rel=1e-5)
+    assert found["nll_original"] == pytest.approx(-rows["log_p"].mean(), rel=1e-5)
+    assert found["crps_original"] == pytest.approx(rows["crps"].mean(), rel=1e-5)
+    assert list(found) == [m.name for m in split.metrics]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch import nn
 
 import raychains as rc
@@ -16,6 +17,7 @@ from raychains.core.errors import UserError
 from raychains.data import sets
 from raychains.inference import file, networks
 from raychains.inference.predictive import select
+from raychains.inference.requests import Question, Refused, answer
 from tests.checks import refused
 from tests.inference.runs import finished
 from tests.tasks import made_images
@@ -77,6 +79,46 @@ def test_a_regression_splits_its_variance(tmp_path: Path, noise: Any) -> None:
     np.testing.assert_allclose(std**2, wanted["variance"], rtol=1e-5, atol=1e-6)
     with refused("model", "must be given"):
         rc.PosteriorPredictive.load(exported.path)
+
+
+def test_a_network_that_gives_its_noise_goes_through_ensembles_files_and_quantiles(tmp_path: Path) -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
+    y = x[:, 0] + 0.1 * x[:, 1].exp()
+    task = rc.Task.from_module(
+        lambda: nn.Linear(3, 2), (x[:40], y[:40]), (x[40:], y[40:]), loss="heteroscedastic", name="noisy"
+    )
+    options = Run(task="noisy", sampler="sgld", epochs=8, chains=2, cycles=2, lr=1e-3, batch_size=10)
+    result = finished(tmp_path / "store", options, task=task)
+    exported = result.export(str(tmp_path / "p"))
+    raw = []
+    for tensors in select(result.store.root, result.comparison).stored():
+        raw.append(x.double().numpy() @ tensors["weight"].double().numpy().T + tensors["bias"].double().numpy())
+    means, sigmas = np.stack(raw)[..., 0], np.log1p(np.exp(np.stack(raw)[..., 1])) + 1e-6
+    wanted = {"mean": means.mean(0), "epistemic": means.var(0), "aleatoric": (sigmas**2).mean(0)}
+    for posterior in (rc.PosteriorPredictive.load(exported.path, nn.Linear(3, 2)), result.posterior()):
+        for chunk in (1, 3):
+            posterior.chunk = chunk
+            found = posterior(x)
+            for name, value in wanted.items():
+                np.testing.assert_allclose(getattr(found, name)[:, 0].detach(), value, rtol=1e-5, atol=1e-6)
+        with refused("noises", "gaussians"):
+            posterior.noises()
+    mean, sd = result.predictive().mean_and_std(x)
+    np.testing.assert_allclose(mean, wanted["mean"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sd**2, wanted["epistemic"] + wanted["aleatoric"], rtol=1e-5)
+    levels = [0.05, 0.5, 0.9]
+    found = result.predictive().quantiles(x, levels)
+    assert found.shape == (60, 3)
+    for i, q in enumerate(levels):  # the mixture's distribution function at its quantile
+        np.testing.assert_allclose(norm.cdf(found[:, i], means, sigmas).mean(0), q, rtol=1e-5)
+    (served,) = answer(result.posterior(), [Question(inputs=x, quantiles=tuple(levels))])
+    assert not isinstance(served, Refused)
+    np.testing.assert_allclose(served["quantiles"], found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(served["sd"], sd, rtol=1e-4)
+    with refused("levels", "1.5"):
+        result.predictive().quantiles(x, [1.5])
+    with refused("noise", "positive"):
+        rc.PosteriorPredictive(nn.Linear(3, 2), [nn.Linear(3, 2).state_dict()], kind="regression", noise={"kind": "x"})
 
 
 def test_a_small_spread_around_large_means_keeps_its_digits() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raychains.data import uci
-from raychains.data.uci import Labelled
+from raychains.data.uci import Labelled, Targeted
 
 EXAMPLES, FEATURES = 80, 3
 
@@ -20,6 +20,15 @@ def made(name: str) -> Labelled:
     return Labelled(name, features, labels, uci.digest(np.column_stack([features, labels])))
 
 
+def made_regression(name: str) -> Targeted:
+    """Features of very different sizes, and targets that follow them with noise, in a unit of their own."""
+    rng = np.random.default_rng(len(name))
+    features = rng.standard_normal((EXAMPLES, FEATURES)) * [1.0, 20.0, 0.1] + [0.0, 100.0, -3.0]
+    targets = 50 + 7 * np.sin(features[:, 0]) + rng.standard_normal(EXAMPLES)
+    return Targeted(name, features, targets, uci.digest(np.column_stack([features, targets])))
+
+
 def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tasks read the made sets."""
     monkeypatch.setattr(uci, "load", lambda name, root=None: made(name))
+    monkeypatch.setattr(uci, "load_regression", lambda name, root=None: made_regression(name))

@@ -24,7 +24,7 @@ from raychains.core.spec import TaskSpec
 from raychains.evaluation.base import Evaluation
 from raychains.planning.presets import default_arms
 from raychains.tasks import task_cache
-from raychains.tasks.likelihoods import Likelihood, LossFunction
+from raychains.tasks.likelihoods import Heteroscedastic, Likelihood, LossFunction
 from tests.checks import refused
 
 G = torch.Generator().manual_seed(0)
@@ -99,6 +99,35 @@ def test_the_gaussian_loss_is_scipys_mean_negative_log_density(shape: str, noise
         (gradient,) = torch.autograd.grad(loss, [model.get_parameter("log_noise")])
         expected = targets.shape[1] - ((targets - given) ** 2).sum(1).mean() / sigma**2
         assert gradient.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_heteroscedastic_loss_is_scipys_mean_negative_log_density() -> None:
+    task = regress(model_fn=lambda: nn.Linear(3, 2), loss="heteroscedastic")
+    model = task.build_model(seed=5, lanes=1).double()
+    batch = torch.tensor([3, 17, 8, 30, 2])
+    loss = task.loss(model, batch, torch.Generator())
+    with torch.no_grad():
+        mean, raw = model(X[batch].double()).numpy().T
+    sigma = np.log1p(np.exp(raw)) + 1e-6
+    assert loss.item() == pytest.approx(-stats.norm.logpdf(Y[batch].double().numpy(), mean, sigma).mean(), rel=1e-6)
+    split = task.splits()["test"]
+    (found,) = split.summarise([split.reduce([split.predict(model.float().state_dict(), 0)], 0)])
+    with torch.no_grad():
+        mean, raw = model.double()(X[TEST].double()).numpy().T
+    nll = -stats.norm.logpdf(Y[TEST].double().numpy(), mean, np.log1p(np.exp(raw)) + 1e-6).mean()
+    assert found["nll"] == pytest.approx(nll, rel=1e-5)
+
+
+def test_a_heteroscedastic_network_has_two_outputs_and_no_other_noise() -> None:
+    with refused("heteroscedastic", "[n, 2]"):
+        regress(loss="heteroscedastic")
+    with refused("noise", "heteroscedastic", "0.3"):
+        regress(model_fn=lambda: nn.Linear(3, 2), loss="heteroscedastic", noise=0.3)
+    with refused("floor", "-1"):
+        Heteroscedastic(floor=-1)
+    targets = torch.full((40,), float("nan"))
+    with refused("train_set", "finite"):
+        regress(model_fn=lambda: nn.Linear(3, 2), loss="heteroscedastic", train_set=(X[TRAIN], targets))
 
 
 def test_learned_noise_is_one_parameter_beside_the_models_own_names() -> None:
@@ -386,7 +415,7 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"train_set": (INFINITE, LABELS)}, ("train_set must hold examples with a finite loss", "at index 3")),
     (regress, {"val": (X, Y_GAPS), "loss": squares}, ("val must hold examples with a finite loss, got nan at index 45",)),
     (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
-    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian' or a function", "'hinge'")),
+    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function", "'hinge'")),
     (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
     (classify, {"name": "a/b"}, ("name must be 1 to 60 letters",)),
     (classify, {"name": "digits"}, ("name must not be that of a built-in task",)),

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from raychains import tasks
+from raychains.data import uci
 from raychains.planning import methods
 from raychains.tasks.images import ImageTask
+from raychains.tasks.uci import bde_split
 from tests.data.prepared.made import without_pictures
 from tests.tasks import made_images
 from tests.tasks.made_images import NETWORKS
@@ -26,7 +28,7 @@ def rows(first: str) -> dict[str, list[str]]:
 
 def test_every_task_is_on_the_page() -> None:
     assert set(rows("network")) == set(NETWORKS)
-    others = {"digits", "mnist-1v7", *rows("prepared network")}
+    others = {"digits", "mnist-1v7", *rows("prepared network"), *rows("data")}
     assert set(rows("network")) | set(rows("target")) | others == set(tasks.NAMES)
     assert "`digits`" in PAGE
 
@@ -79,6 +81,15 @@ def test_a_densitys_row_is_true(name: str) -> None:
     d = stated(name)
     assert rows("target")[name][1:] == [str(d.steps), f"{d.cycles}", f"{d.exploration:g}"]
     assert d.repeats == (100 if name == "two-modes" else 10)
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.NAMES if name.startswith("uci-")])
+def test_a_uci_tasks_row_is_true(name: str) -> None:
+    table, d = uci.REGRESSION_TABLES[name.removeprefix("uci-")], stated(name)
+    train = len(bde_split(table.examples)[0])
+    numbers = [d.epochs, d.batch_size, d.rate("cyclical", methods.named(d.run).kind), d.cycles, d.exploration]
+    counts = [f"{table.examples:,}", f"{table.features}", f"{train:,}"]
+    assert rows("data")[name][1:] == [*counts, d.run, *(f"{v:g}" for v in numbers if v is not None)]
 
 
 def test_what_is_said_of_digits_is_true() -> None:

@@ -35,6 +35,9 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("two-modes", {"sharp": 0.3, "flat": 0.6, "start": None}),
     *((f"blr-{name}", own) for name in ("australian", "german", "heart") for own in ({}, {"prior_variance": 3.0})),
     ("blr-heart", {"minibatch": 7}),
+    *((f"uci-{name}", {}) for name in ("airfoil", "bikesharing", "concrete", "energy", "protein", "yacht")),
+    ("uci-yacht", {"protocol": "splits", "split": 7, "hidden": [4], "noise": "heteroscedastic"}),
+    ("uci-protein", {"protocol": "splits", "val_split": 9, "split_seed": 3}),
 ]
 EACH = pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=str)
 

@@ -1,0 +1,166 @@
+"""Regression on the UCI tables: scikit-learn's split and scaling, the classic splits, the loss, and stand-ins."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+import raychains as rc
+from raychains import tasks
+from raychains.core.config import Run
+from raychains.data import standins, uci
+from raychains.planning import methods
+from raychains.tasks.uci import STOPPING, UciRegression, bde_split, classic_split
+from tests.checks import refused
+from tests.tasks import made_uci
+
+NAMES = [name for name in tasks.NAMES if name.startswith("uci-")]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_uci.use(monkeypatch)
+
+
+def make(name: str = "uci-yacht", **settings: Any) -> UciRegression:
+    task = tasks.make(name, **settings)
+    assert isinstance(task, UciRegression)
+    return task
+
+
+@pytest.mark.parametrize("n", [5, 77, 1030, 1503, 17_379])
+def test_the_default_split_is_scikit_learns(n: int) -> None:
+    train, test = train_test_split(np.arange(n), test_size=0.2, random_state=0)
+    found = bde_split(n)
+    np.testing.assert_array_equal(found[0], train)
+    np.testing.assert_array_equal(found[1], test)
+
+
+@pytest.mark.parametrize("n", [308, 1503])
+def test_the_classic_splits_are_those_of_numpys_old_generator(n: int) -> None:
+    np.random.seed(1)
+    for split in range(20):
+        order = np.random.choice(range(n), n, replace=False)
+        found = classic_split(n, split)
+        np.testing.assert_array_equal(np.concatenate(found), order)
+        assert len(found[1]) == n - round(0.9 * n)
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("name", NAMES)
+def test_both_sides_are_scaled_as_scikit_learns_scaler_does(name: str) -> None:
+    data, task = made_uci.made_regression(name.removeprefix("uci-")), make(name)
+    x, x_test, y, y_test = train_test_split(data.features, data.targets, test_size=0.2, random_state=0)
+    inputs, targets = StandardScaler().fit(x), StandardScaler().fit(y[:, None])
+    splits: Any = task.splits()
+    for split, features, values in (("train", x, y), ("test", x_test, y_test)):
+        np.testing.assert_allclose(splits[split].inputs.numpy(), inputs.transform(features), rtol=1e-5, atol=1e-6)
+        scaled = targets.transform(values[:, None])
+        np.testing.assert_allclose(splits[split].targets, scaled, rtol=1e-5, atol=1e-6)
+    assert task.num_data == len(x) and task.scale == pytest.approx(targets.scale_[0])
+    batch = task.source.batch(torch.arange(5))
+    np.testing.assert_allclose(batch[0].numpy(), inputs.transform(x[:5]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_stopping_split_is_part_of_the_training_data_and_val_is_not() -> None:
+    for settings in ({}, {"val_split": 10}, {"protocol": "splits", "split": 4, "val_split": 0.2}):
+        splits: Any = make(**settings).splits()
+        rows = {name: {tuple(row) for row in splits[name].inputs.tolist()} for name in splits}
+        assert rows[STOPPING] < rows["train"] and len(rows[STOPPING]) == round(0.15 * len(rows["train"]))
+        apart = [rows[name] for name in ("train", "test", "val") if name in rows]
+        assert sum(map(len, apart)) == len(set().union(*apart)) == made_uci.EXAMPLES
+        assert ("val" in rows) == ("val_split" in settings)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_prior_is_standard_normal() -> None:
+    """λ = 1/N: log p(θ) = −Nλ‖θ‖²/2."""
+    for settings in ({}, {"val_split": 10}):
+        task = make(**settings)
+        chosen = methods.resolve(Run(task="uci-yacht", batch_size=32), task=task, name="uci-yacht", sampler="csghmc")
+        sampler = chosen.spec.sampler.settings
+        assert (
+            sampler["weight_decay"] * sampler["num_data"] == pytest.approx(1) and task.num_data == sampler["num_data"]
+        )
+        assert chosen.schedule.temperature == 1
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize(("protocol", "widths", "outputs"), [("bde", [16] * 4, 2), ("splits", [50], 1)])
+def test_the_network_and_its_loss_are_the_protocols(protocol: str, widths: list[int], outputs: int) -> None:
+    task = make(protocol=protocol)
+    model = task.build_model(seed=3, lanes=1).double()
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert [m.out_features for m in linear] == [*widths, outputs]
+    assert ("log_noise" in model.state_dict()) == (protocol == "splits")
+    batch = torch.tensor([4, 0, 9])
+    inputs, targets = task.source.batch(batch)
+    with torch.no_grad():
+        out = model(inputs.double()).numpy()
+    sigma = np.log1p(np.exp(out[:, 1])) + 1e-6 if protocol == "bde" else 1.0
+    nll = -stats.norm.logpdf(targets.double().numpy(), out[:, 0], sigma).mean()
+    assert task.loss(model, batch, torch.Generator()).item() == pytest.approx(nll, rel=1e-6)
+    assert make("uci-protein", protocol="splits").hidden == (100,)
+
+
+@pytest.mark.usefixtures("made")
+def test_wrong_settings_are_one_line() -> None:
+    for settings, words in (
+        ({"protocol": "uci"}, ("protocol", "bde")),
+        ({"split": 1}, ("split", "1")),
+        ({"protocol": "splits", "split": 20}, ("split", "20")),
+        ({"noise": "gaussian"}, ("noise", "heteroscedastic")),
+        ({"hidden": [0]}, ("hidden",)),
+        ({"val_split": 1000}, ("val_split",)),
+    ):
+        with refused(*words):
+            make(**settings)
+
+
+@pytest.mark.usefixtures("made")
+def test_every_setting_that_changes_the_data_changes_the_fingerprint() -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"protocol": "splits"},
+        {"protocol": "splits", "split": 1},
+        {"noise": "learned"},
+        {"val_split": 10},
+        {"val_split": 10, "split_seed": 1},
+    ]
+    assert len({make(**own).fingerprint for own in settings}) == len(settings)
+
+
+def test_stand_ins_run_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYCHAINS_DATA", str(standins.make(tmp_path / "root", train=40, test=20, corruptions=1)))
+    for name in NAMES:
+        task = make(name)
+        assert list(task.data_notes) == [f"data: stand-ins, not {name.removeprefix('uci-')}"] and task.num_data == 32
+
+
+def test_a_table_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    with refused("airfoil", "airfoil.data", "RAYCHAINS_DATA"):
+        rc.make_task("uci-airfoil")
+
+
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the UCI tables are needed")
+def test_the_published_tables_divide_as_published() -> None:
+    for name, table in uci.REGRESSION_TABLES.items():
+        if table.examples > 2000:  # read in tests/data
+            continue
+        task = make(f"uci-{name}")
+        assert task.num_data == table.examples - math.ceil(0.2 * table.examples)
+        train: Any = task.splits()["train"]
+        assert abs(train.targets.mean()) < 1e-4 and train.targets.std() == pytest.approx(1, abs=1e-4)
+        raw = uci.load_regression(name).targets
+        assert task.scale == pytest.approx(raw[bde_split(len(raw))[0]].std())
