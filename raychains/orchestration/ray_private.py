@@ -28,6 +28,8 @@ _WITHOUT_AUTOSCALER = "node_"
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
 """Methods by which Ray starts the server of its dashboard, which runs although the dashboard is off; what adds nodes to a cluster;
 and what sends workers' output to the driver, which is not asked for."""
+_SWITCHED_OFF = ("ENABLE_RAY_CLUSTER", "RAY_ENABLE_UV_RUN_RUNTIME_ENV")
+"""Constants by which Ray listens on every interface, and gives workers the environment of ``uv run``."""
 
 SPARES = {
     "RAY_preload_python_modules": "raychains.orchestration.preload",
@@ -57,13 +59,17 @@ def on_this_machine() -> Iterator[None]:
     end. To measure what the patch of `Node` saves: ``python -c "import time, raychains.orchestration.session as s;
     t = time.time(); c = s.connect('local', cpus=2); print(time.time() - t); c.close(); print(time.time() - t)"`` on a quiet
     machine, five times with ``_UNUSED`` as it is and five times with ``_UNUSED = ()``.
+
+    Below ``uv run`` Ray would make the driver's environment again for each worker, in an uploaded copy of the current folder.
+    Workers of this machine run the driver's interpreter in its folder. Ray reads the variable that says so as it is imported.
     """
     global _with_spares
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    switches = {name: getattr(ray_constants, name) for name in _SWITCHED_OFF if hasattr(ray_constants, name)}
     environment = {name: os.environ.get(name) for name in SPARES}
     os.environ.update(SPARES)
     left_out = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    for name in switches:
+        setattr(ray_constants, name, False)
     for name in left_out:
         setattr(Node, name, lambda *_, **__: None)
     try:
@@ -72,7 +78,8 @@ def on_this_machine() -> Iterator[None]:
     finally:
         for name, value in environment.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        for name, value in switches.items():
+            setattr(ray_constants, name, value)
         for name, method in left_out.items():
             setattr(Node, name, method)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -21,6 +22,12 @@ log = logging.getLogger(__name__)
 
 REMOVALS = 20
 """Times that Ray's folder is removed, as long as something is in it again."""
+ENVIRONMENT = re.compile(r"'uv run'|working_dir|[Pp]ackage size|[Rr]untime.env")
+"""In Ray's messages about an environment that workers cannot have: one of ``uv run`` or of a job."""
+FIRST_WORKER = 900.0
+"""Seconds in which a process must start in an environment of ``uv run``, which each node of a cluster installs for itself."""
+NOTICE = 30.0
+"""Seconds after which it is said that nothing started yet."""
 NAMESPACE = "raychains"
 """Namespace of the actors' names: ``ray list actors --filter ray_namespace=raychains``."""
 
@@ -101,7 +108,40 @@ def connect(
             shutil.rmtree(folder, ignore_errors=True)
         raise _refused(error, where) from None
     ray_private.start_by_itself(True)
-    return Session(ours=True, folder=folder)
+    made = Session(ours=True, folder=folder)
+    try:
+        _wait_for_a_worker()
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _wait_for_a_worker() -> None:
+    """Wait until a process has started as ``uv run`` says: Ray repeats one that does not, without a word.
+
+    Raises:
+        UserError: none started in `FIRST_WORKER` seconds, or Ray cannot make the environment.
+    """
+    command = ray.get_runtime_context().runtime_env.get("py_executable")
+    if command is None:
+        return
+    first = ray.remote(num_cpus=0)(_nothing).remote()
+    try:
+        if not ray.wait([first], timeout=NOTICE)[0]:
+            log.warning("no worker has started yet: each node makes the environment of '%s'", command)
+            if not ray.wait([first], timeout=FIRST_WORKER)[0]:
+                raise UserError(
+                    f"workers must be able to start with {command!r}, but none did in {NOTICE + FIRST_WORKER:g} s: "
+                    "its output is in raylet.err among Ray's logs of the node"
+                )
+        ray.get(first)
+    except ray.exceptions.RuntimeEnvSetupError as error:
+        raise UserError(f"workers must be able to start with {command!r}: {format_error(error, kind=True)}") from None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _refused(error: BaseException, where: str) -> BaseException:
@@ -112,6 +152,8 @@ def _refused(error: BaseException, where: str) -> BaseException:
         return UserError(
             f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
         )
+    if isinstance(error, (RuntimeError, ValueError)) and ENVIRONMENT.search(str(error)):
+        return UserError(f"the workers' environment must be one that Ray can make: {' '.join(str(error).split())}")
     if where == "local" and isinstance(error, Exception):
         reason = format_error(error, kind=True)
         return RayLost(

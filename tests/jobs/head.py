@@ -31,9 +31,12 @@ class Head:
         (folder / ".ray").mkdir()
         (folder / ".ray" / "auth_token").write_text(self._token)
         self.url = f"http://127.0.0.1:{ports['dashboard-port']}"
+        self.store = folder / "store"
+        self.address = f"127.0.0.1:{ports['port']}"
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("RAY", "PYTHON"))}
         self.environment = {
             **outside, **PATIENT_RAY, "HOME": str(folder), "RAY_AUTH_MODE": "token", "RAY_API_SERVER_ADDRESS": self.url,
+            "RAYCHAINS_STORE": str(self.store),
             "PATH": f"{Path(sys.executable).parent}:{outside['PATH']}", "FORCE_COLOR": "1",
         }  # fmt: skip
         start = [

@@ -38,22 +38,21 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def refused(head: Head, project: Path) -> tuple[int, dict[str, Any], str]:
     """A job whose store is a folder of its working directory: exit status of `ray job submit`, the job, its log."""
-    command = ["python", "jobs/run.py", "--task", "slowtask:make"]
+    command = ["python", "jobs/run.py", "--task", "slowtask:make", "--store", "runs"]
     done = head.ray("job", "submit", "--submission-id", "refused", "--working-dir", ".", "--", *command, cwd=project)
     return done.returncode, head.ended("refused"), head.log("refused")
 
 
 @pytest.fixture(scope="module")
 def compared(
-    head: Head, refused: tuple[int, dict[str, Any], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Future[subprocess.CompletedProcess[str]]]]:
-    """A job from the whole checkout that runs beside the others: its store, and the `ray job submit` that waits for it."""
-    store = str(tmp_path_factory.mktemp("compared") / "store")
+    head: Head, refused: tuple[int, dict[str, Any], str]
+) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
+    """A job from the whole checkout that runs beside the others in the node's store: the `ray job submit` that waits for it."""
     options = shlex.split("--task mixture25 --sampler sgld --chains 2 --repeats 2 --steps 1000 --name c --evaluators 1")
-    command = ["python", "jobs/compare.py", *options, "--store", store]
+    command = ["python", "jobs/compare.py", *options]
     submit = ["job", "submit", "--submission-id", "compare", "--working-dir", ".", "--", *command]
     with ThreadPoolExecutor(1) as pool:
-        yield store, pool.submit(head.ray, *submit, cwd=REPOSITORY)
+        yield pool.submit(head.ray, *submit, cwd=REPOSITORY)
 
 
 def test_wrong_input_is_one_line_in_the_log_and_its_status_in_the_jobs_info(
@@ -124,10 +123,10 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
 
 
 def test_a_job_from_the_checkout_runs_what_the_command_runs(
-    head: Head, compared: tuple[str, Future[subprocess.CompletedProcess[str]]]
+    head: Head, compared: Future[subprocess.CompletedProcess[str]]
 ) -> None:
-    store, running = compared
-    done = running.result()
+    store = str(head.store)
+    done = compared.result()
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     job, log = head.job("compare"), head.log("compare")

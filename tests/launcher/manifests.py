@@ -64,7 +64,7 @@ def _job(spec: dict[str, Any]) -> list[str]:
         found.append("entrypoint runs no script of this checkout")
     if set(words) & {"&&", "||", ";", "|"}:
         found.append("entrypoint is more than one command: the submitter runs the rest itself")
-    return found + [f"entrypoint lacks {w}" for w in ("--resume", "--name", "--store") if w not in words]
+    return found + [f"entrypoint lacks {w}" for w in ("--resume", "--name") if w not in words]
 
 
 def _service(spec: dict[str, Any]) -> list[str]:

@@ -1,0 +1,66 @@
+"""Each environment variable that the pages and the files for clusters name is one that somebody reads."""
+
+from __future__ import annotations
+
+import ast
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import ray
+
+import raychains as rc
+from tests.launcher.constraints import ROOT
+
+NAMED = re.compile(r"(?<![\w/])[A-Z][A-Z0-9]+_[A-Za-z0-9_]+\b(?=[=`,;:)}\s\"'])")
+"""A name as variables have them."""
+OTHERS = {
+    "AWS_DEFAULT_REGION": "the AWS client in pyarrow, and boto3",
+    "SLURM_CPUS_PER_TASK": "Slurm sets it in a batch script",
+    "SLURM_JOB_NODELIST": "Slurm sets it in a batch script",
+    "SLURM_NNODES": "Slurm sets it in a batch script",
+    "DEBIAN_FRONTEND": "Debian's debconf",
+    "MLFLOW_TRACKING_URI": "mlflow, an extra of which the tests have no copy",
+    "WANDB_ENTITY": "wandb, an extra of which the tests have no copy",
+    "WANDB_MODE": "wandb, an extra of which the tests have no copy",
+    "UV_PYTHON": "uv, and Ray's hook for it",
+    "GPU_FLAGS": "a variable of the Makefile",
+}
+"""Who else reads a variable."""
+
+
+def named() -> Iterator[str]:
+    files = [ROOT / "cluster.yaml", ROOT / "README.md", *(ROOT / "deploy").rglob("*"), *(ROOT / "docs").rglob("*.md")]
+    for file in files:
+        if file.is_file():
+            yield from NAMED.findall(file.read_text())
+
+
+def constants(folder: Path) -> Iterator[str]:
+    """The texts of a package's code."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def read_by_ray(name: str) -> bool:
+    """Python takes them by their names; the settings of its C++ are `RAY_` before a field's name."""
+    folder, setting = Path(ray.__file__).parent, name.removeprefix("RAY_")
+    if setting.islower():
+        with (
+            (folder / "_raylet.so").open("rb") as library,
+            mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as text,
+        ):
+            return text.find(setting.encode() + b"\0") >= 0
+    quoted = re.compile(rf"[\"']{name}[\"']")
+    return any(quoted.search(file.read_text(errors="replace")) for file in folder.rglob("*.py"))
+
+
+def test_a_named_variable_is_read() -> None:
+    names = set(named())
+    assert {"RAYCHAINS_STORE", "RAYCHAINS_DATA", "RAY_AUTH_MODE", "AWS_DEFAULT_REGION"} <= names
+    ours = set(constants(Path(rc.__file__).parent))
+    assert {name for name in names - ours - OTHERS.keys() if not read_by_ray(name)} == set()
+    assert OTHERS.keys() <= names, "nobody names these any more"
