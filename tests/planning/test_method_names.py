@@ -32,7 +32,7 @@ def test_the_names_are_those_that_people_expect() -> None:
 
 
 # Tasks that read images or tables have tests of their own.
-WITH_DATA = (*NETWORKS, "mnist-", "blr-", "image")
+WITH_DATA = (*NETWORKS, "mnist-", "blr-", "uci-", "image")
 
 
 @pytest.mark.parametrize("task", [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
