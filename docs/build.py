@@ -86,7 +86,10 @@ def names_table() -> str:
     """What each name stands for."""
     rows = ["| name | sampler | schedule | further settings |", "|---|---|---|---|"]
     for name, method in METHODS.items():
-        plan = ", ".join(f"{k} = {v:g}" for k, v in method.settings.items()) or "–"
+        parts = [f"{k} = {v:g}" for k, v in method.settings.items()]
+        if (stop := method.early_stop) is not None:
+            parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience}")
+        plan = ", ".join(parts) or "–"
         rows.append(f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed else ''} | {plan} |")
     return "\n".join(rows)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raychains.core.spec import ChainSpec, Environment, Part, TaskSpec, stream_seed
+from raychains.core.spec import ChainSpec, EarlyStop, Environment, Part, TaskSpec, stream_seed
 from tests.checks import refused
 
 SPEC = ChainSpec(
@@ -72,6 +72,8 @@ CHANGES: dict[str, Any] = {
     "start": "0" * 64,
     "sample_only": ("fc.*",),
     "micro_batch": 11,
+    "start_chain": "0" * 64,
+    "early_stop": EarlyStop(share=0.15, patience=20),
 }
 WITH: dict[str, dict[str, Any]] = {"compile": {"exact": False}, "sample_only": {"start": "0" * 64}}
 """What else a change must bring."""
@@ -99,11 +101,14 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
     assert optional == {
         "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only",
-        "micro_batch",
+        "micro_batch", "start_chain", "early_stop",
     }  # fmt: skip
     assert not optional & SPEC.to_json().keys()
     every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse", micro_batch=2)))
-    assert optional <= every.to_json().keys() and through_text(every) == every
+    alone = {"start_chain", "early_stop"}  # neither goes with all of the others
+    assert optional - alone <= every.to_json().keys() and through_text(every) == every
+    member = changed("start_chain", changed("early_stop"))
+    assert alone <= member.to_json().keys() and through_text(member) == member
     written_out = {**SPEC.to_json(), **{name: getattr(SPEC, name) for name in optional}, "sample_only": []}
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 

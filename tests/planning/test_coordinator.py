@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from raychains.planning import coordinator as c
+from raychains.planning.coordinator import Coordinator
 from tests.planning.worlds import SAMPLES, Claiming, World
 
 WORLDS = 3000
 
 
+@pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("tenth", range(10))
-def test_invariants_hold_in_simulated_worlds_and_every_chain_ends(tenth: int) -> None:
+def test_invariants_hold_in_simulated_worlds_and_every_chain_ends(tenth: int, started: bool) -> None:
     for seed in range(tenth * WORLDS // 10, (tenth + 1) * WORLDS // 10):
-        world = World(seed)
+        world = World(seed, started=started)
         stop_at = world.rng.randint(0, 60) if seed % 3 == 0 else None
         for n in range(2000):
             if n == stop_at:
@@ -129,3 +132,73 @@ def _looks(chains: int) -> int:
         machine.handle(event)
         assert not machine.over
     return counted.looks
+
+
+# Chains that start at others
+
+
+def begun(machine: c.Coordinator, slot: int) -> list[c.Action]:
+    machine.handle(c.SlotReady(slot))
+    digest = machine.slots.get(slot)
+    return machine.handle(c.Began(digest, machine.chains[digest].attempt, 0)) if digest is not None else []
+
+
+def running(starts: dict[str, str], *more: Any) -> Claiming:
+    """Two slots on three chains, of which some wait for the others."""
+    machine = Claiming(dict.fromkeys("abc", 0), *more, starts=starts)
+    for slot in (1, 2):
+        begun(machine, slot)
+    return machine
+
+
+def test_a_chain_waits_for_the_one_that_it_starts_at_and_then_keeps_its_place() -> None:
+    machine = running({"b": "a"})
+    assert machine.slots == {1: "a", 2: "c"} and not machine.queue
+    [start] = machine.handle(c.Ended("a", 1, "finished"))
+    assert isinstance(start, c.Start) and (start.digest, start.slot) == ("b", 1)
+    both = Claiming(dict.fromkeys("abcd", 0), starts={"b": "a", "c": "a"})
+    begun(both, 1)
+    assert list(both.queue) == ["d"]
+    both.handle(c.Ended("a", 1, "finished"))
+    assert both.slots == {1: "b"} and list(both.queue) == ["c", "d"]
+
+
+def test_a_chain_whose_start_another_driver_finishes_runs_here() -> None:
+    machine = Coordinator(["a", "b"], starts={"b": "a"})
+    machine.handle(c.SlotReady(1))
+    assert machine.handle(c.Refused(1, "a")) == [c.Release(1)] and not machine.over
+    machine.handle(c.DoneElsewhere("a", 1))
+    assert list(machine.queue) == ["b"] and not machine.over
+    assert machine.handle(c.SlotReady(2)) == [c.Claim(2, "b")]
+
+
+@pytest.mark.parametrize("how", ["failed", "diverged", "lost", "dropped", "left"])
+def test_a_chain_ends_with_the_one_that_it_starts_at_in_one_line(how: str) -> None:
+    policy = {"dropped": "drop-chain"}.get(how, "stop")
+    machine = running({"b": "a"}, 0, policy, (), 0)
+    if how == "lost":
+        told = machine.handle(c.SlotLost(1, "Traceback\nits node is gone"))
+    elif how == "left":
+        machine.handle(c.NodeLeaves(1))
+        told = machine.handle(c.Ended("a", 1, "stopped"))
+    else:
+        outcome: Any = {"dropped": "diverged"}.get(how, how)
+        told = machine.handle(c.Ended("a", 1, outcome, "Traceback\nValueError: no"))
+    kind, verb = (c.Drop, "was dropped") if how == "dropped" else (c.Fail, "failed")
+    [own, other] = [a for a in told if isinstance(a, c.Fail | c.Drop)]
+    assert isinstance(own, kind) and isinstance(other, kind) and (own.digest, other.digest) == ("a", "b")
+    assert other.reason.startswith(f"chain a, which it starts at, {verb}: ") and "\n" not in other.reason
+    assert machine.chains["b"].reason == other.reason and not machine.over  # c still runs
+    machine.handle(c.Ended("c", 1, "finished"))
+    assert machine.over
+
+
+def test_a_restarted_or_retried_start_keeps_its_followers_waiting() -> None:
+    machine = running({"b": "a"}, 3, "restart-cycle")
+    machine.handle(c.Ended("a", 1, "diverged", "nan"))
+    machine.handle(c.Began("a", 2, 0, 0, 1))
+    machine.handle(c.SlotLost(1, "gone"))
+    assert machine.chains["b"].status == "waiting" and list(machine.queue) == ["a"]
+    machine.handle(c.StopAsked())
+    machine.handle(c.Ended("c", 1, "stopped"))
+    assert machine.over and machine.chains["b"].status == "waiting"

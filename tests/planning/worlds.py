@@ -60,6 +60,8 @@ class World:
     slots: int = 3
     late: float = 0.15
     """How often a message of the past comes again."""
+    started: bool = False
+    """Each second chain starts at the one before it."""
     rng: random.Random = field(init=False)
     jobs: dict[int, Job | None] = field(default_factory=dict)
     slots_made: int = 0
@@ -105,7 +107,8 @@ class World:
         self.policy: Policy = self.rng.choice(POLICIES)
         self.divergence_rate = self.rng.choice((0.0, 0.02, 0.2))
         self.full_rate = self.rng.choice((0.0, 0.0, 0.0, 0.05))
-        self.coordinator = Claiming(last, self.max_failures, self.policy)
+        pairs = zip(digests[1::2], digests[::2], strict=False) if self.started else ()
+        self.coordinator = Claiming(last, self.max_failures, self.policy, starts=dict(pairs))
 
     # One event after another
 
@@ -123,6 +126,7 @@ class World:
                     assert not stopping and not self.coordinator.stopping, "a stopping coordinator started a chain"
                     assert self.jobs[slot] is None, "a busy slot was given a chain"
                     assert digest not in [j.digest for j in self.jobs.values() if j], "two slots on one chain"
+                    assert not self.blocked(digest), "a chain was started before the one that it starts at was finished"
                     assert attempt > max(self.attempts[digest]), "an attempt did not rise"
                     self.attempts[digest].append(attempt)
                     assert restart == self.asked[digest], "on other noise than it was asked for"
@@ -160,12 +164,21 @@ class World:
             self.check()
         return actions
 
+    def blocked(self, digest: str) -> bool:
+        """Return whether a chain waits for the one that it starts at."""
+        start = self.coordinator.starts.get(digest)
+        return start is not None and self.coordinator.chains[start].status != "finished"
+
     def check(self) -> None:
         chains = self.coordinator.chains
         running = Counter(j.digest for j in self.jobs.values() if j)
         assert all(n == 1 for n in running.values())
         assert {d for d, s in chains.items() if s.status == "running"} == set(running)
-        assert sorted(self.coordinator.queue) == sorted(d for d, s in chains.items() if s.status == "waiting")
+        ready = [d for d, s in chains.items() if s.status == "waiting" and not self.blocked(d)]
+        assert sorted(self.coordinator.queue) == sorted(ready)
+        for digest, start in self.coordinator.starts.items():
+            if chains[start].status in ("failed", "dropped"):
+                assert chains[digest].status == chains[start].status, "a chain outlived the one that it starts at"
         assert all(n == 1 and chains[d].status == "failed" for d, n in self.failed.items())
         assert all(n == 1 and chains[d].status == "dropped" for d, n in self.dropped.items())
 

@@ -131,6 +131,11 @@ def own_numbers_are_forgotten() -> Patch:
     return Lease, "claim", forgetful
 
 
+def those_that_wait_are_left() -> Patch:
+    """Chains that start at one that finished are not put into the queue."""
+    return Coordinator, "_begin_those_at", lambda self, digest: None
+
+
 EVERY: dict[Callable[[], Patch], int] = {
     forget_recovered_samples: 5,
     recover_once: 2212,
@@ -145,6 +150,7 @@ EVERY: dict[Callable[[], Patch], int] = {
     own_numbers_are_forgotten: 202,
     chains_are_never_left: 5,
     claims_are_never_refused: 12,
+    those_that_wait_are_left: 9,
 }
 """A seed whose history notices each: the first one, as `python -m tests.simulation --broken NAME` finds it."""
 
