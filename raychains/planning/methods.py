@@ -26,7 +26,7 @@ from raychains.data.root import root_of
 from raychains.planning import per_sampler, settings
 from raychains.samplers import METHODS, MethodPreset
 from raychains.schedules import NonCyclical, Schedule
-from raychains.schedules.base import LARGEST_LR
+from raychains.schedules.base import LARGEST_LR, steps_in
 from raychains.tasks import Task
 from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
@@ -170,7 +170,9 @@ def resolve(
     base = defaults(name, task).of(method.kind)
     schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
     options = per_sampler.chosen(options, sampler)
-    lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve)
+    if options.init_from is None and "init_from" in method.settings:
+        options = dataclasses.replace(options, init_from=method.settings["init_from"])
+    lengths = _lengths(options, base, task, name, method, halve)
     temperature: Any = base.temperature if options.temperature is None else options.temperature
     if noise_free(sampler):
         temperature = 0.0
@@ -179,8 +181,10 @@ def resolve(
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
     require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
-    made = _schedule(schedule, options, base, method, lengths, lr, temperature)
-    part = _sampler(method, options, base, task)
+    part = _sampler(method, options, base, task, lengths)
+    made = _warmed_up(
+        _schedule(schedule, options, base, method, lengths, lr, temperature), part.settings.get("tune", 0)
+    )
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
@@ -236,8 +240,9 @@ class _Lengths:
         return length * self.steps_per_epoch // self.gradients
 
 
-def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool) -> _Lengths:
-    """Return how long the chain is, at ``gradients`` gradient evaluations per step."""
+def _lengths(options: Sampling, base: Defaults, task: Task, name: str, method: MethodPreset, halve: bool) -> _Lengths:
+    """Return how long the chain is, at the method's gradient evaluations per step."""
+    gradients = samplers.KINDS[method.kind].gradients_per_step
     if base.epochs is None:
         no_data = f"be left out for task {name}, which has no epochs"
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
@@ -252,9 +257,10 @@ def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients
     else:
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
-        batch_size = options.batch_size if options.batch_size is not None else base.batch_size
-        positive_int("batch_size", batch_size)
         most = task.num_data
+        batch_size = most if method.full_batch else base.batch_size
+        batch_size = options.batch_size if options.batch_size is not None else batch_size
+        positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
         unit, length, per_epoch = "epochs", options.epochs, math.ceil(most / batch_size)
         length = length if length is not None else base.epochs
@@ -269,7 +275,7 @@ def _lengths(options: Sampling, base: Defaults, task: Task, name: str, gradients
     return _Lengths(length=length, gradients=gradients, steps=steps, steps_per_epoch=per_epoch, batch_size=batch_size)
 
 
-def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task) -> Part:
+def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task, lengths: _Lengths) -> Part:
     """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
     kind = samplers.KINDS[method.kind]
     names = settings.names_of(kind)
@@ -279,6 +285,8 @@ def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task
     check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
+    if method.tuned:
+        values["tune"] = steps_in(method.tuned, lengths.steps)
     values.update(base.sampler_settings.get(method.kind, {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
@@ -289,6 +297,26 @@ def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task
 
 
 # The schedule
+
+
+def _warmed_up(made: Schedule, tune: int) -> Schedule:
+    """Return the schedule with nothing kept of the ``tune`` steps with noise in which the sampler tunes itself.
+
+    Raises:
+        UserError: a schedule with cycles, or too few steps for draws behind them.
+    """
+    if not tune:
+        return made
+    if not isinstance(made, NonCyclical):
+        raise UserError(
+            f"schedule must be one without cycles for a sampler that tunes itself, got {made.kind}: give constant, or tune=0"
+        )
+    steps = made.burn_in + tune
+    require(steps < made.steps, "tune", tune, f"leave some of the {made.steps} steps for draws")
+    share = max(made.warm_up, NonCyclical.noise_from_steps(steps, steps=made.steps))
+    left = dataclasses.replace(made, samples=None, warm_up=share)
+    samples = None if made.samples is None else min(left.room, made.samples)
+    return dataclasses.replace(left, samples=samples)
 
 
 def _schedule(
