@@ -197,8 +197,14 @@ class Chain:
             self.sampler.step()
         else:
             parts = self.task.divide(batch, self.sampler.parts)
+            wanted = self.sampler.wants_objective
             again = [
-                ReplayClosure(self.model, self._augmentation, partial(self._gradient, part, number))
+                ReplayClosure(
+                    self.model,
+                    self._augmentation,
+                    partial(self._gradient, part, number),
+                    partial(self._objective, part) if wanted else None,
+                )
                 for number, part in enumerate(parts)
             ]
             self.sampler.step(again)
@@ -230,6 +236,15 @@ class Chain:
             self._execution.settle(self.sampled.values())
         return loss
 
+    def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
+        """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
+        value = self.task.objective(self.model, batch, self._augmentation, loss)
+        if self.task.prior is not None:
+            with torch.no_grad():
+                log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
+            value = value - log_density / self.task.num_data
+        return value
+
     def _batches(self, epoch: int) -> Sequence[Any]:
         # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
         if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
@@ -248,7 +263,8 @@ class Chain:
         last_block = self._block is not None and self.done and self._block.count > 0
         if not (log or block_full or network or last_block):
             return []
-        loss, kinetic = self._numbers(log)
+        loss, kinetic, found = self._numbers(log)
+        setting = setting if found is None else setting._replace(lr=found)
         events: list[Event] = []
         if block_full or network or last_block:
             if self._early is not None:
@@ -268,16 +284,21 @@ class Chain:
         where = {name: getattr(setting, name) for name in ("cycle", "stage", "lr", "temperature")}
         return {"step": self.step, "epoch": (self.step - 1) // self.spec.steps_per_epoch, **where}
 
-    def _numbers(self, log: bool) -> tuple[float | None, float | None]:
-        """Mean loss since the last record and, for a record, the kinetic temperature: the device is waited for once."""
-        kinetic = self.sampler.kinetic() if log else None
+    def _numbers(self, log: bool) -> tuple[float | None, float | None, float | None]:
+        """Mean loss since the last record; for a record the kinetic temperature; and the step size, where the sampler finds it.
+
+        The device is waited for once.
+        """
+        kinetic, found = self.sampler.kinetic() if log else None, self.sampler.step_length()
+        second = kinetic if found is None else found  # no sampler has both
         if self._loss_count == 0:
-            return None, _finite(kinetic)
-        both = float(self._loss_sum) if kinetic is None else torch.complex(self._loss_sum, kinetic).item()
-        loss = both.real / self._loss_count
-        if not math.isfinite(loss):
-            self._fail(f"the loss is {loss}")
-        return loss, None if kinetic is None else _finite(both.imag)
+            loss, value = None, _finite(second)
+        else:
+            both = float(self._loss_sum) if second is None else torch.complex(self._loss_sum, second).item()
+            loss, value = both.real / self._loss_count, None if second is None else _finite(both.imag)
+            if not math.isfinite(loss):
+                self._fail(f"the loss is {loss}")
+        return loss, value if found is None else None, None if found is None else value
 
     def _samples(self, setting: ScheduleValues, loss: float | None) -> list[Event]:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""

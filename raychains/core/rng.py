@@ -65,11 +65,18 @@ def kept_buffers(model: nn.Module) -> Iterator[None]:
 class ReplayClosure:
     """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and dropout.
 
-    BatchNorm's running statistics learn from the first evaluation only.
+    BatchNorm's running statistics learn from the first evaluation only. It returns the loss, or what ``objective`` makes of
+    it under the augmentation that the gradient saw.
     """
 
-    def __init__(self, model: nn.Module, augmentation: torch.Generator, gradient: Callable[[], Tensor | None]) -> None:
-        self._model, self._augmentation, self._gradient = model, augmentation, gradient
+    def __init__(
+        self,
+        model: nn.Module,
+        augmentation: torch.Generator,
+        gradient: Callable[[], Tensor | None],
+        objective: Callable[[Tensor | None], Tensor] | None = None,
+    ) -> None:
+        self._model, self._augmentation, self._gradient, self._objective = model, augmentation, gradient, objective
         self._before: tuple[Tensor, list[Tensor]] | None = None
         self.loss: Tensor | None = None
         """Loss of the first evaluation."""
@@ -81,9 +88,20 @@ class ReplayClosure:
         if self._before is None:
             self._before = (self._augmentation.get_state(), streams(device))
             self.loss = self._gradient()
-            return self.loss if self.loss is not None else torch.zeros(())
+            return self._value(self.loss)
         self._augmentation.set_state(self._before[0])
         set_streams(device, self._before[1])
         with kept_buffers(self._model):
             loss = self._gradient()
-        return loss if loss is not None else torch.zeros(())
+        return self._value(loss)
+
+    def _value(self, loss: Tensor | None) -> Tensor:
+        if self._objective is None:
+            return loss if loss is not None else torch.zeros(())
+        assert self._before is not None
+        after = self._augmentation.get_state()
+        self._augmentation.set_state(self._before[0])
+        try:
+            return self._objective(loss)
+        finally:
+            self._augmentation.set_state(after)

@@ -27,7 +27,7 @@ from raychains.planning import ensemble_start, per_sampler, settings
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.samplers import METHODS, MethodPreset
 from raychains.schedules import NonCyclical, Schedule
-from raychains.schedules.base import LARGEST_LR
+from raychains.schedules.base import LARGEST_LR, steps_in
 from raychains.tasks import Task
 from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
@@ -183,6 +183,8 @@ def resolve(
     method = named(sampler)
     base = defaults(name, task).of(method.kind)
     schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
+    if options.init_from is None and "init_from" in method.settings:
+        options = dataclasses.replace(options, init_from=method.settings["init_from"])
     ensemble = ensemble_start.ensemble_start(options.init_from)
     early_stop = method.early_stop
     if early_stop is not None:
@@ -190,7 +192,7 @@ def resolve(
         ensemble = None
     options = per_sampler.chosen(options, sampler)
     examples = task.num_data - (early_stop.held_out(task.num_data) if early_stop is not None else 0)
-    lengths = _lengths(options, base, task, name, samplers.KINDS[method.kind].gradients_per_step, halve, examples)
+    lengths = _lengths(options, base, task, name, method, halve, examples)
     temperature: Any = base.temperature if options.temperature is None else options.temperature
     if noise_free(sampler):
         temperature = 0.0
@@ -201,8 +203,10 @@ def resolve(
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
     require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
-    made = _schedule(schedule, options, base, method, lengths, lr, temperature)
-    part = _sampler(method, options, base, task, examples)
+    part = _sampler(method, options, base, task, lengths, examples)
+    made = _warmed_up(
+        _schedule(schedule, options, base, method, lengths, lr, temperature), part.settings.get("tune", 0)
+    )
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
@@ -288,9 +292,10 @@ class _Lengths:
 
 
 def _lengths(
-    options: Sampling, base: Defaults, task: Task, name: str, gradients: int, halve: bool, examples: int
+    options: Sampling, base: Defaults, task: Task, name: str, method: MethodPreset, halve: bool, examples: int
 ) -> _Lengths:
-    """Return how long the chain is, at ``gradients`` gradient evaluations per step, on ``examples`` of the training data."""
+    """Return how long the chain is, at the method's gradient evaluations per step, on ``examples`` of the training data."""
+    gradients = samplers.KINDS[method.kind].gradients_per_step
     if base.epochs is None:
         no_data = f"be left out for task {name}, which has no epochs"
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
@@ -305,9 +310,10 @@ def _lengths(
     else:
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
-        batch_size = options.batch_size if options.batch_size is not None else base.batch_size
-        positive_int("batch_size", batch_size)
         most = task.num_data
+        batch_size = most if method.full_batch else base.batch_size
+        batch_size = options.batch_size if options.batch_size is not None else batch_size
+        positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
         batch_size = min(batch_size, examples)
         unit, length, per_epoch = "epochs", options.epochs, math.ceil(examples / batch_size)
@@ -323,7 +329,9 @@ def _lengths(
     return _Lengths(length=length, gradients=gradients, steps=steps, steps_per_epoch=per_epoch, batch_size=batch_size)
 
 
-def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task, examples: int) -> Part:
+def _sampler(
+    method: MethodPreset, options: Sampling, base: Defaults, task: Task, lengths: _Lengths, examples: int
+) -> Part:
     """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
     kind = samplers.KINDS[method.kind]
     names = settings.names_of(kind)
@@ -333,6 +341,8 @@ def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task
     check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
+    if method.tuned:
+        values["tune"] = steps_in(method.tuned, lengths.steps)
     values.update(base.sampler_settings.get(method.kind, {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
@@ -343,6 +353,26 @@ def _sampler(method: MethodPreset, options: Sampling, base: Defaults, task: Task
 
 
 # The schedule
+
+
+def _warmed_up(made: Schedule, tune: int) -> Schedule:
+    """Return the schedule with nothing kept of the ``tune`` steps with noise in which the sampler tunes itself.
+
+    Raises:
+        UserError: a schedule with cycles, or too few steps for draws behind them.
+    """
+    if not tune:
+        return made
+    if not isinstance(made, NonCyclical):
+        raise UserError(
+            f"schedule must be one without cycles for a sampler that tunes itself, got {made.kind}: give constant, or tune=0"
+        )
+    steps = made.burn_in + tune
+    require(steps < made.steps, "tune", tune, f"leave some of the {made.steps} steps for draws")
+    share = max(made.warm_up, NonCyclical.noise_from_steps(steps, steps=made.steps))
+    left = dataclasses.replace(made, samples=None, warm_up=share)
+    samples = None if made.samples is None else min(left.room, made.samples)
+    return dataclasses.replace(left, samples=samples)
 
 
 def _schedule(

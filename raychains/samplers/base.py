@@ -38,6 +38,10 @@ class MethodPreset:
     """The same under a cyclical schedule, where that is not the method's own and has a name."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Values of options, by the names of `raychains.core.config.Sampling`."""
+    tuned: float = 0.0
+    """Share of the run that tunes the sampler, which has a setting ``tune``; draws of these steps are not kept."""
+    full_batch: bool = False
+    """True if every step reads all training data, unless the user passes a batch size."""
     fixed: bool = False
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
     early_stop: EarlyStop | None = None
@@ -218,6 +222,16 @@ class Sampler(torch.optim.Optimizer):
     def effective_noise_std(self) -> float:
         """Return the standard deviation of the noise that the next step injects into the first group's parameters."""
         return 0.0
+
+    @property
+    def wants_objective(self) -> bool:
+        """True if the next step compares values of U: its closure returns the function that it differentiates, with the task's
+        own prior, and with several lanes one number for each."""
+        return False
+
+    def step_length(self) -> Tensor | None:
+        """Return the step size that the sampler found itself, the mean over lanes, as `kinetic` does; None where it follows ``lr``."""
+        return None
 
     def kinetic(self) -> Tensor | None:
         """Return `kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""

@@ -71,14 +71,14 @@ class Isokinetic(ClosureSampler):
 
     def __init__(self, params: Any, **settings: Any) -> None:
         super().__init__(params, m_sharpness=1, **settings)
-        self._adaptive: dict[str, Tensor] = {}
-        """Numbers of each lane that adapt, [lanes] or longer; in the entry ``sampler`` of the state."""
+        self._adaptive: dict[str, Any] = {}
+        """Numbers that adapt, and tensors with lanes on axis 0; in the entry ``sampler`` of the state."""
 
     @torch.no_grad()
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
         """One step; returns the loss where it is first evaluated, in the step's middle.
 
-        The closure is called twice, in the first step three times. It clears the gradients, evaluates the mean loss of one
+        The closure is called twice, in the first step once or twice more. It clears the gradients, evaluates the mean loss of one
         minibatch at the parameters as they are, calls backward and returns the loss; where `wants_objective` is true, the
         function that it differentiates, with several lanes one number for each.
 
@@ -118,11 +118,6 @@ class Isokinetic(ClosureSampler):
             self.state[p] |= {"direction": parts[1], "gradient": parts[2]}
         self._join(parameters, [p.detach() for p in parameters], grads)
         return losses[0]
-
-    @property
-    def wants_objective(self) -> bool:
-        """True if the next step compares values of log p, and so wants the closure's value for each lane, prior included."""
-        return False
 
     @abstractmethod
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
@@ -194,6 +189,7 @@ class Isokinetic(ClosureSampler):
         With ``scales`` s the step is that of θ/s: the turns take g·s, and θ moves by u·s.
         """
         temperature = self.param_groups[0]["temperature"]
+        moved = h.to(theta.dtype) if isinstance(h, Tensor) else h
         gained = theta.new_zeros(self.lanes, dtype=torch.float64)
         loss: Any = None
         for share, move in ((B, 0.5), (1 - 2 * B, 0.5), (B, 0.0)):
@@ -204,27 +200,26 @@ class Isokinetic(ClosureSampler):
             else:
                 u = unit(pull, u)
             if move:
-                theta = theta + (move * h) * (u if scales is None else u * scales)
+                theta = theta + (move * moved) * (u if scales is None else u * scales)
                 loss, g = at(theta)
         return theta, u, g, loss, gained
 
-    def _log_density(self, theta: Tensor, loss: Any) -> Tensor:
-        """Return log p of each lane up to a constant, [lanes], in double precision: −N·(loss + ½λ‖θ‖²)/T."""
+    def _potential(self, theta: Tensor, loss: Any) -> Tensor:
+        """Return U/N = loss + ½λ‖θ‖² of each lane, [lanes], in double precision."""
         value = torch.as_tensor(loss, device=theta.device).double().reshape(-1)
         decay = self._of_groups(self._members(), "weight_decay")
-        value = value + 0.5 * (decay * theta.double().square()).sum(dim=1)
-        return -self.num_data / self.param_groups[0]["temperature"] * value
+        return value + 0.5 * (decay * theta.double().square()).sum(dim=1)
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        state["sampler"] |= {"adaptive": {name: value.clone() for name, value in self._adaptive.items()}}
+        state["sampler"]["adaptive"] = {n: v.clone() if isinstance(v, Tensor) else v for n, v in self._adaptive.items()}
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
         device = self.parameters()[0].device
         saved = state_dict["sampler"].get("adaptive", {})
-        self._adaptive = {name: value.to(device, copy=True) for name, value in saved.items()}
+        self._adaptive = {n: v.to(device, copy=True) if isinstance(v, Tensor) else v for n, v in saved.items()}
 
 
 def refreshed(u: Tensor, z: Tensor, h: Tensor, length: Tensor) -> Tensor:
@@ -235,4 +230,4 @@ def refreshed(u: Tensor, z: Tensor, h: Tensor, length: Tensor) -> Tensor:
         h, length: the step's length h and the trajectory's L, [lanes, 1] or [].
     """
     nu = torch.sqrt(torch.expm1((h / length).clamp_max(MOST_TURNED)) / u.shape[1])
-    return unit(u + nu * z, u)
+    return unit(u + nu.to(u.dtype) * z, u)

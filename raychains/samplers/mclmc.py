@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from raychains.core.errors import require
-from raychains.core.validation import is_number
+from raychains.core.errors import UserError, require
+from raychains.core.validation import integer, is_number, one_of, positive
+from raychains.samplers import mile
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments
 from raychains.samplers.isokinetic import Evaluate, Isokinetic, refreshed, unit
 
@@ -28,7 +30,11 @@ class MCLMC(Isokinetic):
     one, and their noise turns u as a refresh does, without heating; see `SMILE`.
 
     Groups with other lr move their coordinates by lr/(the first group's) times as much, as a diagonal preconditioner does;
-    the target stays. At T = 0 nothing is refreshed, and u = −g/‖g‖: steepest descent by steps of length h.
+    the target stays.
+
+    With ``tune`` steps h and L are found first, by MILE's rule (`raychains.samplers.mile`), and fixed then: ``lr`` is where h begins,
+    later values of it are not read, and draws of these steps are not to be kept. Tuning needs full batches: it compares
+    values of the loss, with several lanes one for each. It waits for steps with T > 0. At T = 0 nothing is refreshed, and u = −g/‖g‖: steepest descent by steps of length h.
 
     Target: exp(−U/T) as lr → 0, for exact gradients.
 
@@ -36,7 +42,11 @@ class MCLMC(Isokinetic):
         params: parameters or parameter groups, as for any torch optimizer.
         lr: h, the length of a step in θ.
         num_data: N, the number of training data.
-        length: L > 0, the length of the path on which u forgets; None is max(√d, 15).
+        length: L > 0, the length of the path on which u forgets; None is max(√d, 15). Where tuning begins.
+        tune: steps that tune h and L; 0 leaves both as they are given.
+        energy_error: ⟨ΔE²⟩/d per step to which tuning brings h at its end, .1 as in MILE: made for networks, and biased by
+            ten per cent and more in narrow coordinates. .0005, as in blackjax, biases them by a few.
+        preconditioner: ``"none"``, or ``"diagonal"``: tuning learns a scale for each coordinate, too.
         temperature: T; 1 samples the posterior, 0 is steepest descent.
         weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
         seed: of the noise; drawn from torch's global generator when left out.
@@ -50,7 +60,10 @@ class MCLMC(Isokinetic):
     """
 
     kind = "mclmc"
-    presets: ClassVar[Presets] = {"mclmc": MethodPreset(schedule="constant", label="MCLMC", settings={"burn_in": 0})}
+    presets: ClassVar[Presets] = {
+        "mclmc": MethodPreset(schedule="constant", label="MCLMC", settings={"burn_in": 0}),
+        "mile": MethodPreset(schedule="constant", label="MILE", settings={"burn_in": 0}, tuned=0.5, full_batch=True),
+    }
 
     def __init__(
         self,
@@ -59,6 +72,9 @@ class MCLMC(Isokinetic):
         lr: float,
         num_data: int,
         length: float | None = None,
+        tune: int = 0,
+        energy_error: float = 0.1,
+        preconditioner: str = "none",
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         seed: int | None = None,
@@ -71,18 +87,82 @@ class MCLMC(Isokinetic):
         length = group["length"]
         ok = length is None or (is_number(length) and length > 0)
         require(ok, "length", length, "be a finite number above 0, or None for max(√d, 15)")
+        integer("tune", group["tune"], 0, 2**53, ": the steps that tune h and L")
+        positive("energy_error", group["energy_error"])
+        one_of("preconditioner", group["preconditioner"], ("none", "diagonal"))
+        if group["preconditioner"] == "diagonal" and not group["tune"]:
+            raise UserError("preconditioner must be 'none' without tune, got 'diagonal': tuning learns its scales")
+
+    @property
+    def wants_objective(self) -> bool:
+        return self._tuning()
+
+    def _tuning(self) -> bool:
+        """Return whether the next step tunes."""
+        group = self.param_groups[0]
+        return group["temperature"] > 0 and self._adaptive.get("made", 0) < group["tune"]
+
+    def step_length(self) -> Tensor | None:
+        return self._adaptive["h"].mean() if "h" in self._adaptive else None
+
+    def trajectory_length(self) -> Tensor | None:
+        """Return L as it is tuned, the mean over lanes; None of a sampler that does not tune."""
+        return self._adaptive["L"].mean() if "L" in self._adaptive else None
 
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
+        if self._tuning():
+            return self._tuned_step(theta, u, g, at)
+        theta, u, g, _, _ = self._whole_step(theta, u, g, at)
+        return theta, u, g
+
+    def _whole_step(
+        self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate
+    ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
+        """Return what `_mclachlan` does, between two refreshes."""
         h, length = self._lengths(theta)
         u = self._refresh(u, h, length)
-        theta, u, g, _, _ = self._mclachlan(theta, u, g, at, h, self._scales())
-        return theta, self._refresh(u, h, length), g
+        theta, u, g, loss, gained = self._mclachlan(theta, u, g, at, h, self._all_scales())
+        return theta, self._refresh(u, h, length), g, loss, gained
+
+    def _tuned_step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
+        group, state = self.param_groups[0], self._adaptive
+        if "made" not in state:
+            mile.begin(state, self.lanes, *self._given(theta.shape[1]), theta.device)
+            state |= {"made": 0, "potential": self._potential(theta, at(theta)[0])}
+        new = self._whole_step(theta, u, g, at)
+        potential = self._potential(new[0], new[3])
+        change = new[4] + self.num_data / group["temperature"] * (potential - state["potential"])
+        ok = torch.isfinite(change)[:, None]
+        for t in new[:3]:
+            ok = ok & torch.isfinite(t).all(dim=1, keepdim=True)
+        theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
+        state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
+        aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"
+        mile.adapt(state, state["made"], mile.Phases(group["tune"]), theta, change, ok, aim, diagonal, self._noise.seed)
+        state["made"] += 1
+        if state["made"] == group["tune"]:
+            for name in ("potential", "sum", "weight", "cap"):
+                del state[name]
+        return theta, u, g
 
     def _lengths(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return h and L."""
+        """Return h and L, as they are tuned or given."""
+        if "h" in self._adaptive:
+            return self._adaptive["h"].to(theta.dtype), self._adaptive["L"].to(theta.dtype)
+        h, length = self._given(theta.shape[1])
+        return theta.new_tensor(h), theta.new_tensor(length)
+
+    def _given(self, d: int) -> tuple[float, float]:
+        """Return the h and L that the settings give in d dimensions."""
         group = self.param_groups[0]
-        length = max(theta.shape[1] ** 0.5, LEAST_LENGTH) if group["length"] is None else group["length"]
-        return theta.new_tensor(group["lr"]), theta.new_tensor(length)
+        return float(group["lr"]), max(d**0.5, LEAST_LENGTH) if group["length"] is None else float(group["length"])
+
+    def _all_scales(self) -> Tensor | None:
+        """Return the scales of the groups' lr times those that were learnt."""
+        groups, learnt = self._scales(), self._adaptive.get("scales")
+        if groups is None or learnt is None:
+            return learnt if groups is None else groups
+        return groups * learnt
 
     def _refresh(self, u: Tensor, h: Tensor, length: Tensor) -> Tensor:
         return refreshed(u, self.noise_like(u), h, length) if self.param_groups[0]["temperature"] > 0 else u

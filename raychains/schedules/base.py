@@ -130,16 +130,19 @@ class NonCyclical(Schedule):
     """Keep this many draws, counted back from the end; None keeps all after the burn-in."""
     thinning: int = 1
     """Steps between kept draws."""
+    warm_up: float = field(default=0.0, metadata={"omitted_default": True})
+    """Share of the run, from its first step on, of which no draws are kept though there is noise: a sampler tunes itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_shape()
         fraction("noise_from", self.noise_from, ": it is the share of the run without noise")
         positive_int("thinning", self.thinning)
+        fraction("warm_up", self.warm_up, ": it is the share of the run whose draws are not kept")
         noisy = self.steps - self.burn_in
         require(noisy > 0, "noise_from", self.noise_from, f"leave at least one of the {self.steps} steps with noise")
         allowed = f"leave at least one of the {noisy} steps with noise at full temperature"
-        require(self.room > 0, "ramp", self.ramp, allowed)
+        require(self.room > 0, "ramp" if self.warm_up == 0 else "warm_up", self.ramp or self.warm_up, allowed)
         if self.samples is not None:
             positive_int("samples", self.samples)
             if self.samples > self.room:
@@ -187,8 +190,8 @@ class NonCyclical(Schedule):
 
     @cached_property
     def _unkept(self) -> int:
-        """Steps from which nothing is kept: the burn-in and those below the full temperature."""
-        return self.burn_in + max(0, self._ramp_steps - 1)
+        """Steps from which nothing is kept: the burn-in and those below the full temperature, or the warm-up."""
+        return max(self.burn_in + max(0, self._ramp_steps - 1), steps_in(self.warm_up, self.steps))
 
     def at(self, step: int) -> ScheduleValues:
         lr = self.lr_at(step)

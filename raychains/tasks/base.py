@@ -100,6 +100,18 @@ class _Training:
         loss.backward()
         return loss.detach()
 
+    def objective(self, model: nn.Module, batch: Any, generator: torch.Generator, loss: Tensor | None) -> Tensor:
+        """Return the function whose gradient `backward` has just filled in, one number or one for each lane; by default its loss.
+
+        Samplers that compare energies ask for it; ``generator`` is where it was before `backward`. `prior` is not part of it.
+
+        Raises:
+            UserError: a task whose `backward` returns no loss and that does not define this.
+        """
+        if loss is None:
+            raise UserError(f"task {type(self).__name__} must define objective() for a sampler that compares energies")
+        return loss
+
     def to(self, device: torch.device) -> None:
         """Move the data that `loss` reads to the chain's device."""
 
@@ -410,6 +422,15 @@ class LogDensity(Task):
             gradient.add_(torch.empty_like(gradient).normal_(generator=generator), alpha=self.gradient_noise)
         model.theta.grad = gradient
         return None
+
+    def objective(self, model: nn.Module, batch: Any, generator: torch.Generator, loss: Tensor | None) -> Tensor:
+        """Return −log p of each lane, [lanes], without the artificial noise of the gradient."""
+        assert isinstance(model, Position)
+        theta = model.theta.detach()
+        if type(self).log_density is LogDensity.log_density:  # which tells the energy by `potential`
+            return torch.from_numpy(self.potential(theta.double().cpu().numpy())[0]).to(theta.device)
+        with torch.no_grad():
+            return -self.log_density(theta)
 
     def potential(self, theta: Array) -> tuple[Array, Array]:
         return self._energy(theta), self._slope(theta)

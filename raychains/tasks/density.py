@@ -160,14 +160,25 @@ class FromLogDensity(LogDensity):
             return super().backward(model, None, generator)
         assert isinstance(model, Position)
         theta = model.theta.detach().requires_grad_()
-        rows = None
-        if batch < self.num_data:
-            size = (len(theta), batch)
-            rows = torch.randint(self.num_data, size, generator=generator, device=theta.device)
+        rows = self._rows_of(batch, theta, generator)
         with torch.enable_grad():
             likelihood, prior = self._terms(theta, rows)
             (model.theta.grad,) = torch.autograd.grad(-(likelihood + prior / self.num_data).sum(), theta)
         return -likelihood.detach().mean()
+
+    def objective(self, model: nn.Module, batch: Any, generator: torch.Generator, loss: Tensor | None) -> Tensor:
+        """Return −log p/N of each lane, [lanes], from the rows that `backward` read."""
+        assert isinstance(model, Position)
+        theta = model.theta.detach()
+        with torch.no_grad():
+            likelihood, prior = self._terms(theta, self._rows_of(batch, theta, generator))
+        return -(likelihood + prior / self.num_data)
+
+    def _rows_of(self, batch: Any, theta: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Draw each lane's rows of a step; None for all."""
+        if self._data is None or batch >= self.num_data:
+            return None
+        return torch.randint(self.num_data, (len(theta), batch), generator=generator, device=theta.device)
 
     def to(self, device: torch.device) -> None:
         if self._data is not None:

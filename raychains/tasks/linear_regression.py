@@ -54,19 +54,35 @@ class LinearPredictor(LogDensity):
         """Write the gradient of mean loss plus prior per lane; the loss that is returned is the mean over lanes, without prior."""
         assert isinstance(model, Position)
         theta = model.theta.detach()
-        inputs, targets = self._inputs.to(theta), self._targets.to(theta)
-        if self.whole:
-            outputs = theta @ inputs.T
-            gradient = self.errors(outputs, targets) @ inputs
+        rows, outputs, targets = self._read(theta, generator)
+        if rows is None:
+            gradient = self.errors(outputs, targets) @ self._inputs.to(theta)
         else:
-            size = (len(theta), self.minibatch)
-            chosen = torch.randint(self.num_data, size, generator=generator, device=theta.device)
-            rows, targets = inputs[chosen], targets[chosen]
-            outputs = torch.einsum("lbd,ld->lb", rows, theta)
             gradient = torch.einsum("lbd,lb->ld", rows, self.errors(outputs, targets))
         gradient = gradient / (outputs.shape[1] * self.dispersion)
         model.theta.grad = gradient.add_(theta, alpha=self._decay)
         return self.mean_loss(outputs, targets)
+
+    def objective(self, model: nn.Module, batch: Any, generator: torch.Generator, loss: Tensor | None) -> Tensor:
+        """Return the mean loss plus prior of each lane, [lanes], on the minibatch that `backward` read."""
+        assert isinstance(model, Position)
+        theta = model.theta.detach()
+        _, outputs, targets = self._read(theta, generator)
+        each = [
+            self.mean_loss(o[None], t if t.ndim == 1 else t[None])
+            for o, t in zip(outputs, targets if targets.ndim == 2 else [targets] * len(outputs), strict=True)
+        ]
+        return torch.stack(each) + 0.5 * self._decay * theta.square().sum(dim=1)
+
+    def _read(self, theta: Tensor, generator: torch.Generator) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return each lane's drawn inputs [lanes, n, dim], None for all; outputs xᵀθ [lanes, n]; and targets."""
+        inputs, targets = self._inputs.to(theta), self._targets.to(theta)
+        if self.whole:
+            return None, theta @ inputs.T, targets
+        size = (len(theta), self.minibatch)
+        chosen = torch.randint(self.num_data, size, generator=generator, device=theta.device)
+        rows = inputs[chosen]
+        return rows, torch.einsum("lbd,ld->lb", rows, theta), targets[chosen]
 
     def to(self, device: torch.device) -> None:
         self._inputs, self._targets = self._inputs.to(device), self._targets.to(device)

@@ -46,7 +46,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "entropy-sgld": {"inner_steps": 5},
     "sam": {"momentum": 0.9},
     "bsam": {"prediction_samples": 2, "m_sharpness": 3},
-    "mclmc": {},
+    "mclmc": {"tune": 15, "preconditioner": "diagonal"},
 }
 IMAGES: Tasks = {"resnet": ("cifar10-resnet20", {"train_subset": 90})}
 """Networks with convolutions, BatchNorm and augmentation; they need image sets, and belong to no case of `CASES`."""

@@ -32,7 +32,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "entropy-sgd": {"inner_steps": 5},
     "bsam": {"prediction_samples": 2, "m_sharpness": 2},
     "sam": {"momentum": 0.9},
-    "mclmc": {"length": 3.0},
+    "mclmc": {"length": 3.0, "tune": 300},
 }
 """Every sampler that has a state."""
 CHAINS = 3

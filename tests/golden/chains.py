@@ -49,6 +49,7 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bsam": ("BSAM", "bsam", {"prediction_samples": 2, "m_sharpness": 3}),
     "bsam-other": ("BSAM", "bsam", {"beta2": 0.9, "s0": 0.5}),
     "mclmc": ("MCLMC", "mclmc", {"length": 3.0}),
+    "mclmc-tuned": ("MCLMC", "mclmc", {"tune": 15}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""
 OPTIMISERS = ("SGD", "SGDM", "SAM", "EntropySGD")

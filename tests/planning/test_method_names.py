@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.checks import refused
 from tests.tasks.made_images import NETWORKS
 
 NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
-sam bsam adamw deep-ensemble mclmc"""
+sam bsam adamw deep-ensemble mclmc mile"""
 SHORT = {"digits": {"epochs": 8}}
 
 
@@ -89,6 +90,33 @@ def test_whole_numbers_and_their_floats_are_one_digest() -> None:
     one = resolved("emcmc", sampler_settings=("eta=1",), temperature=1, lr=1)
     other = resolved("emcmc", sampler_settings=("eta=1.0",), temperature=1.0, lr=1.0)
     assert one.spec.digest == other.spec.digest
+
+
+def test_mile_tunes_for_half_of_its_steps_on_full_batches_and_keeps_draws_of_the_rest() -> None:
+    made = resolved("mile", epochs=2000)
+    schedule, own = made.schedule, made.spec.sampler.settings
+    assert made.spec.batch_size == 500 and made.spec.steps == 1000 and own["tune"] == 500
+    assert all(schedule.at(k).temperature == 1 for k in (1, 500, 1000))
+    kept = [k for k in range(1, 1001) if schedule.at(k).keep]
+    assert kept and min(kept) > 500 and len(kept) == schedule.kept
+    density = resolved("mile", "gaussian", steps=800).schedule
+    assert [k for k in range(1, 401) if density.at(k).keep] == list(range(201, 401))
+    given = resolved("mclmc", "gaussian", steps=800, burn_in=100, sampler_settings=("tune=20",)).schedule
+    assert [given.at(k).keep for k in (50, 51, 70, 71)] == [False, False, False, True]
+    assert resolved("mclmc").spec.sampler.settings["tune"] == 0
+    with refused("schedule", "cycles", "cyclical"):
+        resolved("mile", schedule="cyclical")
+    with refused("tune", "400", "400 steps"):
+        resolved("mclmc", "gaussian", steps=800, sampler_settings=("tune=400",))
+
+
+def test_a_presets_start_gives_way_to_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {**METHODS["mile"].settings, "init_from": "no-such-file.safetensors"}
+    monkeypatch.setitem(METHODS, "mile", dataclasses.replace(METHODS["mile"], settings=named))
+    with refused("init_from", "no-such-file"):
+        resolved("mile", epochs=200)
+    with refused("init_from", "another-file"):
+        resolved("mile", epochs=200, init_from="another-file.safetensors")
 
 
 def test_schedules_take_their_settings() -> None:

@@ -24,7 +24,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "entropy-sgd": [{"inner_steps": 3, "inner_noise": 0.1}],
     "entropy-sgld": [{"inner_steps": 3, "momentum": 0.5}],
     "sam": [{"m_sharpness": 2}],
-    "mclmc": [{"length": 2.0}],
+    "mclmc": [{"length": 2.0}, {"tune": 15}, {"tune": 20, "preconditioner": "diagonal"}],
     "bsam": [{"m_sharpness": 2, "prediction_samples": 3}, {"beta2": 0.9, "s0": 0.5}],
 }  # fmt: skip
 """Settings beside the defaults that bring states of their own."""
