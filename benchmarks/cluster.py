@@ -122,6 +122,7 @@ class Cluster:
     # The cluster
 
     started_here = True
+    in_process = False
 
     def nodes(self, accelerator_type: str | None = None) -> list[Node]:
         return [Node(float(self.slots), 0.0, "simulated")]

@@ -1,8 +1,8 @@
 """raychains: Bayesian deep learning by stochastic-gradient MCMC at cluster scale.
 
 ``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report`, `rc.load` and
-`rc.reproduce` for whole runs, `rc.tune` for Ray Tune, `rc.train` for Ray Train, `rc.serve` for Ray Serve, and `rc.SGLD`,
-`rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in neither torch nor ray.
+`rc.reproduce` for whole runs, `rc.tune` for Ray Tune, `rc.train` for Ray Train, `rc.serve` for Ray Serve, `rc.sklearn` for
+scikit-learn, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from raychains.api import serve, train, tune
+    from raychains.api import serve, sklearn, train, tune
     from raychains.api.commands import draw_report
     from raychains.api.evaluating import evaluate
     from raychains.api.result import Result, load
@@ -90,15 +90,30 @@ _EXPORTS = {
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 _NAMED = {"make_task": "make"}
-_MODULES = {"serve": "api.serve", "train": "api.train", "tune": "api.tune"}
+_MODULES = {"serve": "api.serve", "sklearn": "api.sklearn", "train": "api.train", "tune": "api.tune"}
 
-__all__ = ["ATMC", "BSAM", "MCLMC", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "AdamW", "Callback", "Chain"]
+__all__ = [
+    "ATMC",
+    "BSAM",
+    "MCLMC",
+    "PSGLD",
+    "SAM",
+    "SGD",
+    "SGDM",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "AdamW",
+    "Callback",
+    "Chain",
+]
 __all__ += ["ChainsFailed", "Interrupted", "RayLost"]
 __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
 __all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "Metric", "NonCyclical"]
 __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
-__all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "serve", "sweep", "train", "tune"]
+__all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "serve", "sklearn", "sweep"]
+__all__ += ["train", "tune"]
 
 
 def __getattr__(name: str) -> Any:

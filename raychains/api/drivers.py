@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.orchestration.session import Session
     from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.workers import Workers
 
 T = TypeVar("T")
 
@@ -182,7 +183,12 @@ class _Told:
 
 @contextlib.contextmanager
 def leased(
-    options: Common, folder: RunStore, task: Task | None, callback: CallbackList, check_plan: Callable[[], None]
+    options: Common,
+    folder: RunStore,
+    task: Task | None,
+    callback: CallbackList,
+    check_plan: Callable[[], None],
+    workers: Workers | None = None,
 ) -> Iterator[Lease]:
     """Own a run or a sweep for the body. Errors of the options are raised before anything is written or started.
 
@@ -192,18 +198,21 @@ def leased(
         task: the task where the user passed an object.
         callback: called by the driver.
         check_plan: raises where the folder holds another plan.
+        workers: where actors run; None is on Ray.
 
     Raises:
         UserError: an option out of range, a name that is taken or that another living driver works on, or another plan.
     """
-    from raychains.orchestration import session, task_payload
     from raychains.orchestration.lease import Lease
 
     placement(options)
     callbacks.check(options)
-    session.check_address(options.address, object_store_memory=options.object_store_memory)
-    if task is not None:
-        task_payload.check(task)
+    if workers is None or not workers.in_process:
+        from raychains.orchestration import session, task_payload
+
+        session.check_address(options.address, object_store_memory=options.object_store_memory)
+        if task is not None:
+            task_payload.check(task)
     if options.resume and folder.exists():
         check_plan()
     with Lease(folder.root, folder.lease_name, patient=options.resume) as lease:
@@ -269,20 +278,27 @@ def drive(
     options: Common,
     callback: Callback,
     lease: Lease,
-    worker_pool: WorkerPool | None = None,
+    workers: Workers | None = None,
     trial: Trial | None = None,
+    *,
+    evaluate: bool = True,
 ) -> DriverOutcome:
-    """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors.
+    """Run a comparison's unfinished chains and, with ``evaluate``, evaluate its arms; by the actors of ``workers``, default on Ray.
 
-    The first of them repeats the ``trial`` of a user's task.
+    The first of them repeats the ``trial`` of a user's task, unless they are threads of the process that made it.
     """
     from raychains.orchestration.run import run_chains
 
+    resources = dataclasses.replace(placement(options), evaluate=evaluate)
+
     def run(callback: Callback) -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
-        settings = {"lease": lease, "workers": worker_pool, "trial": trial}
-        return run_chains(comparison, folder.root, placement(options), callback, **settings)
+        settings = {"lease": lease, "workers": workers, "trial": trial}
+        return run_chains(comparison, folder.root, resources, callback, **settings)
 
+    if workers is not None and workers.in_process:
+        trial = None
+        return run(callback)
     return on_ray(options, resumed(folder), callback, run)
 
 

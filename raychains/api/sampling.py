@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import check_kept, drive, interrupted, leased, origin, publish
-from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts
+from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
@@ -26,7 +26,7 @@ from raychains.store import ChainStore, RunStore, Storage, finished_chains, init
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.workers import Workers
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
 
@@ -58,10 +58,27 @@ def run(call: Call) -> Result:
     return _run("run", call)
 
 
-def _run(command: str, call: Call) -> Result:
+def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Result:
+    """Sample as `run` does, without progress, evaluation and page.
+
+    Args:
+        task: the task itself.
+        workers: where chains run; default on Ray.
+        settings: options of `run`.
+
+    Raises:
+        UserError, Interrupted, ChainsFailed: as `run`.
+    """
+    pythons = ("callback", "progress", "worker_pool")
+    call = read(Run, None, {"progress": False, **settings, "task": task}, pythons)
+    return _run("run", call, workers, page=False, evaluate=False)
+
+
+def _run(command: str, call: Call, workers: Workers | None = None, **settings: bool) -> Result:
+    workers = workers if workers is not None else call.worker_pool
     with rooted(call.options.data_root), call.callbacks() as called:
         planned = _planned(command, call.options, call.task)
-        return execute(command, call.options, planned, called, call.task, call.worker_pool)
+        return execute(command, call.options, planned, called, call.task, workers, **settings)
 
 
 def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
@@ -98,16 +115,18 @@ def execute(
     planned: PlannedComparison,
     callback: CallbackList,
     task: Task | None,
-    worker_pool: WorkerPool | None = None,
+    workers: Workers | None = None,
     *,
     page: bool = True,
+    evaluate: bool = True,
 ) -> Result:
     """Run a planned comparison, under the name and with the resources that the options say.
 
     Args:
         options: whose settings of chains are in ``planned`` already.
-        worker_pool: as for `compare`.
+        workers: where actors run: a ``worker_pool``, or workers in this process; default on Ray.
         page: whether the run's page is drawn.
+        evaluate: whether the arms are evaluated.
 
     Raises:
         UserError, Interrupted, ChainsFailed: as `compare`.
@@ -120,7 +139,7 @@ def execute(
     trial = None
     if not folder.exists() or not _begun(root, comparison):  # a trial that failed in a worker left a plan
         trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
-    with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison)) as lease:
+    with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
         if not folder.exists():
@@ -128,7 +147,7 @@ def execute(
             folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
         if planned.start is not None:
             initial_states.publish(root, planned.start)
-        outcome = drive(comparison, folder, options, callback, lease, worker_pool, trial)
+        outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)

@@ -29,14 +29,17 @@ class ChainWorker:
 
     def __init__(self, config: ChainWorkerConfig) -> None:
         self._name = config.name
-        set_up(config.gpus, config.data_root)
-        gc.disable()  # imports leave no garbage; the search for it takes a fifth of their time
+        if config.own_process:
+            set_up(config.gpus, config.data_root)
+            gc.disable()  # imports leave no garbage; the search for it takes a fifth of their time
         from raychains.orchestration import attempt
 
-        gc.freeze()
-        gc.enable()
-        attempt.torch.set_num_threads(1)
+        if config.own_process:
+            gc.freeze()
+            gc.enable()
+            attempt.torch.set_num_threads(1)
         self._library = attempt
+        self._device = None if config.own_process else attempt.torch.device("cpu")
         self._root = attempt.Storage(config.store)
         every, every_cycle = config.checkpoint_every, config.every_cycle
         self._config = attempt.AttemptConfig(checkpoint_every=every, every_cycle=every_cycle)
@@ -80,7 +83,7 @@ class ChainWorker:
         if address is not None:
             own = address.rpartition(":")[0]
             group = partial(self._library.Ranks, 0, assignment.ranks, address, listener=self._socket, own=own)
-        self._attempt = self._library.Attempt(assignment, self._root, self._config, self._tasks, group)
+        self._attempt = self._library.Attempt(assignment, self._root, self._config, self._tasks, group, self._device)
         self._attempt.begin()
 
     def next(self, digest: str, number: int) -> tuple[AttemptEvent, Any]:
@@ -100,6 +103,11 @@ class ChainWorker:
     def stop(self, digest: str) -> None:
         """Stop the chain at its next step; a checkpoint is written before `Ended` comes."""
         if self._attempt is not None and self._attempt.spec.digest == digest:
+            self._attempt.stop()
+
+    def halt(self) -> None:
+        """Stop whatever chain runs, when the worker is let go without the end of its process."""
+        if self._attempt is not None:
             self._attempt.stop()
 
 

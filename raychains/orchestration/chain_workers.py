@@ -97,6 +97,7 @@ class ChainWorkers:
             every_cycle=resources.on_divergence == "restart-cycle",
             data_root=resources.data_root,
             gpus=slots.gpus,
+            own_process=not workers.in_process,
         )
         self._workers: dict[int, _Worker] = {}
         self._calls: dict[Any, _Call] = {}

@@ -104,7 +104,7 @@ class Evaluators:
         Args:
             root: the store.
             resources: how many, unless it leaves that open: then one for every two chains that can run at once.
-            payload: of the task; packed here without it.
+            payload: of the task; packed here without it, unless the workers are in this process.
             workers: where they run; on Ray, which must be connected, without it.
             slots: those of the chains that run meanwhile; without it none run, and the cluster is asked.
         """
@@ -171,10 +171,12 @@ def _work(
     comparison: Comparison, resources: ResourceConfig, payload: TaskPayload | None, workers: Workers
 ) -> EvaluationConfig:
     main = comparison.task_spec
+    if payload is None and not workers.in_process:
+        payload = pack(tasks.build(main), workers)
     return EvaluationConfig(
         task=main.to_json(),
         split=comparison.split,
-        payload=payload if payload is not None else pack(tasks.build(main), workers),
+        payload=payload,
         bins=resources.bins,
         keep=resources.keep_predictions,
         others={digest: spec.task.to_json() for digest, spec in comparison.chains().items() if spec.task != main},

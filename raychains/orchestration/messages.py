@@ -40,6 +40,8 @@ class ChainWorkerConfig:
     """The slot's share of GPUs; without one the chain runs on the CPU whatever the machine has."""
     name: str = "chain-worker"
     """Prefix of its log lines."""
+    own_process: bool = True
+    """It has a process to itself, whose environment it sets up; without one its chains run on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,8 @@ class RayWorkers:
         self._spare = False
         """A process was started that no actor was placed in since."""
 
+    in_process = False
+
     # The cluster
 
     @property

@@ -65,7 +65,7 @@ def driver_of(
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
-    payload = pack(tasks.build(comparison.task_spec), workers, kinds)
+    payload = None if workers.in_process else pack(tasks.build(comparison.task_spec), workers, kinds)
     names = Names(lease.run or comparison.run_name, lease.driver_id)
     chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)

@@ -1,6 +1,6 @@
 """Interfaces to actors, to the cluster that they run on, and to time, of which Ray is one implementation.
 
-`raychains.orchestration.ray_workers` implements them on Ray. The driver itself knows nothing of Ray: tests and benchmarks
+`raychains.orchestration.ray_workers` implements them on Ray, `thread_workers` in this process. The driver itself knows nothing of Ray: tests and benchmarks
 run the same code on simulated workers and a simulated clock.
 """
 
@@ -126,6 +126,10 @@ class Cluster(Protocol):
 
 class Workers(Cluster, Protocol):
     """Actors that are started, called, waited for and killed. None is restarted, no call retried."""
+
+    @property
+    def in_process(self) -> bool:
+        """True where actors are objects of this process: they know the user's tasks and classes, and leave its settings alone."""
 
     def put(self, value: Any) -> Any:
         """Return a reference to an object that actors can fetch."""

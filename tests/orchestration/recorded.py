@@ -24,6 +24,8 @@ class Started:
 
 
 class Recorded:
+    in_process = False
+
     def __init__(self, *nodes: Node) -> None:
         self.found, self.growing, self.started_here = list(nodes), False, False
         self.actors: list[Started] = []

@@ -125,6 +125,7 @@ class Driver:
     # Cluster
 
     started_here = False
+    in_process = False
 
     def nodes(self, accelerator_type: str | None = None) -> list[Resources]:
         return [Resources(float(n.cpus), 0.0, n.name) for n in self.world.nodes if n.known and not n.leaves]

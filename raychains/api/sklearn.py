@@ -1,0 +1,234 @@
+"""Estimators of scikit-learn whose fit samples the posterior of a small network, as `rc.run` samples it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from raychains.api import sampling
+from raychains.core.errors import require
+from raychains.core.validation import is_number, one_of
+from raychains.inference.intervals import mixture_quantiles
+from raychains.models import MLP
+from raychains.tasks import Task
+
+if TYPE_CHECKING:
+    from raychains.inference import PosteriorPredictive
+    from raychains.orchestration.workers import Workers
+
+__all__ = ["PosteriorClassifier", "PosteriorRegressor"]
+
+Array = np.ndarray[Any, Any]
+BACKENDS = ("ray", "process")
+EPOCHS, LR = 100, 0.01
+"""Defaults of ``epochs`` and ``lr``; ours."""
+BATCH = 32
+SEEDS = 2**31 - 1
+_ONE_AT_A_TIME = threading.Lock()
+"""Chains in this process use its global random streams, and a fit's task replaces that of the fit before."""
+
+
+class _PosteriorEstimator(BaseEstimator):
+    """Base of the estimators: constructor, scaling of inputs, and the run.
+
+    Fitted: ``posterior_``, the samples as a `raychains.PosteriorPredictive` of standardised inputs in double precision;
+    ``n_features_in_``; with ``store`` also ``run_``, the run's folder.
+    """
+
+    _loss: str
+
+    def __init__(
+        self,
+        *,
+        method: str = "csghmc",
+        chains: int = 4,
+        epochs: int | None = None,
+        lr: float | None = None,
+        hidden: Sequence[int] = (50, 50),
+        random_state: Any = 0,
+        backend: str = "ray",
+        store: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method = method
+        self.chains = chains
+        self.epochs = epochs
+        self.lr = lr
+        self.hidden = hidden
+        self.random_state = random_state
+        self.backend = backend
+        self.store = store
+        self.options = options
+
+    def _scaled(self, X: Array) -> torch.Tensor:
+        return torch.from_numpy((X - self._mean) / self._sd)
+
+    def _fit(self, X: Array, targets: torch.Tensor, outputs: int) -> None:
+        """Sample the posterior given standardised inputs and targets [n]."""
+        one_of("backend", self.backend, BACKENDS)
+        require(self.options is None or isinstance(self.options, Mapping), "options", self.options, "be a dict")
+        self._mean, sd = X.mean(0), X.std(0)
+        self._sd = np.where(sd > 0, sd, 1.0)
+        inputs, hidden = self._scaled(X).float(), tuple(self.hidden)
+        n, features = inputs.shape
+        train = (inputs, targets)
+        task = Task.from_module(lambda: MLP(features, hidden, outputs), train, train, self._loss, name="sklearn")
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(SEEDS)
+        settings = {
+            "sampler": self.method,
+            "chains": self.chains,
+            "epochs": EPOCHS if self.epochs is None else self.epochs,
+            "lr": LR if self.lr is None else self.lr,
+            "batch_size": min(BATCH, n),
+            "weight_decay": 1 / n,
+            "seed": int(seed),
+            **(self.options or {}),
+        }
+        with self._stored() as store, _ONE_AT_A_TIME:
+            result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
+            self.posterior_: PosteriorPredictive = result.posterior().double()
+            if self.store is not None:
+                self.run_ = str(result.path)
+
+    def _workers(self, settings: Mapping[str, Any]) -> Workers | None:
+        """Return where chains run; None is on Ray."""
+        if self.backend == "ray":
+            return None
+        from raychains.orchestration.thread_workers import ThreadWorkers
+
+        return ThreadWorkers(cpus=settings.get("cpus_per_chain", 1))
+
+    @contextlib.contextmanager
+    def _stored(self) -> Iterator[str]:
+        """Yield the run store: the user's, or a temporary one."""
+        if self.store is not None:
+            yield str(self.store)
+            return
+        with tempfile.TemporaryDirectory(prefix="raychains-fit-") as folder:
+            yield folder
+
+    def _inputs(self, X: Any) -> torch.Tensor:
+        """Return a user's inputs, checked and scaled, double [n, features]."""
+        check_is_fitted(self)
+        return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
+
+
+class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
+    """Regression by posterior samples of a ReLU MLP with two outputs: y | x, θ ~ N(μ(x), σ(x)²), σ = softplus + 1e-6.
+
+    Inputs and targets are standardised inside; the prior is N(0, 1) on every weight and bias (weight decay 1/n, T = 1).
+    Predictions are those of the mixture of all samples.
+
+    Args:
+        method: a sampling method of `raychains.run`, such as ``csghmc``, ``sgld`` or ``sghmc``.
+        chains: number of chains.
+        epochs: of each chain; default 100.
+        lr: initial step size; default .01.
+        hidden: widths of the hidden layers.
+        random_state: an integer, a `numpy.random.RandomState`, or None.
+        backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
+            ``process``: one after another in this process, without importing Ray.
+        store: the run store to keep; default a temporary one. A fit that the store holds already is not repeated.
+        options: further options of `raychains.run`, as in ``{"batch_size": 100}``; they replace those above.
+
+    Raises:
+        UserError: on fitting, a setting out of range.
+    """
+
+    _loss = "heteroscedastic"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Sample the posterior given inputs X [n, features] and targets y [n].
+
+        Raises:
+            UserError: a setting out of range.
+            ChainsFailed: some chains were given up.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        self._y_mean, sd = float(y.mean()), float(y.std())
+        self._y_sd = sd if sd > 0 else 1.0
+        self._fit(X, torch.from_numpy((y - self._y_mean) / self._y_sd).float(), 2)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, quantiles: Sequence[float] | None = None) -> Any:
+        """Return the mean of the predictive distribution, [n].
+
+        Args:
+            X: [n, features].
+            return_std: whether to return its standard deviation, noise included, [n], after it.
+            quantiles: probabilities in (0, 1), whose quantiles [n, quantiles] are returned last.
+
+        Returns:
+            The mean, or a tuple of all that was asked for.
+
+        Raises:
+            UserError: a probability out of range.
+        """
+        inputs = self._inputs(X)
+        if quantiles is not None:
+            ok = all(is_number(q) and 0 < q < 1 for q in quantiles)
+            require(ok, "quantiles", quantiles, "be probabilities between 0 and 1, as in [0.05, 0.95]")
+        with torch.inference_mode():
+            weights, means, sigmas = (t.numpy() for t in self.posterior_.gaussians(inputs))
+        means, sigmas = means * self._y_sd + self._y_mean, sigmas * self._y_sd
+        mean = np.einsum("s,sn->n", weights, means[..., 0])
+        found = [mean]
+        if return_std:
+            spread = sigmas[..., 0] ** 2 + (means[..., 0] - mean) ** 2
+            found.append(np.sqrt(np.einsum("s,sn->n", weights, spread)))
+        if quantiles is not None:
+            found.append(mixture_quantiles(means, sigmas, weights, list(quantiles))[:, 0])
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+class PosteriorClassifier(ClassifierMixin, _PosteriorEstimator):
+    """Classification by posterior samples of a ReLU MLP with a softmax: probabilities are averaged over all samples.
+
+    Inputs are standardised inside; the prior is N(0, 1) on every weight and bias (weight decay 1/n, T = 1). Fitted, it has
+    ``classes_``. Arguments are those of `PosteriorRegressor`.
+
+    Raises:
+        UserError: on fitting, a setting out of range.
+    """
+
+    _loss = "cross_entropy"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Sample the posterior given inputs X [n, features] and labels y [n], numbers or texts.
+
+        Raises:
+            UserError: a setting out of range, or labels of a single class.
+            ChainsFailed: some chains were given up.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        several = "have labels of two classes or more: there is nothing to tell from one class"
+        require(len(self.classes_) > 1, "y", self.classes_.tolist(), several)
+        self._fit(X, torch.from_numpy(labels.astype(np.int64)), len(self.classes_))
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probabilities of ``classes_``, [n, classes]."""
+        inputs = self._inputs(X)
+        with torch.inference_mode():
+            found: Array = self.posterior_(inputs).probabilities.numpy()
+        return found
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable label, [n]."""
+        best = self.predict_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])

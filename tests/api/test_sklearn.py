@@ -1,0 +1,152 @@
+"""The estimators: scikit-learn's own checks, the mixture's formulas, the same samples on both backends, and no Ray."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import raychains as rc
+from raychains.store import Storage
+from tests.checks import refused
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, -2.0]
+Y = 100 + 20 * X[:, 0] + 3 * RNG.normal(size=60)
+LABELS = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0, "yes", "no")
+QUICK: dict[str, Any] = {"backend": "process", "chains": 2, "epochs": 40, "hidden": (8,)}
+
+
+def regressor(**settings: Any) -> Any:
+    return rc.sklearn.PosteriorRegressor(**{**QUICK, **settings})
+
+
+def classifier(**settings: Any) -> Any:
+    return rc.sklearn.PosteriorClassifier(**{**QUICK, **settings})
+
+
+@parametrize_with_checks([regressor(), classifier()])
+def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_a_regression_is_the_mixture_of_its_samples_in_the_targets_unit() -> None:
+    fitted = regressor().fit(X, Y)
+    mean, sd, quantiles = fitted.predict(X, return_std=True, quantiles=[0.1, 0.5, 0.9])
+    z = torch.from_numpy((X - X.mean(0)) / X.std(0))
+    weights, outputs = fitted.posterior_.outputs(z)
+    mu = outputs[..., 0].detach().numpy() * Y.std() + Y.mean()
+    sigma = (np.log1p(np.exp(outputs[..., 1].detach().numpy())) + 1e-6) * Y.std()
+    assert len(weights) > 2 and np.allclose(weights, 1 / len(weights))
+    np.testing.assert_allclose(mean, mu.mean(0), rtol=1e-10)
+    np.testing.assert_allclose(sd, np.sqrt((sigma**2 + mu**2).mean(0) - mu.mean(0) ** 2), rtol=1e-8)
+    for i, q in enumerate((0.1, 0.5, 0.9)):
+        np.testing.assert_allclose(norm.cdf(quantiles[:, i], mu, sigma).mean(0), q, rtol=1e-7)
+    np.testing.assert_array_equal(fitted.predict(X), mean)
+    assert fitted.score(X, Y) > 0.6
+
+
+def test_a_classification_averages_probabilities() -> None:
+    fitted = classifier().fit(X, LABELS)
+    z = torch.from_numpy((X - X.mean(0)) / X.std(0))
+    _, outputs = fitted.posterior_.outputs(z)
+    p = torch.softmax(outputs.detach(), -1).mean(0).numpy()
+    np.testing.assert_allclose(fitted.predict_proba(X), p, rtol=1e-10)
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(fitted.predict(X), np.array(["no", "yes"])[p.argmax(1)])
+    assert fitted.score(X, LABELS) > 0.8
+
+
+def test_random_states_and_the_global_generators() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one, same, other = (regressor(random_state=seed).fit(X, Y).predict(X) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.allclose(one, other) and torch.equal(torch.get_rng_state(), before)
+    drawn = regressor(random_state=np.random.RandomState(5)).fit(X, Y).predict(X)
+    assert not np.allclose(drawn, one)
+
+
+def test_pipelines_and_searches_take_them() -> None:
+    search = GridSearchCV(regressor(chains=1), {"hidden": [(4,), (8,)]}, cv=2).fit(X, Y)
+    assert search.best_params_["hidden"] in [(4,), (8,)]
+    assert make_pipeline(PolynomialFeatures(2), classifier(chains=1)).fit(X, LABELS).score(X, LABELS) > 0.7
+
+
+def test_a_kept_store_is_not_sampled_again(tmp_path: Path) -> None:
+    fitted = regressor(store=str(tmp_path / "store")).fit(X, Y)
+    files = sorted(p for p in (tmp_path / "store" / "chains").rglob("*.safetensors") if "samples" in p.parts)
+    times = [p.stat().st_mtime_ns for p in files]
+    again = regressor(store=str(tmp_path / "store")).fit(X, Y)
+    assert len(files) == len(fitted.posterior_) and [p.stat().st_mtime_ns for p in files] == times
+    np.testing.assert_array_equal(fitted.predict(X), again.predict(X))
+    assert Path(fitted.run_).parent == tmp_path / "store" / "runs"
+    assert Storage(str(tmp_path / "store")).exists(f"runs/{Path(fitted.run_).name}/plan.json")
+
+
+def test_options_are_those_of_the_run() -> None:
+    fitted = regressor(
+        method="sghmc", options={"schedule": "constant", "thinning": 10, "batch_size": 60, "burn_in": 0}
+    ).fit(X, Y)
+    assert len(fitted.posterior_) == 2 * 40 // 10
+    with refused("cycle_length"):
+        regressor(options={"cycle_length": 3}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"backend": "dask"}, ("backend", "process", "dask")),
+        ({"options": [1]}, ("options", "dict")),
+        ({"method": "hmc"}, ("sampler", "hmc")),
+        ({"chains": 0}, ("chains", "0")),
+        ({"lr": -1.0}, ("lr", "-1.0")),
+        ({"hidden": (0,)}, ("hidden", "0")),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(*words):
+        regressor(**settings).fit(X, Y)
+
+
+def test_wrong_requests_are_refused() -> None:
+    with pytest.raises(NotFittedError):
+        regressor().predict(X)
+    fitted = regressor(chains=1).fit(X, Y)
+    with refused("quantiles", "1.0"):
+        fitted.predict(X, quantiles=[1.0])
+    with refused("y", "class"):
+        classifier().fit(X, np.zeros(60, dtype=int))
+
+
+WITHOUT_RAY = """
+import sys
+sys.modules["ray"] = None
+import numpy as np
+import raychains as rc
+x = np.random.default_rng(0).normal(size=(30, 2))
+fitted = rc.sklearn.PosteriorRegressor(backend="process", chains=2, epochs=20).fit(x, x[:, 0])
+print(fitted.predict(x[:2], return_std=True))
+"""
+
+
+def test_a_fit_in_this_process_needs_no_ray() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_RAY], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_both_backends_draw_the_same_samples() -> None:
+    here, there = (regressor(backend=backend).fit(X, Y) for backend in ("process", "ray"))
+    np.testing.assert_array_equal(here.predict(X), there.predict(X))
