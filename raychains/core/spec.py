@@ -154,11 +154,13 @@ class ChainSpec:
     """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
     micro_batch: int | None = None
     """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it whole."""
+    pack: int = 0
+    """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps it by itself."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
             integer(name.replace("_", " "), getattr(self, name), 1)
-        for name in ("seed", "repeat", "chain", "block_draws"):
+        for name in ("seed", "repeat", "chain", "block_draws", "pack"):
             integer(name.replace("_", " "), getattr(self, name))
         for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
             value, allowed = getattr(self, name), get_args(kinds)
