@@ -13,6 +13,7 @@ columns that the host prepares for several steps at once.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from raychains import samplers
 from raychains.core.errors import UserError, require
+from raychains.core.sample import Progress
 from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
 from raychains.models import stacked
@@ -38,6 +40,8 @@ AHEAD = 64
 """Steps at most whose batches and numbers are prepared together."""
 NOISE_AHEAD = 8192
 """Numbers of noise that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
+HELD = 0.2
+"""Seconds after which progress is returned without a sample."""
 MOST = 1024
 """Chains of a pack at most."""
 
@@ -133,6 +137,10 @@ class _Lane:
     stop: Stop | None = None
     """Set while `Pack.advance` is asked for this lane."""
     result: list[Any] | Exception | None = None
+    held: list[Any] = field(default_factory=list)
+    """Progress that waits for a sample, a stop or `HELD`: to wake a thread for each would cost more than a small step."""
+    since: float = 0.0
+    """When `Pack.advance` was asked."""
     at: int = -1
     """The step before the first of `ahead`."""
     ahead: list[ScheduleValues] = field(default_factory=list)
@@ -276,9 +284,11 @@ class Pack:
         Raises:
             Exception: what ended this chain, which leaves; the others go on.
         """
+        if stop():
+            return []
         with self._meeting:
             lane = self._lanes[chain]
-            lane.stop, lane.result = stop, None
+            lane.stop, lane.result, lane.since = stop, None, time.monotonic()
             while lane.result is None:
                 if all(other.stop is not None and other.result is None for other in self._lanes.values()):
                     self._run()
@@ -318,7 +328,7 @@ class Pack:
         for lane in lanes:
             assert lane.stop is not None
             if lane.chain.done or lane.stop():
-                lane.result, ended = [], True
+                lane.result, lane.held, ended = lane.held, [], True
         return ended
 
     def _note(self, lanes: Sequence[_Lane], made: int) -> None:
@@ -327,11 +337,13 @@ class Pack:
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
             try:
-                events = lane.chain.moved(made, lane.ahead[done - 1])
-            except Exception as error:  # of this chain alone: it diverged
-                lane.result = error
+                lane.held += lane.chain.moved(made, lane.ahead[done - 1])
+            except Exception as error:  # of this chain alone: it diverged, and says so again after what it told before
+                lane.result, lane.held = lane.held or error, []
             else:
-                lane.result = events or None
+                late = time.monotonic() - lane.since > HELD
+                if lane.held and (late or lane.chain.done or not all(isinstance(e, Progress) for e in lane.held)):
+                    lane.result, lane.held = lane.held, []
 
     def _prepare(self, lanes: Sequence[_Lane]) -> int:
         """Make the coming steps' batches and numbers ready; return how many no lane's event cuts short."""
