@@ -290,16 +290,14 @@ def drive(
     from raychains.orchestration.run import run_chains
 
     resources = dataclasses.replace(placement(options), evaluate=evaluate)
+    in_process = workers is not None and workers.in_process
 
     def run(callback: Callback) -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
-        settings = {"lease": lease, "workers": workers, "trial": trial}
+        settings = {"lease": lease, "workers": workers, "trial": None if in_process else trial}
         return run_chains(comparison, folder.root, resources, callback, **settings)
 
-    if workers is not None and workers.in_process:
-        trial = None
-        return run(callback)
-    return on_ray(options, resumed(folder), callback, run)
+    return run(callback) if in_process else on_ray(options, resumed(folder), callback, run)
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:

@@ -18,6 +18,8 @@ from raychains.chain import initialization, sample_index
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.microbatch import MicroBatches, compare
+from raychains.chain.pack import Pack
+from raychains.chain.pack import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.core.errors import RaychainsError, UserError, require
@@ -131,6 +133,10 @@ class Chain:
                 f"{self._num_data} data, got {spec.steps_per_epoch}"
             )
         self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
+        self._pack: Pack | None = None
+        if spec.pack:
+            check_pack(spec, self.task, self.model)
+            require(self.group.size == 1, "pack", spec.pack, "be 0 for a chain of several workers")
 
     @property
     def drawn(self) -> int:
@@ -159,6 +165,8 @@ class Chain:
         self._refuse_failed()
         if torch.get_num_threads() != self.spec.threads:
             torch.set_num_threads(self.spec.threads)  # counts are per calling thread
+        if self.spec.pack:
+            return self._advance_in_pack(stop)
         outside = streams(self.device)
         set_streams(self.device, self._dropout)
         try:
@@ -175,6 +183,52 @@ class Chain:
         finally:
             self._dropout = streams(self.device)
             set_streams(self.device, outside)
+
+    # In a pack
+
+    def join(self, pack: Pack) -> None:
+        """Step in ``pack`` from now on, together with its other members; without this a chain has a pack of its own."""
+        pack.join(self)
+        self._pack = pack
+
+    def leave(self) -> None:
+        """Leave the pack that the chain is in, if it is in one; the chain can go on in another."""
+        if self._pack is not None:
+            self._pack.leave(self)
+            self._pack = None
+
+    def _advance_in_pack(self, stop: Callable[[], bool]) -> list[Event]:
+        if self.done:
+            return []
+        if self._pack is None:
+            self.join(Pack(self))
+        assert self._pack is not None
+        try:
+            with self._execution.stepping():
+                return self._pack.advance(self, stop)
+        finally:
+            if self.done or self._failure is not None:
+                self.leave()
+
+    def order(self, epoch: int) -> Sequence[Any]:
+        """See `raychains.chain.pack.Member`."""
+        return self._batches(epoch)
+
+    def logs(self, step: int) -> bool:
+        """See `raychains.chain.pack.Member`."""
+        return step % self._log_every == 0 or step == self.spec.steps
+
+    def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
+        """See `raychains.chain.pack.Member`."""
+        self._loss_count += steps
+        for group in self.sampler.param_groups:
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
+        return self._events(setting)
+
+    def settle(self, losses: Tensor) -> None:
+        """See `raychains.chain.pack.Member`."""
+        losses.copy_(self._loss_sum)
+        self._loss_sum = losses
 
     def _micro_batches(self) -> MicroBatches | None:
         if self.spec.micro_batch is None:
@@ -257,7 +311,7 @@ class Chain:
         return self._order[1]
 
     def _events(self, setting: ScheduleValues) -> list[Event]:
-        log = self.step % self._log_every == 0 or self.done
+        log = self.logs(self.step)
         block_full = self._block is not None and setting.keep and self._block.add()
         network = self._block is None and (setting.keep if self._early is None else self.done)
         last_block = self._block is not None and self.done and self._block.count > 0
@@ -406,6 +460,7 @@ class Chain:
         """
         if state["digest"] != self.spec.digest:
             raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
+        self.leave()
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
         self._failure = None

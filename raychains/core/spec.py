@@ -197,11 +197,13 @@ class ChainSpec:
     """Digest of the chain whose last sample this one starts at; None is ``start``, or the seed."""
     early_stop: EarlyStop | None = None
     """When the chain, of an optimiser, stops before its last step, and keeps its best weights as its only sample."""
+    pack: int = 0
+    """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps it by itself."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
             integer(name.replace("_", " "), getattr(self, name), 1)
-        for name in ("seed", "repeat", "chain", "block_draws"):
+        for name in ("seed", "repeat", "chain", "block_draws", "pack"):
             integer(name.replace("_", " "), getattr(self, name))
         for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
             value, allowed = getattr(self, name), get_args(kinds)

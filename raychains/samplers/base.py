@@ -58,6 +58,8 @@ class MethodPreset:
 
 
 Presets = Mapping[str, MethodPreset]
+Number = float | Tensor
+"""A coefficient of an update: one number, or in a pack a column [rows, 1]."""
 
 
 class Sampler(torch.optim.Optimizer):
@@ -87,6 +89,8 @@ class Sampler(torch.optim.Optimizer):
     """The sampler that injects noise, for an optimiser, whose temperature must stay 0."""
     presets: ClassVar[Presets] = {}
     """The methods that run this sampler, by the names that users give."""
+    elementwise: ClassVar[Set[str]] = frozenset()
+    """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty: it cannot be packed."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -177,6 +181,22 @@ class Sampler(torch.optim.Optimizer):
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """The update rule for one parameter group, under ``no_grad``."""
 
+    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+        """Return the numbers of a step's update rule, for samplers with `elementwise` settings.
+
+        Noise is drawn, once for every parameter, if ``noise`` is above 0. Equal settings but for positive `elementwise`
+        ones give equal names.
+        """
+        raise NotImplementedError
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return the names and initial values of the states that `state_of` gives each parameter, for packs."""
+        return {}
+
+    def apply(self, numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]) -> None:
+        """Update parameters by `coefficients`; in a pack these are columns [rows, 1] and all tensors [rows, …]."""
+        raise NotImplementedError
+
     def _dense(self, p: Tensor) -> Tensor:
         assert p.grad is not None
         if p.grad.layout is not torch.strided:
@@ -201,9 +221,11 @@ class Sampler(torch.optim.Optimizer):
         """Return fresh standard normal noise of ``p``'s shape, device and dtype, to be read and not altered."""
         return self._noise.like(p)
 
-    def add_noise(self, tensors: list[Tensor], std: float) -> None:
+    def add_noise(self, tensors: list[Tensor], std: Number) -> None:
         """Add ``std`` times fresh standard normal noise to each tensor in place; nothing at all if ``std`` is 0."""
-        if std > 0:
+        if isinstance(std, Tensor):
+            add_(tensors, [self.noise_like(t) for t in tensors], std)
+        elif std > 0:
             self._noise.add(tensors, std)
 
     @classmethod
@@ -318,6 +340,31 @@ def check_group(group: dict[str, Any]) -> None:
         name: float(value) for name, value in group.items() if is_int(value) and is_number(value) and abs(value) > 2**53
     }
     fraction("momentum", group.get("momentum", 0.0))
+
+
+def scale_(tensors: list[Tensor], factor: Number) -> None:
+    """Multiply tensors in place."""
+    if isinstance(factor, Tensor):
+        for t in tensors:
+            t.mul_(factor)
+    else:
+        torch._foreach_mul_(tensors, factor)
+
+
+def scaled(tensors: list[Tensor], factor: Number) -> list[Tensor]:
+    """Return tensors times ``factor``."""
+    if isinstance(factor, Tensor):
+        return [t * factor for t in tensors]
+    return list(torch._foreach_mul(tensors, factor))
+
+
+def add_(tensors: list[Tensor], others: list[Tensor], factor: Number) -> None:
+    """Add ``factor`` times others to tensors in place."""
+    if isinstance(factor, Tensor):
+        for t, other in zip(tensors, others, strict=True):
+            t.addcmul_(other, factor)
+    else:
+        torch._foreach_add_(tensors, others, alpha=factor)
 
 
 def squares(tensors: Sequence[Tensor]) -> Tensor:

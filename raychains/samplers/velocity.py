@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from raychains.samplers.base import Sampler, mean_of, squares
+from raychains.samplers.base import Number, Sampler, add_, mean_of, scale_, scaled, squares
 
 
 def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
@@ -17,7 +18,7 @@ def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, 
     return math.sqrt(2 * friction * lr * temperature / num_data)
 
 
-def group_noise_std(group: dict[str, Any], num_data: int) -> float:
+def group_noise_std(group: Mapping[str, Any], num_data: int) -> float:
     """Return `noise_std` with the settings of one parameter group; only SGHMC's have a noise estimate γ̂."""
     return noise_std(
         lr=group["lr"],
@@ -35,18 +36,32 @@ class VelocitySampler(Sampler):
     differs from `torch.optim.SGD`. Without momentum no velocity is stored, and the arithmetic is the same.
     """
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        lr, momentum = group["lr"], group["momentum"]
-        if momentum == 0:
-            velocities: list[Tensor] = torch._foreach_mul(grads, -lr)  # type: ignore[assignment]
-        else:
+    elementwise = frozenset({"momentum", "noise_estimate", "weight_decay"})
+
+    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+        lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+        numbers = {"step": -lr, "noise": group_noise_std(group, self.num_data)}
+        return (
+            numbers | ({"momentum": momentum} if momentum != 0 else {}) | ({"decay": -lr * decay} if decay != 0 else {})
+        )
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+        return {"velocity": 0.0} if group["momentum"] != 0 else {}
+
+    def apply(self, numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]) -> None:
+        if "momentum" in numbers:
             velocities = [self.state_of(p, "velocity") for p in params]
-            torch._foreach_mul_(velocities, momentum)
-            torch._foreach_add_(velocities, grads, alpha=-lr)
-        if group["weight_decay"] != 0:  # in place: a temporary of every parameter's size costs more than all the rest
-            torch._foreach_add_(velocities, params, alpha=-lr * group["weight_decay"])
-        self.add_noise(velocities, group_noise_std(group, self.num_data))
+            scale_(velocities, numbers["momentum"])
+            add_(velocities, grads, numbers["step"])
+        else:
+            velocities = scaled(grads, numbers["step"])
+        if "decay" in numbers:  # in place: a temporary of every parameter's size costs more than all the rest
+            add_(velocities, params, numbers["decay"])
+        self.add_noise(velocities, numbers["noise"])
         torch._foreach_add_(params, velocities)
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        self.apply(self.coefficients(group), params, grads)
 
     def kinetic(self) -> Tensor | None:
         """Return N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.

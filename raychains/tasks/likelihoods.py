@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -49,6 +49,16 @@ class Likelihood(ABC):
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of a batch."""
 
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Return the negative log-likelihood [chains, n] of every example, for packs; None where only `loss` is known.
+
+        Args:
+            parameters: by name, [chains, …].
+            outputs: [chains, n, …].
+            targets: [chains, n, …].
+        """
+        return None
+
     @abstractmethod
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         """Return the evaluation of a split."""
@@ -77,6 +87,10 @@ class Classes(Likelihood):
 
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets.long())
+
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+        flat = F.cross_entropy(outputs.flatten(0, 1), targets.flatten().long(), reduction="none")
+        return flat.view(targets.shape)
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _Labelled(data, model=model, labels=data.targets.long().numpy(), classes=classes)
@@ -139,6 +153,16 @@ class GaussianNoise(Likelihood):
         if self.noise is not None:
             return squares / (2 * self.noise**2) + (k * math.log(self.noise) + constant)
         log_sigma = model.get_parameter(LOG_NOISE)[0]
+        return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
+
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = outputs.flatten(2) if outputs.ndim > 2 else outputs.unsqueeze(2)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        squares = (targets.reshape(outputs.shape).to(outputs.dtype) - outputs).square().sum(2)
+        k, constant = outputs.shape[2], 0.5 * outputs.shape[2] * math.log(2 * math.pi)
+        if self.noise is not None:
+            return squares / (2 * self.noise**2) + (k * math.log(self.noise) + constant)
+        log_sigma = parameters[LOG_NOISE]
         return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:

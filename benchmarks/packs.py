@@ -1,0 +1,156 @@
+"""CPU microseconds per step and chain: chains by themselves, in packs of several widths, and jax.vmap of the same step.
+
+SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
+5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
+each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
+are kept as the schedule says. Rounds of all variants take turns; medians, so that a machine at work matters less.
+
+--peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain vectorised
+step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+from benchmarks.machine import facts  # noqa: E402
+from raychains import Task  # noqa: E402
+from raychains.chain.chain import Chain  # noqa: E402
+from raychains.chain.pack import Pack  # noqa: E402
+from raychains.core.spec import ChainSpec, Part  # noqa: E402
+from raychains.samplers import SGHMC  # noqa: E402
+from raychains.schedules import Constant  # noqa: E402
+from raychains.tasks.digits import Digits  # noqa: E402
+
+STEPS = 1_000_000
+"""More than anybody waits for: chains are stopped."""
+
+
+def digits() -> tuple[Task, int, float]:
+    """Task, batch size and step size."""
+    return Digits(), 50, 0.06
+
+
+def regression() -> tuple[Task, int, float]:
+    """A table of airfoil's size."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(1202, 5, generator=drawn)
+    y = x[:, :1].sin() + 0.1 * torch.randn(1202, 1, generator=drawn)
+    widths = [5, 16, 16, 16, 16, 1]
+
+    def model() -> nn.Module:
+        linear = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
+        return nn.Sequential(*[m for layer in linear[:-1] for m in (layer, nn.ReLU())], linear[-1])
+
+    return Task.from_module(model, (x, y), (x[:4], y[:4]), "gaussian", noise="learned", name="table"), 1202, 0.001
+
+
+CASES = {"digits": digits, "regression": regression}
+
+
+def spec(task: Task, batch: int, lr: float, chain: int, width: int) -> ChainSpec:
+    settings = {"num_data": task.num_data, "momentum": 0.9, "weight_decay": 1e-3}
+    schedule = Constant(steps=STEPS, lr=lr, samples=1, noise_from=0.0)
+    return ChainSpec(
+        task=task.spec(),
+        sampler=Part(kind="sghmc", revision=SGHMC.revision, settings=settings),
+        schedule=schedule.part(),
+        steps=STEPS,
+        steps_per_epoch=-(-task.num_data // batch),
+        batch_size=batch,
+        seed=1,
+        repeat=0,
+        chain=chain,
+        pack=width,
+    )
+
+
+class Chains:
+    """``width`` chains in one pack, or one chain by itself."""
+
+    def __init__(self, case: str, width: int) -> None:
+        task, batch, lr = CASES[case]()
+        self.chains = [Chain(spec(task, batch, lr, i, width), task) for i in range(max(1, width))]
+        if width:
+            pack = Pack(self.chains[0])
+            for chain in self.chains:
+                chain.join(pack)
+        self._threads = ThreadPoolExecutor(len(self.chains))
+
+    def run(self, steps: int) -> float:
+        """Make steps of every chain; return the CPU seconds per step and chain."""
+
+        def through(chain: Chain) -> None:
+            until = chain.step + steps
+            while chain.advance(lambda: chain.step >= until):
+                pass
+
+        began = time.process_time()
+        list(self._threads.map(through, self.chains))
+        return (time.process_time() - began) / steps / len(self.chains)
+
+
+def peer(python: str, case: str, width: int, steps: int) -> list[float]:
+    """CPU seconds per step and chain of JAX, in as many rounds as it makes."""
+    one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    environment = {**os.environ, "XLA_FLAGS": one, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    command = [python, str(ROOT / "benchmarks" / "packs_jax.py"), case, str(width), str(steps)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def told(times: list[float]) -> str:
+    return f"{statistics.median(times) * 1e6:7.1f} µs (min {min(times) * 1e6:.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--widths", type=int, nargs="+", default=[1, 5, 10, 20], help="chains of each pack")
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=100, help="steps of each chain and round")
+    parser.add_argument("--peer", metavar="PYTHON", help="a Python with JAX")
+    parser.add_argument("--smoke", action="store_true", help="only show that it runs")
+    args = parser.parse_args()
+    if args.smoke:
+        args.widths, args.rounds, args.steps = [2], 1, 3
+    torch.set_num_threads(1)
+    print(facts())
+    for case in args.cases:
+        variants: dict[int, Any] = {width: Chains(case, width) for width in (0, *args.widths)}
+        times: dict[int, list[float]] = {width: [] for width in variants}
+        jax: dict[int, list[float]] = {width: [] for width in args.widths}
+        for number in range(args.rounds + 1):
+            for width, chains in variants.items():
+                spent = chains.run(args.steps)
+                times[width] += [spent] * (number > 0)  # a first round takes memory
+        for width in args.widths if args.peer else ():
+            jax[width] = peer(args.peer, case, width, args.steps)
+        print(f"\n{case}\n  by itself     {told(times[0])}")
+        for width in args.widths:
+            ratio = statistics.median(times[0]) / statistics.median(times[width])
+            beside = f", jax.vmap {told(jax[width])}" if jax[width] else ""
+            print(
+                f"  {width:3d} in a pack {told(times[width])}, {ratio:.2f} × as fast as by itself{beside}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,488 @@
+"""Pack: several chains of one kind as one vectorised program, in which each keeps its own spec, streams and bytes.
+
+Small networks spend most of a step between operations, not in them. A pack holds parameters, gradients, sampler's states and
+noise of up to ``width`` chains as rows of static buffers and makes a step of all of them by one sequence of operations. A
+member's tensors are views of its row, so that its samples and checkpoints are made as those of any other chain.
+
+A chain's bytes depend neither on the other rows nor on its place: `raychains.models.stacked` says how, and behind the last
+row the loss and the update have one more that no chain has. Rows without a chain compute on zeros.
+Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
+columns that the host prepares for several steps at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from inspect import unwrap
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raychains import samplers
+from raychains.core.errors import UserError, require
+from raychains.core.sample import Progress
+from raychains.core.spec import ChainSpec, canonical_json
+from raychains.data.source import EpochOrder, Resident
+from raychains.models import stacked
+from raychains.models.stacked import VECTOR
+from raychains.samplers import Sampler
+from raychains.schedules import Schedule, ScheduleValues
+from raychains.tasks import Task
+from raychains.tasks.base import PredictiveTask
+
+Stop = Callable[[], bool]
+AHEAD = 64
+"""Steps at most whose batches and numbers are prepared together."""
+NOISE_AHEAD = 8192
+"""Numbers of noise that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
+HELD = 0.2
+"""Seconds after which progress is returned without a sample."""
+MOST = 1024
+"""Chains of a pack at most."""
+
+
+class Member(Protocol):
+    """The chain as a pack sees it."""
+
+    spec: ChainSpec
+    task: Task
+    device: torch.device
+    model: nn.Module
+    sampled: dict[str, nn.Parameter]
+    sampler: Sampler
+    schedule: Schedule
+    step: int
+
+    @property
+    def done(self) -> bool:
+        """True if every step has been made."""
+
+    def order(self, epoch: int) -> Sequence[Any]:
+        """Return an epoch's batches."""
+
+    def logs(self, step: int) -> bool:
+        """Return whether there is a progress record after ``step`` steps."""
+
+    def moved(self, steps: int, setting: ScheduleValues) -> list[Any]:
+        """Note steps that were made, the last of them under ``setting``; return the events."""
+
+    def settle(self, losses: Tensor) -> None:
+        """Take a place for the sum of losses."""
+
+
+def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
+    """Refuse a pack of chains that cannot be one program.
+
+    Raises:
+        UserError: a task, a network, a sampler or an execution that packs do not have.
+    """
+    why = refusal(spec, task, model)
+    require(why is None, "pack", spec.pack, f"be 0 for this chain: {why}")
+    require(spec.pack <= MOST, "pack", spec.pack, f"be at most {MOST}")
+
+
+def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
+    """Return why a chain cannot be part of a pack; None where it can."""
+    kind = samplers.KINDS[spec.sampler.kind]
+    if not isinstance(task, PredictiveTask):
+        return "its task is no network with a likelihood"
+    own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
+    if own or task.own_prior or task.prior is not None:
+        return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
+    if not isinstance(task.source, Resident):
+        return "its data are streamed"
+    if not _packable(kind):
+        return f"sampler {spec.sampler.kind} is not made for packs"
+    for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ()), ("lanes", 1)):
+        if getattr(spec, name) != allowed:
+            return f"it has {name} {getattr(spec, name)}"
+    if spec.precision == "bf16" or task.memory_format is not torch.contiguous_format:
+        return "bf16 and channels_last are not packed"
+    try:
+        stacked.layers(model if model is not None else task.build_model(seed=0, lanes=1))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _packable(kind: type[Sampler]) -> bool:
+    """Return whether a sampler's update is `apply` and nothing more."""
+    update, apply = (next(c for c in kind.__mro__ if n in vars(c)) for n in ("_update", "apply"))
+    return bool(kind.elementwise) and update is apply and unwrap(kind.step) is unwrap(Sampler.step)  # torch wraps them
+
+
+def key(spec: ChainSpec) -> str:
+    """Return one text for all chains that one pack can hold: their specs without what may differ from row to row."""
+    plain = {
+        n: v for n, v in spec.to_json().items() if n not in ("seed", "repeat", "chain", "start", "schedule", "steps")
+    }
+    free = samplers.KINDS[spec.sampler.kind].elementwise
+    plain["sampler"] = {n: v == 0 if n in free else v for n, v in plain["sampler"].items()}
+    return canonical_json(plain)
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A member and its row."""
+
+    chain: Member
+    row: int
+    kind: str
+    """Equal for lanes whose settings at a step are equal."""
+    stop: Stop | None = None
+    """Set while `Pack.advance` is asked for this lane."""
+    result: list[Any] | Exception | None = None
+    held: list[Any] = field(default_factory=list)
+    """Progress that waits for a sample, a stop or `HELD`: to wake a thread for each would cost more than a small step."""
+    since: float = 0.0
+    """When `Pack.advance` was asked."""
+    at: int = -1
+    """The step before the first of `ahead`."""
+    ahead: list[ScheduleValues] = field(default_factory=list)
+    """The coming steps' settings, to the next step that may have an event."""
+    numbers: Any = None
+    """Their coefficients, [steps, names]."""
+    noise_from: int = 0
+    """Position of its noise where the steps began that are prepared now."""
+
+
+class _Rows:
+    """A source of noise for the stacked update: one row of numbers for each chain, from its own stream."""
+
+    def __init__(self) -> None:
+        self.now = torch.empty(0)
+
+    def like(self, p: Tensor) -> Tensor:
+        """Return the step's noise, [rows, numbers]."""
+        return self.now
+
+
+class Pack:
+    """Steps its members together. Threads may each call `advance` for a chain of their own; they meet there.
+
+    Args:
+        chain: the first member's kind decides everything; it joins by `join`, as others do.
+
+    Raises:
+        UserError: chains of this kind cannot be packed.
+    """
+
+    def __init__(self, chain: Member) -> None:
+        spec, task = chain.spec, chain.task
+        check(spec, task, chain.model)
+        assert isinstance(task, PredictiveTask)
+        self.key, self.width, self._task, self._model = key(spec), spec.pack, task, chain.model
+        self._meeting = threading.Condition()
+        self._lanes: dict[Member, _Lane] = {}
+        self._layout(chain)
+        self._buffers(spec)
+
+    def _layout(self, chain: Member) -> None:
+        rows = self.width + 1
+        like = next(iter(chain.sampled.values()))
+        self._shapes = {name: p.shape for name, p in chain.sampled.items()}
+        self._size = sum(p.numel() for p in chain.sampled.values())
+        padded = -(-self._size // VECTOR) * VECTOR
+        self._theta, self._grads = (torch.zeros(rows, padded, dtype=like.dtype, device=like.device) for _ in range(2))
+        self._parameters, self._gradients = self._views(self._theta), self._views(self._grads)
+        direct = {n for n, _ in chain.model.named_parameters(recurse=False)}
+        self._of_loss = {n: v.requires_grad_() for n, v in self._views(self._theta).items() if n in direct}
+        """Parameters that the loss has beside the network's outputs."""
+        self._of_network = [{n: v[: self.width] for n, v in d.items()} for d in (self._parameters, self._gradients)]
+        self._losses = torch.zeros(rows, dtype=torch.float64, device=like.device)
+        self._ones = torch.ones(rows, dtype=like.dtype, device=like.device)
+        own = chain.sampler.param_groups[0]
+        self._joint = samplers.build(
+            chain.spec.sampler, [self._theta], lr=own["lr"], temperature=own["temperature"], seed=0, lanes=rows
+        )
+        self._noise: Any = _Rows()
+        self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
+        self._names = list(chain.sampler.coefficients(own))
+        self._states = dict(chain.sampler.states(own))
+
+    def _views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return parameters as [rows, …], without a copy, of a buffer [rows, numbers]."""
+        parts = flat.detach()[:, : self._size].split([s.numel() for s in self._shapes.values()], dim=1)
+        return {
+            n: p.unflatten(1, s) if s else p.squeeze(1) for (n, s), p in zip(self._shapes.items(), parts, strict=True)
+        }
+
+    def _buffers(self, spec: ChainSpec) -> None:
+        rows, device = len(self._theta), self._theta.device
+        size = min(spec.batch_size, self._task.num_data)
+        self._batch, self._whole = spec.batch_size, spec.steps_per_epoch == 1
+        self._even = self._task.num_data % size == 0
+        self._indices = np.zeros((AHEAD, rows, size), dtype=np.int64)
+        self._weights = np.zeros((AHEAD, rows, size))
+        self._numbers = np.zeros((AHEAD, len(self._names), rows, 1))
+        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1])) if device.type == "cpu" else 1
+        self._noise_buffer = torch.zeros(self._noise_steps, *self._theta.shape, dtype=self._theta.dtype, device=device)
+        self._network: stacked.StackedNetwork | None = None
+        self._targets = torch.empty(0)
+        self._stale = True
+        """The whole data of every row are to be gathered again."""
+
+    # Members
+
+    def join(self, chain: Member) -> None:
+        """Give a chain a row: from now on its tensors are views of it, until it leaves.
+
+        Raises:
+            UserError: the pack is full, or of another kind.
+        """
+        with self._meeting:
+            require(key(chain.spec) == self.key, "chain", chain.spec.digest[:12], "be of the pack's kind")
+            require(len(self._lanes) < self.width, "chain", chain.spec.digest[:12], "find a free row: the pack is full")
+            row = min(set(range(self.width)) - {lane.row for lane in self._lanes.values()})
+            kind = canonical_json([chain.spec.schedule.to_json(), chain.spec.sampler.to_json()])
+            self._lanes[chain] = _Lane(chain, row, kind)
+            for name, p in chain.sampled.items():
+                self._views(self._theta)[name][row] = p.detach()
+                p.data = self._views(self._theta)[name][row]
+                p.grad = self._views(self._grads)[name][row]
+            for state, fill in self._states.items():
+                whole = self._joint.state_of(self._theta, state, fill)
+                whole[row] = fill
+                for p, view in zip(chain.sampled.values(), self._views(whole).values(), strict=True):
+                    if (own := chain.sampler.state[p].get(state)) is not None:
+                        view[row] = own
+                    chain.sampler.state[p][state] = view[row]
+            chain.settle(self._losses[row])
+            self._stale = True
+
+    def leave(self, chain: Member) -> None:
+        """Give a chain tensors of its own again, and its row to others."""
+        with self._meeting:
+            if (lane := self._lanes.pop(chain, None)) is None:
+                return
+            for p in chain.sampled.values():
+                p.grad = None
+                p.data = p.data.clone()
+                for state in self._states:
+                    chain.sampler.state[p][state] = chain.sampler.state[p][state].clone()
+            chain.settle(torch.zeros_like(self._losses[lane.row]))
+            for whole in (self._theta, *(self._joint.state[self._theta][s] for s in self._states)):
+                whole[lane.row] = 0
+            self._noise_buffer[:, lane.row] = 0
+            for array in (self._indices, self._weights, self._numbers[:, :, :, 0].swapaxes(1, 2)):
+                array[:, lane.row] = 0
+            self._stale = True
+            self._meeting.notify_all()
+
+    # Steps
+
+    def advance(self, chain: Member, stop: Stop) -> list[Any]:
+        """Run to a member's next events, together with all others, and return them; empty if it is done or ``stop()`` held.
+
+        Nobody makes a step before every member's thread has come here: the last one steps for all.
+
+        Raises:
+            Exception: what ended this chain, which leaves; the others go on.
+        """
+        if stop():
+            return []
+        with self._meeting:
+            lane = self._lanes[chain]
+            lane.stop, lane.result, lane.since = stop, None, time.monotonic()
+            while lane.result is None:
+                if all(other.stop is not None and other.result is None for other in self._lanes.values()):
+                    self._run()
+                    self._meeting.notify_all()
+                else:
+                    self._meeting.wait()
+            lane.stop = None
+            found, lane.result = lane.result, None
+        if chain.done or isinstance(found, Exception):
+            self.leave(chain)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _run(self) -> None:
+        """Make steps until a lane has a result."""
+        while True:
+            lanes = list(self._lanes.values())
+            if self._ended(lanes):
+                return
+            steps = self._prepare(lanes)
+            made = 0
+            while made < steps:
+                self._step(made, lanes)
+                made += 1
+                for lane in lanes:
+                    lane.chain.step += 1
+                if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
+                    break
+            self._note(lanes, made)
+            if any(lane.result is not None for lane in lanes):
+                return
+
+    def _ended(self, lanes: Sequence[_Lane]) -> bool:
+        """Return whether lanes are done or to stop; these have a result."""
+        ended = False
+        for lane in lanes:
+            assert lane.stop is not None
+            if lane.chain.done or lane.stop():
+                lane.result, lane.held, ended = lane.held, [], True
+        return ended
+
+    def _note(self, lanes: Sequence[_Lane], made: int) -> None:
+        """Tell every lane of the steps made, and have its events."""
+        for lane in lanes:
+            done = lane.chain.step - lane.at
+            self._rewind(lane, lane.numbers[done - made : done])
+            try:
+                lane.held += lane.chain.moved(made, lane.ahead[done - 1])
+            except Exception as error:  # of this chain alone: it diverged, and says so again after what it told before
+                lane.result, lane.held = lane.held or error, []
+            else:
+                late = time.monotonic() - lane.since > HELD
+                if lane.held and (late or lane.chain.done or not all(isinstance(e, Progress) for e in lane.held)):
+                    lane.result, lane.held = lane.held, []
+
+    def _prepare(self, lanes: Sequence[_Lane]) -> int:
+        """Make the coming steps' batches and numbers ready; return how many no lane's event cuts short."""
+        known: dict[Any, tuple[list[ScheduleValues], Any]] = {}
+        steps = AHEAD
+        for lane in lanes:
+            step = lane.chain.step
+            if not 0 <= step - lane.at < len(lane.ahead):
+                # Lanes with equal settings at one step have their numbers computed once.
+                which = (lane.kind, step)
+                if which not in known:
+                    known[which] = self._look_ahead(lane.chain)
+                lane.at, (lane.ahead, lane.numbers) = step, known[which]
+            steps = min(steps, len(lane.ahead) - (step - lane.at))
+        for lane in lanes:
+            done = lane.chain.step - lane.at
+            self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
+            self._fill_batches(lane, steps)
+            if self._theta.is_cpu:
+                lane.noise_from = self._sequence(lane).position
+        device, dtype = self._theta.device, self._theta.dtype
+        self._step_numbers = torch.from_numpy(self._numbers[:steps]).to(device, dtype)
+        if not self._whole or self._stale:
+            self._step_indices = torch.from_numpy(self._indices[:steps]).to(device)
+        if not self._whole or self._stale:
+            self._step_weights = torch.from_numpy(self._weights[:steps]).to(device, dtype)
+        return steps
+
+    def _look_ahead(self, chain: Member) -> tuple[list[ScheduleValues], Any]:
+        """Return settings and coefficients from the next step on to the first that may have an event."""
+        group: dict[str, Any] = dict(chain.sampler.param_groups[0])
+        ahead, numbers = [], []
+        epoch = chain.spec.steps_per_epoch
+        for step in range(chain.step + 1, min(chain.step + AHEAD, chain.spec.steps) + 1):
+            setting = chain.schedule.at(step)
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
+            ahead.append(setting)
+            numbers.append(list(chain.sampler.coefficients(group).values()))
+            if setting.keep or chain.logs(step) or (epoch > 1 and step % epoch == 0):
+                break
+        return ahead, np.array(numbers)
+
+    def _fill_batches(self, lane: _Lane, steps: int) -> None:
+        """Write the row's indices of the coming steps, all of one epoch, and the weights of its examples."""
+        epoch, position = divmod(lane.chain.step, lane.chain.spec.steps_per_epoch)
+        if self._whole and not self._stale:
+            return
+        order = lane.chain.order(epoch)
+        assert isinstance(order, EpochOrder)
+        size = self._indices.shape[2]
+        taken = order.permutation.numpy()[
+            position * self._batch : (position + (1 if self._whole else steps)) * self._batch
+        ]
+        whole, rest = divmod(len(taken), size)
+        if self._whole:  # an epoch is a step
+            self._indices[:, lane.row] = taken
+        else:
+            self._indices[:whole, lane.row] = taken[: whole * size].reshape(whole, size)
+        if rest:  # the last batch of an epoch is short: the other examples of the row count nothing
+            self._indices[whole, lane.row] = 0
+            self._indices[whole, lane.row, :rest] = taken[whole * size :]
+        if not self._even or self._stale:
+            self._weights[:, lane.row] = 1 / size
+            if rest:
+                self._weights[whole, lane.row] = 0
+                self._weights[whole, lane.row, :rest] = 1 / rest
+
+    def _step(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Make the ``number``-th of the prepared steps."""
+        with torch.no_grad():
+            network = self._examples(number)
+            network.forward(self._of_network[0])
+            self._outputs.detach()[: self.width] = network.outputs
+        each = self._task.likelihood.each(self._of_loss, self._outputs, self._targets)
+        assert each is not None
+        losses = (each * self._step_weights[0 if self._whole else number]).sum(1)
+        after = torch.autograd.grad(losses, [self._outputs, *self._of_loss.values()], self._ones.to(losses.dtype))
+        with torch.no_grad():
+            network.output_gradients.copy_(after[0][: self.width])
+            for name, gradient in zip(self._of_loss, after[1:], strict=True):
+                self._gradients[name].copy_(gradient)
+            network.backward(*self._of_network)
+            self._losses += losses
+            if number % self._noise_steps == 0:
+                self._fill_noise(number, lanes)
+            self._noise.now = self._noise_buffer[number % self._noise_steps]
+            numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
+            self._joint.apply(numbers, [self._theta], [self._grads])
+
+    def _examples(self, number: int) -> stacked.StackedNetwork:
+        """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""
+        if self._whole and not self._stale:
+            assert self._network is not None
+            return self._network
+        indices = self._step_indices[0 if self._whole else number]
+        inputs, targets = self._task.source.batch(indices.flatten())
+        inputs = self._task.network_inputs(inputs, self._theta.dtype)
+        self._targets = targets.unflatten(0, indices.shape)
+        if self._network is None:
+            rows, examples = indices.shape
+            self._network = stacked.StackedNetwork(self._model, self.width, examples, inputs[:1], self._theta)
+            width = self._network.outputs.shape[2]
+            self._outputs = torch.zeros(rows, examples, width, dtype=self._theta.dtype, device=self._theta.device)
+            self._outputs.requires_grad_()
+        self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2))
+        self._stale = False
+        return self._network
+
+    # Noise
+
+    def _sequence(self, lane: _Lane) -> Any:
+        return lane.chain.sampler._noise._sequence(self._theta.dtype)
+
+    def _fill_noise(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Draw the noise of the steps from the ``number``-th on, as many as the buffer holds, from each row's own stream."""
+        column = self._names.index("noise")
+        steps = min(self._noise_steps, len(self._step_numbers) - number)
+        for lane in lanes:
+            done = lane.chain.step - lane.at
+            noisy = [i for i in range(steps) if lane.numbers[done + i, column] > 0]
+            rows = [self._noise_buffer[i, lane.row, : self._size] for i in noisy]
+            if not self._theta.is_cpu:
+                generator = lane.chain.sampler._noise.generator(self._theta.device)
+                for row in rows:
+                    row.normal_(generator=generator)
+            elif rows:
+                self._sequence(lane).add([row.numpy() for row in rows], None)
+
+    def _rewind(self, lane: _Lane, numbers: Any) -> None:
+        """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
+        if self._theta.is_cpu:
+            noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
+            self._sequence(lane).position = lane.noise_from + noisy * self._size
+
+
+def refused_line(spec: ChainSpec, task: Task) -> str | None:
+    """Return the line in which a pack of such chains is refused; None where it is not."""
+    try:
+        check(spec, task)
+    except UserError as error:
+        return str(error)
+    return None

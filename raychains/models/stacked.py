@@ -1,0 +1,192 @@
+"""Gradients of several networks of one kind at once, each on its own examples, by batched products into static buffers.
+
+A network is a row of linear layers and activations. Every row of every buffer begins at whole vectors and is padded to whole
+vectors: matrix products take other instructions for rows that lie otherwise in memory, and elementwise functions for what is
+left at a buffer's end, and both have other rounding errors. So a row's bits depend neither on its place nor on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from raychains.core.errors import UserError
+
+VECTOR = 64
+"""Numbers to whose multiple rows are padded: two vectors of 512 bits in single precision, twice over."""
+Parameters = Mapping[str, Tensor]
+"""By name, as in ``named_parameters()``, with the rows on axis 0."""
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise function and its derivative, into given tensors."""
+
+    forward: Callable[[Tensor, Tensor], Any]
+    """(x, y): write f(x) into y."""
+    backward: Callable[[Tensor, Tensor], Any]
+    """(gradient of y, y, or x where that `needs_input`): turn the gradient into that of x."""
+    needs_input: bool = False
+
+
+RELU = Activation(
+    lambda x, y: torch.clamp_min(x, 0, out=y), lambda g, y: aten.threshold_backward(g, y, 0, grad_input=g)
+)
+TANH = Activation(lambda x, y: torch.tanh(x, out=y), lambda g, y: aten.tanh_backward(g, y, grad_input=g))
+SIGMOID = Activation(lambda x, y: torch.sigmoid(x, out=y), lambda g, y: aten.sigmoid_backward(g, y, grad_input=g))
+SILU = Activation(lambda x, y: aten.silu(x, out=y), lambda g, x: aten.silu_backward(g, x, grad_input=g), True)
+GELU = Activation(lambda x, y: aten.gelu(x, out=y), lambda g, x: aten.gelu_backward(g, x, grad_input=g), True)
+MODULES: dict[type[nn.Module], Activation] = {
+    nn.ReLU: RELU,
+    nn.Tanh: TANH,
+    nn.Sigmoid: SIGMOID,
+    nn.SiLU: SILU,
+    nn.GELU: GELU,
+}
+FUNCTIONS: dict[Any, Activation] = {
+    **{F.relu: RELU, torch.relu: RELU, "relu": RELU, torch.tanh: TANH, F.tanh: TANH, "tanh": TANH},
+    **{torch.sigmoid: SIGMOID, F.sigmoid: SIGMOID, "sigmoid": SIGMOID, F.silu: SILU, F.gelu: GELU},
+}
+NO_ROW = "its network is no row of linear layers and activations"
+
+
+def layers(model: nn.Module) -> list[str | Activation]:
+    """Return a network's layers in order: names of linear ones, and activations.
+
+    Raises:
+        UserError: it has others, or its forward pass is more than a row of them.
+    """
+    if next(iter(model.buffers()), None) is not None:
+        raise UserError("its network has buffers, such as BatchNorm's statistics")
+    try:
+        nodes = list(fx.symbolic_trace(model).graph.nodes)
+    except Exception:  # of a user's forward pass
+        raise UserError(NO_ROW) from None
+    found: list[str | Activation] = []
+    for before, node in pairwise(nodes[:-1]):
+        if list(node.all_input_nodes) != [before]:
+            raise UserError(NO_ROW)
+        found += _layer(model, node, first=not found)
+    linear = [name for name in found if isinstance(name, str)]
+    used = {f"{name}.{p}" for name in linear for p, _ in model.get_submodule(name).named_parameters()}
+    direct = {name for name, _ in model.named_parameters(recurse=False)}  # the likelihood's own
+    if len(set(linear)) < len(linear) or not linear or {n for n, _ in model.named_parameters()} - direct != used:
+        raise UserError(f"{NO_ROW}, each of them used once")
+    return found
+
+
+def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[str | Activation]:
+    """Return the layer of one operation: none of what changes nothing."""
+    given = (node.args[1:], dict(node.kwargs))
+    if node.op == "call_module":
+        module = model.get_submodule(str(node.target))
+        kind = type(module)
+        if kind is nn.Linear:
+            return [str(node.target)]
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise UserError("its network has dropout")
+        flat = first and kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+        if flat or kind is nn.Identity or isinstance(module, nn.modules.dropout._DropoutNd):
+            return []
+        if kind in MODULES and getattr(module, "approximate", "none") == "none":
+            return [MODULES[kind]]
+    elif first and node.target in (torch.flatten, "flatten") and given in (((1,), {}), ((), {"start_dim": 1})):
+        return []
+    elif node.target in FUNCTIONS and not given[0] and set(given[1]) <= {"inplace"}:
+        return [FUNCTIONS[node.target]]
+    raise UserError(f"{NO_ROW}: it has {node.target}")
+
+
+class StackedNetwork:
+    """``rows`` networks, of which each sees ``examples`` inputs at a step.
+
+    Args:
+        model: one of them.
+        rows: number of networks.
+        examples: per network and step.
+        inputs: one input, [1, …].
+        like: a tensor of the parameters' dtype and device.
+
+    Raises:
+        UserError: the network is no row of linear layers and activations.
+    """
+
+    def __init__(self, model: nn.Module, rows: int, examples: int, inputs: Tensor, like: Tensor) -> None:
+        self._layers = layers(model)
+        self._shape, self._like = (rows, examples), like
+        self._bias: dict[str, bool] = {}
+        widths = [inputs[0].numel()]
+        for layer in self._layers:
+            widths.append(widths[-1])
+            if isinstance(layer, str):
+                linear = model.get_submodule(layer)
+                assert isinstance(linear, nn.Linear)
+                self._bias[layer], widths[-1] = linear.bias is not None, linear.out_features
+        # What stays in a core's cache is fast: activations overwrite what nothing needs, gradients what was used.
+        self._values, turns = [self._buffer(widths[0])], 0
+        self._gradients = [self._values[0]]
+        spare = [self._buffer(max(widths))[0] for _ in range(2)]
+        for layer, width in zip(self._layers, widths[1:], strict=True):
+            inplace = isinstance(layer, Activation) and not layer.needs_input
+            self._values.append(self._values[-1] if inplace else self._buffer(width))
+            turns += isinstance(layer, str)
+            self._gradients.append(self._shaped(spare[turns % 2], width))
+
+    def _buffer(self, width: int) -> tuple[Tensor, Tensor]:
+        """Return zeros [rows, padded], and of them a view [rows, examples, width]."""
+        rows, examples = self._shape
+        padded = -(-examples * width // VECTOR) * VECTOR
+        return self._shaped(torch.zeros(rows, padded, dtype=self._like.dtype, device=self._like.device), width)
+
+    def _shaped(self, spare: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        rows, examples = self._shape
+        size = examples * width
+        flat = spare.flatten()[: rows * -(-size // VECTOR) * VECTOR].view(rows, -1)
+        return flat, flat[:, :size].unflatten(1, (examples, width))
+
+    @property
+    def inputs(self) -> Tensor:
+        """The buffer of inputs, [rows, examples, values], to be filled."""
+        return self._values[0][1]
+
+    @property
+    def outputs(self) -> Tensor:
+        """The outputs of `forward`, [rows, examples, outputs]."""
+        return self._values[-1][1]
+
+    @property
+    def output_gradients(self) -> Tensor:
+        """The buffer of the gradients of `outputs`, to be filled before `backward`."""
+        return self._gradients[-1][1]
+
+    def forward(self, parameters: Parameters) -> None:
+        """Compute `outputs` from `inputs`."""
+        for number, layer in enumerate(self._layers):
+            (x, view), (y, out) = self._values[number], self._values[number + 1]
+            if isinstance(layer, str):
+                torch.bmm(view, parameters[f"{layer}.weight"].mT, out=out)
+                if self._bias[layer]:
+                    out.add_(parameters[f"{layer}.bias"].unsqueeze(1))
+            else:
+                layer.forward(x, y)
+
+    def backward(self, parameters: Parameters, gradients: Parameters) -> None:
+        """Write the gradients of every layer's parameters into ``gradients``."""
+        first = next(i for i, layer in enumerate(self._layers) if isinstance(layer, str))
+        for number in range(len(self._layers) - 1, first - 1, -1):
+            layer, (x, view), (g, gradient) = self._layers[number], self._values[number], self._gradients[number + 1]
+            if not isinstance(layer, str):
+                layer.backward(g, x if layer.needs_input else self._values[number + 1][0])
+                continue
+            torch.bmm(gradient.mT, view, out=gradients[f"{layer}.weight"])
+            if self._bias[layer]:
+                torch.sum(gradient, 1, out=gradients[f"{layer}.bias"])
+            if number > first:
+                torch.bmm(gradient, parameters[f"{layer}.weight"], out=self._gradients[number][1])

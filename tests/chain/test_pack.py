@@ -1,0 +1,258 @@
+"""Packs: a chain's bytes are its own, whatever is beside it, wherever it is and whenever it comes or goes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raychains import Task
+from raychains.chain.chain import Chain, Diverged, Event
+from raychains.chain.pack import Pack, key
+from raychains.core.spec import ChainSpec, Part
+from raychains.schedules import Cyclical
+from raychains.tasks.digits import Digits
+from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
+from tests.checks import refused
+
+STEPS = 24
+
+
+def together(pack: Pack | None, chains: Sequence[Chain], until: int | None = None) -> list[list[Event]]:
+    """What chains tell, each in a thread of its own, as far as each is ``until`` or to its end; they join ``pack``."""
+    for chain in chains:
+        if pack is not None:
+            chain.join(pack)
+    with ThreadPoolExecutor(len(chains)) as threads:
+
+        def through(chain: Chain) -> list[Event]:
+            try:
+                return run(chain, until)
+            finally:
+                if pack is not None:
+                    chain.leave()
+
+        return list(threads.map(through, chains))
+
+
+class Own(nn.Module):
+    """A user's network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.second(torch.sigmoid(self.first(x.flatten(1))))
+        return out
+
+
+class Gated(Own):
+    """A network that is no row of layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * x[:, :1]
+
+
+def regression(model: Callable[[], nn.Module], noise: Any) -> Task:
+    """37 data of a curve."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(37, 3, generator=drawn)
+    y = x[:, :1].sin() + 0.1 * torch.randn(37, 1, generator=drawn)
+    return Task.from_module(model, (x, y), (x[:4], y[:4]), "gaussian", noise=noise, name="curve")
+
+
+def smooth() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(3, 7),
+        nn.Tanh(),
+        nn.Linear(7, 7),
+        nn.SiLU(),
+        nn.Linear(7, 9),
+        nn.GELU(),
+        nn.Linear(9, 1),
+    )
+
+
+TASKS: dict[str, tuple[Callable[[], Task], int]] = {
+    "small": (lambda: Digits(train=90, hidden=[8]), 20),  # the last batch of an epoch is short
+    "digits": (Digits, 50),
+    "smooth": (lambda: regression(smooth, "learned"), 37),
+    "own": (lambda: regression(Own, 0.5), 10),
+}
+
+
+def made(task: Task, batch_size: int, sampler: str = "sghmc", width: int = 5, **change: Any) -> ChainSpec:
+    """A chain of `STEPS` steps of two cycles."""
+    base = spec("digits", sampler)
+    schedule = Cyclical(
+        steps=STEPS, lr=0.05, cycles=2, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=1.0
+    )
+    settings = {**base.sampler.settings, "num_data": task.num_data}
+    fields: dict[str, Any] = {
+        "task": task.spec(),
+        "sampler": dataclasses.replace(base.sampler, settings=settings),
+        "schedule": schedule.part(),
+        "steps_per_epoch": -(-task.num_data // batch_size),
+        "batch_size": batch_size,
+        "pack": width,
+    }
+    return dataclasses.replace(base, **{**fields, **change})
+
+
+def colder(one: ChainSpec) -> ChainSpec:
+    """The same chain under another step size, momentum, prior and seed, which rests half as long."""
+    sampler = dataclasses.replace(one.sampler, settings={**one.sampler.settings, "weight_decay": 0.01})
+    schedule = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": 0.01, "cycles": 3})
+    return dataclasses.replace(one, sampler=sampler, schedule=schedule, seed=7)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("sampler", ["sgld", "sghmc"])
+def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, sampler: str) -> None:
+    task, batch = TASKS[name][0](), TASKS[name][1]
+    one = made(task, batch, sampler)
+    alone = Chain(one, task)
+    straight = outcome(alone, run(alone))
+    others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
+    for place in range(5):
+        specs = [*others[:place], one, *others[place:]]
+        chains = [Chain(s, task) for s in specs]
+        told = together(Pack(chains[0]), chains)
+        assert outcome(chains[place], told[place]) == straight, place
+    last = Chain(others[-1], task)
+    assert outcome(last, run(last)) == outcome(chains[3], told[3])  # the others have theirs as well
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str) -> None:
+    task, batch = TASKS[name][0](), TASKS[name][1]
+    packed = made(task, batch)
+    two = [Chain(packed, task), Chain(dataclasses.replace(packed, pack=0), task)]
+    for until in (1, 9, STEPS):
+        told = [run(chain, until) for chain in two]
+        assert [type(e) for e in told[0]] == [type(e) for e in told[1]]
+        for a, b in zip(two[0].model.parameters(), two[1].model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -> None:
+    task, batch = TASKS[name][0](), TASKS[name][1]
+    one = made(task, batch)
+    whole = Chain(one, task)
+    straight = outcome(whole, run(whole))
+    for every in (1, 7):
+        chain, events = Chain(one, task), []
+        while not chain.done:
+            events += run(chain, min(STEPS, chain.step + every))
+            state = stored(chain.state_dict())
+            chain = Chain(one, task)
+            chain.load_state_dict(state)
+        assert outcome(chain, events) == straight
+
+
+def test_chains_come_and_go_at_any_step_and_go_on_elsewhere() -> None:
+    task = Digits(train=90, hidden=[8])
+    specs = [made(task, 20, chain=i) for i in range(5)]
+    alone = [Chain(s, task) for s in specs]
+    straight = [outcome(c, run(c)) for c in alone]
+    chains = [Chain(s, task) for s in specs]
+    told: list[list[Event]] = [[] for _ in specs]
+    told[0] = run(chains[0], 3)
+    chains[0].leave()
+    told[1] = run(chains[1], 11)
+    chains[1].leave()
+    pack = Pack(chains[2])
+    for i, more in zip((0, 1, 2), together(pack, chains[:3], 14), strict=True):
+        told[i] += more
+    for i, more in zip((4, 1, 3, 0, 2), together(pack, [chains[i] for i in (4, 1, 3, 0, 2)]), strict=True):
+        told[i] += more
+    assert [outcome(c, t) for c, t in zip(chains, told, strict=True)] == straight
+
+
+def test_a_chain_that_diverges_leaves_and_the_others_have_their_bytes() -> None:
+    task = Digits(train=90, hidden=[8])
+    one = made(task, 20)
+    alone = Chain(one, task)
+    straight = outcome(alone, run(alone))
+    hot = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": 1e20})
+    for specs, place in (
+        ((dataclasses.replace(one, schedule=hot), one), 1),
+        ((one, dataclasses.replace(one, schedule=hot)), 0),
+    ):
+        chains = [Chain(s, task) for s in specs]
+        pack = Pack(chains[0])
+        for chain in chains:
+            chain.join(pack)
+        with ThreadPoolExecutor(2) as threads:
+            wrong, right = threads.submit(run, chains[1 - place]), threads.submit(run, chains[place])
+            with pytest.raises(Diverged, match="at step"):
+                wrong.result()
+            assert outcome(chains[place], right.result()) == straight
+
+
+def test_rows_of_nan_beside_a_chain_change_nothing() -> None:
+    task = Digits(train=90, hidden=[8])
+    one = made(task, 20)
+    alone, chains = Chain(one, task), [Chain(dataclasses.replace(one, chain=i), task) for i in (5, 2, 6)]
+    pack = Pack(chains[0])
+    for chain in chains:
+        chain.join(pack)
+    for chain in (chains[0], chains[2]):
+        for p in chain.model.parameters():
+            p.data.fill_(torch.nan)
+    with ThreadPoolExecutor(3) as threads:  # no event before the fifth step looks at them
+        list(threads.map(lambda chain: run(chain, 4), chains))
+    run(alone, 4)
+    assert state_hash(chains[1]) == state_hash(alone)
+
+
+def test_what_a_pack_returns_is_what_the_chain_tells_by_itself() -> None:
+    task = Digits(train=90, hidden=[8])
+    one = made(task, 20)
+    chains = [Chain(dataclasses.replace(one, chain=i), task) for i in range(3)]
+    told = together(Pack(chains[0]), chains)
+    for chain, events in zip(chains, told, strict=True):
+        assert chain.done and json_of(events)
+        assert not chain.advance()
+
+
+def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
+    task = Digits(train=90, hidden=[8])
+    one = made(task, 20)
+    with refused("pack", "5", "sampler emcmc is not made for packs"):
+        Chain(made(task, 20, "emcmc"))
+    with refused("pack", "5", "its task is no network with a likelihood"):
+        Chain(spec("mixture", "sgld", pack=5))
+    batchnorm = Digits(train=90, norm="batch")
+    with refused("pack", "5", "BatchNorm"):
+        Chain(made(batchnorm, 20), batchnorm)
+    with refused("pack", "5", "it has micro_batch 5"):
+        Chain(dataclasses.replace(one, micro_batch=5))
+    dropping = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)), 1.0)
+    with refused("pack", "5", "its network has dropout"):
+        Chain(made(dropping, 37), dropping)
+    gated = regression(Gated, 1.0)
+    with refused("pack", "5", "its network is no row of linear layers and activations"):
+        Chain(made(gated, 37), gated)
+    with refused("pack", "-1"):
+        dataclasses.replace(one, pack=-1)
+    pack = Pack(Chain(one, task))
+    with refused("chain", "be of the pack's kind"):
+        Chain(dataclasses.replace(one, pack=4), task).join(pack)
+
+
+def test_the_width_is_in_the_digest_and_its_default_is_not() -> None:
+    one = made(Digits(train=90, hidden=[8]), 20)
+    assert "pack" not in dataclasses.replace(one, pack=0).to_json()
+    assert len({dataclasses.replace(one, pack=width).digest for width in (0, 1, 5)}) == 3
+    assert ChainSpec.from_json(one.to_json()) == one
+    same = dataclasses.replace(colder(one), chain=3, repeat=2)
+    assert key(same) == key(one) != key(dataclasses.replace(one, pack=4))
