@@ -72,6 +72,7 @@ CHANGES: dict[str, Any] = {
     "start": "0" * 64,
     "sample_only": ("fc.*",),
     "micro_batch": 11,
+    "pack": 20,
     "start_chain": "0" * 64,
     "early_stop": EarlyStop(share=0.15, patience=20),
 }
@@ -101,13 +102,13 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
     assert optional == {
         "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only",
-        "micro_batch", "start_chain", "early_stop",
+        "micro_batch", "start_chain", "early_stop", "pack",
     }  # fmt: skip
     assert not optional & SPEC.to_json().keys()
     every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse", micro_batch=2)))
-    alone = {"start_chain", "early_stop"}  # neither goes with all of the others
+    alone = {"start_chain", "early_stop", "pack"}  # none goes with all of the others
     assert optional - alone <= every.to_json().keys() and through_text(every) == every
-    member = changed("start_chain", changed("early_stop"))
+    member = changed("pack", changed("start_chain", changed("early_stop")))
     assert alone <= member.to_json().keys() and through_text(member) == member
     written_out = {**SPEC.to_json(), **{name: getattr(SPEC, name) for name in optional}, "sample_only": []}
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
