@@ -8,6 +8,7 @@ from typing import Any
 
 from raychains import tasks
 from raychains.chain import precision
+from raychains.chain.pack import key as pack_key
 from raychains.core.errors import Interrupted
 from raychains.orchestration import pending_views
 from raychains.orchestration.chain_workers import ChainWorkers
@@ -70,8 +71,9 @@ def driver_of(
     results = Results(comparison, callback, seconds)
     unfinished = [digest for digest in specs if digest not in seconds]
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
+    packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
     coordinator = Coordinator(
-        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions
+        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, packs
     )
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)

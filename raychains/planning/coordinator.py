@@ -7,7 +7,7 @@ Chains wait in a queue, slots ask for work, samples are accepted from a chain's 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,8 @@ class SlotReady:
     """A worker can take a chain."""
 
     slot: int
+    kind: str = ""
+    """That of the chains that it takes, where they share a program."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,7 @@ class Coordinator:
         on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         max_preemptions: times that a chain may leave a node which is about to go; None is any number.
+        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others.
     """
 
     unfinished: Collection[str]
@@ -276,9 +279,12 @@ class Coordinator:
     on_divergence: Policy = "stop"
     inexact: Collection[str] = ()
     max_preemptions: int | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
+    hosts: dict[int, str] = field(init=False, default_factory=dict)
+    """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes will be gone soon."""
     stopping: bool = field(init=False, default=False)
@@ -303,8 +309,10 @@ class Coordinator:
     def handle(self, event: Event) -> list[Action]:
         """Return what to do about ``event``; stale attempts and slots are ignored."""
         match event:
-            case SlotReady(slot):
+            case SlotReady(slot, kind):
                 self.slots[slot] = None
+                if kind:
+                    self.hosts[slot] = kind
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
@@ -411,11 +419,14 @@ class Coordinator:
         return []
 
     def _assign(self, slot: int) -> list[Action]:
-        if self.stopping or not self.queue or slot in self.leaving:
+        kind = self.hosts.get(slot, "")
+        digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
+        if self.stopping or digest is None or slot in self.leaving:
             del self.slots[slot]
+            self.hosts.pop(slot, None)
             self.leaving.discard(slot)
             return [Release(slot)]
-        digest = self.queue.popleft()
+        self.queue.remove(digest)
         chain = self.chains[digest]
         chain.status, chain.slot = "claiming", slot
         self.slots[slot] = digest
@@ -423,6 +434,7 @@ class Coordinator:
 
     def _lost(self, slot: int, reason: str) -> list[Action]:
         digest = self.slots.pop(slot, None)
+        self.hosts.pop(slot, None)
         if digest is None:
             return []
         chain = self.chains[digest]
