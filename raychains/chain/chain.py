@@ -18,12 +18,12 @@ from raychains.chain import initialization, sample_index
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.microbatch import MicroBatches, compare
-from raychains.chain.pack import Pack
+from raychains.chain.pack import Pack, Packs
 from raychains.chain.pack import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.core.errors import RaychainsError, UserError, require
-from raychains.core.rng import ReplayClosure, kept_globals, seed_globals, seeded, set_streams, streams
+from raychains.core.rng import GLOBALS, ReplayClosure, kept_globals, seed_globals, seeded, set_streams, streams
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
@@ -86,7 +86,8 @@ class Chain:
             raise UserError(f"steps must equal the schedule's ({self.schedule.steps}), got {spec.steps}")
         self.task.to(self.device)  # first: its memory format may depend on the device
         self._execution = Execution(spec, self.task, self.device)
-        built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
+        with GLOBALS:  # other chains of the process may be built by other threads
+            built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
         initialization.begin(built, start, spec.start, spec.start_chain)
         self.model: nn.Module = self._execution.place(built)
         self.sampled = initialization.sampled(self.model, spec.sample_only)
@@ -186,10 +187,14 @@ class Chain:
 
     # In a pack
 
-    def join(self, pack: Pack) -> None:
+    def join(self, pack: Pack | Packs) -> None:
         """Step in ``pack`` from now on, together with its other members; without this a chain has a pack of its own."""
-        pack.join(self)
-        self._pack = pack
+        self._pack = pack.join(self)
+
+    @property
+    def share(self) -> float:
+        """The chain's share of the time that its pack takes; 1 without one."""
+        return 1 / max(1, len(self._pack)) if self._pack is not None else 1.0
 
     def leave(self) -> None:
         """Leave the pack that the chain is in, if it is in one; the chain can go on in another."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from raychains.chain.chain import Chain, Diverged
+from raychains.chain.chain import Chain, Diverged, Event
 from raychains.core.spec import FORMAT, ChainSpec, check_format
 from raychains.schedules import ScheduleValues
 from raychains.tasks import Task
@@ -198,6 +199,20 @@ class _Watched(Chain):
         except Diverged:  # only re-estimated statistics of a draw are seen by nothing below
             found = _Found("draw", "re-estimated statistics", torch.tensor(math.nan))
         return self._diagnosis(found, error)
+
+    def advance(self, stop: Callable[[], bool] = lambda: False) -> list[Event]:
+        events: list[Event] = []
+        while self.spec.pack and not self.done and not stop():  # in a pack no hook is called on the way
+            at = self.step
+            self._at, self._scale = at + 1, self._root_mean_square()
+            try:
+                events += super().advance(partial(self._past, at))
+            finally:
+                self._inspect(keep=self.schedule.at(self._at).keep)
+        return events if self.spec.pack else super().advance(stop)
+
+    def _past(self, step: int) -> bool:
+        return self.step > step
 
     def _one_step(self) -> ScheduleValues:
         self._at, self._evaluations, self._loss = self.step + 1, 0, None

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -42,8 +42,6 @@ NOISE_AHEAD = 8192
 """Numbers of noise that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
 HELD = 0.2
 """Seconds after which progress is returned without a sample."""
-MOST = 1024
-"""Chains of a pack at most."""
 
 
 class Member(Protocol):
@@ -82,8 +80,7 @@ def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
         UserError: a task, a network, a sampler or an execution that packs do not have.
     """
     why = refusal(spec, task, model)
-    require(why is None, "pack", spec.pack, f"be 0 for this chain: {why}")
-    require(spec.pack <= MOST, "pack", spec.pack, f"be at most {MOST}")
+    require(why is None, "pack", spec.pack, f"be left out for this chain: {why}")
 
 
 def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
@@ -227,10 +224,13 @@ class Pack:
         self._stale = True
         """The whole data of every row are to be gathered again."""
 
+    def __len__(self) -> int:
+        return len(self._lanes)
+
     # Members
 
-    def join(self, chain: Member) -> None:
-        """Give a chain a row: from now on its tensors are views of it, until it leaves.
+    def join(self, chain: Member) -> Self:
+        """Give a chain a row: from now on its tensors are views of it, until it leaves. Returns itself.
 
         Raises:
             UserError: the pack is full, or of another kind.
@@ -254,6 +254,7 @@ class Pack:
                     chain.sampler.state[p][state] = view[row]
             chain.settle(self._losses[row])
             self._stale = True
+        return self
 
     def leave(self, chain: Member) -> None:
         """Give a chain tensors of its own again, and its row to others."""
@@ -479,10 +480,21 @@ class Pack:
             self._sequence(lane).position = lane.noise_from + noisy * self._size
 
 
-def refused_line(spec: ChainSpec, task: Task) -> str | None:
-    """Return the line in which a pack of such chains is refused; None where it is not."""
-    try:
-        check(spec, task)
-    except UserError as error:
-        return str(error)
-    return None
+class Packs:
+    """The packs of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._packs: list[Pack] = []
+
+    def join(self, chain: Member) -> Pack:
+        """Give a chain a row in a pack of its kind, a new one where none has room, and return that."""
+        with self._lock:
+            self._packs = [pack for pack in self._packs if len(pack)]
+            kind = key(chain.spec)
+            pack = next((p for p in self._packs if p.key == kind and len(p) < p.width), None)
+            if pack is None:
+                pack = Pack(chain)
+                self._packs.append(pack)
+            pack.join(chain)
+            return pack

@@ -164,6 +164,9 @@ class Sampling(Common):
     parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
     """torch.compile of the network's forward pass, with CUDA graphs on a GPU; the chain is then not exact on resume."""
+    pack: Annotated[str, Form(metavar="WIDTH")] = "none"
+    """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
+    layers), or none. It pays where a step is short; chains of another width are other chains. docs/concepts/execution.md"""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
     exact: bool = True
@@ -540,7 +543,7 @@ GROUPS = {
     "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
     "init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay cycles exploration burn_in samples_per_cycle thinning "
-    "batch_size micro_batch batchnorm precision compile fast exact",
+    "batch_size micro_batch batchnorm precision compile pack fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
     "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
     "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+GLOBALS = threading.RLock()
+"""Held by who uses the process's global generators, or changes other state of torch's, where other threads do so too."""
 
 
 def streams(device: torch.device) -> list[Tensor]:

@@ -25,6 +25,8 @@ Precision = Literal["fp32", "tf32", "bf16", "fp64"]
 Compile = Literal["none", "default", "cuda-graphs"]
 BatchNorm = Literal["keep", "reestimate", "shared", "refuse"]
 
+MOST_ROWS = 64
+"""Rows of a pack at most: each has a thread in its worker."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SOURCE = "source-sha256"
 """The key of `Part.source` in JSON: no setting has a name with a dash."""
@@ -208,6 +210,7 @@ class ChainSpec:
         for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
             value, allowed = getattr(self, name), get_args(kinds)
             require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        require(self.pack <= MOST_ROWS, "pack", self.pack, f"be at most {MOST_ROWS}")
         if self.micro_batch is not None:
             integer("micro batch", self.micro_batch, 1, self.batch_size, ": at most the batch size")
         self._check_execution()

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from raychains.core.errors import UserError
+from raychains.core.rng import GLOBALS
 
 VECTOR = 64
 """Numbers to whose multiple rows are padded: two vectors of 512 bits in single precision, twice over."""
@@ -66,7 +67,8 @@ def layers(model: nn.Module) -> list[str | Activation]:
     if next(iter(model.buffers()), None) is not None:
         raise UserError("its network has buffers, such as BatchNorm's statistics")
     try:
-        nodes = list(fx.symbolic_trace(model).graph.nodes)
+        with GLOBALS:  # tracing patches torch.nn while it lasts
+            nodes = list(fx.symbolic_trace(model).graph.nodes)
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
     found: list[str | Activation] = []

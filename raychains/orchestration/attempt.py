@@ -27,10 +27,12 @@ from raychains import samplers, schedules
 from raychains import tasks as known_tasks
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
+from raychains.chain.pack import Packs
 from raychains.chain.process_group import OF_OTHERS, Ranks
 from raychains.chain.proof import repeat
 from raychains.chain.sample_index import expected_samples, position
 from raychains.core.errors import StorageAway
+from raychains.core.rng import GLOBALS
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
@@ -44,7 +46,7 @@ from raychains.tasks import Task
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Attempt", "AttemptConfig", "Ended", "Ranks", "Storage", "device", "repeat", "run_rank", "unpack"]
+__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "repeat", "run_rank", "unpack"]
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""
@@ -92,6 +94,7 @@ class Attempt:
         tasks: the worker's tasks by their spec, so that data are loaded once.
         group: makes the chain's process group on its device, of which this is rank 0; None runs it alone.
         device: of the chain, default that of a worker.
+        packs: where a packed chain finds its row; None gives it a pack of its own.
     """
 
     def __init__(
@@ -102,8 +105,9 @@ class Attempt:
         tasks: dict[str, Task],
         group: Callable[[torch.device], Ranks] | None = None,
         device: torch.device | None = None,
+        packs: Packs | None = None,
     ) -> None:
-        self._device = device
+        self._device, self._packs = device, packs
         self.spec, self.assignment, self.number = ChainSpec.from_json(assignment.spec), assignment, assignment.attempt
         self._config, self._make_group, self._tasks = config, group, tasks
         self._group: Ranks | None = None
@@ -163,6 +167,11 @@ class Attempt:
             self._allowed_to = max(self._allowed_to, step)
             self._allowed.notify_all()
 
+    @property
+    def taken(self) -> bool:
+        """True once `take` returned the end."""
+        return self._ended is not None
+
     def take(self, timeout: float | None = None) -> tuple[AttemptEvent, Any]:
         """Return the next event and, with a sample, its file's bytes as a flat uint8 array.
 
@@ -205,6 +214,8 @@ class Attempt:
                 self._group.leave(reason_of(error))
             self._fail(error, chain)
         finally:
+            if chain is not None:
+                chain.leave()
             if self._group is not None:
                 self._group.close()
 
@@ -214,7 +225,8 @@ class Attempt:
         if self._make_group is not None:  # before anything can go wrong here, so that the others learn of it
             self._group = self._make_group(on)
         import_classes(self.spec)
-        task = task_of(self.spec, self._tasks)
+        with GLOBALS:  # built once, whichever row's thread comes first
+            task = task_of(self.spec, self._tasks)
         torn: list[tuple[str, str]] = []
         state = self._patiently(lambda: self._state(torn))
         start = self._patiently(lambda: start_of(self.spec, self._store.root))
@@ -240,6 +252,8 @@ class Attempt:
         self._patient.begin(self.spec, self.number, about)
         self._waiting = None
         chain.group.together()
+        if self._packs is not None and self.spec.pack:
+            chain.join(self._packs)
         began = Began(self.spec.digest, self.number, chain.drawn, chain.step, chain.noise_attempt, torn)
         self._events.put((began, None))
         return chain
@@ -262,9 +276,9 @@ class Attempt:
             return policy.due(step) and (self._checkpoint_written.is_set() or policy.must(step))
 
         while not chain.done:
-            before = time.monotonic()
+            before, share = time.monotonic(), chain.share
             events = chain.advance(pause)
-            self._seconds += time.monotonic() - before
+            self._seconds += (time.monotonic() - before) * share
             for event in events:
                 if isinstance(event, Sample):
                     chain.group.wait(self._delivered_within)

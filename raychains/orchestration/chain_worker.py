@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from raychains import __version__
+from raychains.core.spec import MOST_ROWS
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
 
 if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
@@ -43,7 +45,11 @@ class ChainWorker:
         self._root = attempt.Storage(config.store)
         every, every_cycle = config.checkpoint_every, config.every_cycle
         self._config = attempt.AttemptConfig(checkpoint_every=every, every_cycle=every_cycle)
-        self._attempt: Attempt | None = None
+        self._attempts: dict[str, Attempt] = {}
+        """By digest: the last chain's, or in a pack those of its rows."""
+        self._packs = attempt.Packs()
+        self._preparing = threading.Lock()
+        self._payload: TaskPayload | None = None
         self._tasks: dict[str, Task] = {}
         self._by_object = False
         self._socket: socket.socket | None = None
@@ -57,13 +63,14 @@ class ChainWorker:
         Raises:
             UserError: the task cannot be made here, or its ``trial`` ends elsewhere.
         """
-        if payload is not None:
-            self._library.unpack(payload)
-            if self._by_object or payload.task:
-                self._tasks.clear()  # another object may have the same spec
-            self._by_object = bool(payload.task)
-        if trial is not None:
-            self._library.repeat(trial)
+        with self._preparing:  # every slot asks
+            if payload is not None and payload != self._payload:
+                self._library.unpack(payload)
+                if self._by_object or payload.task:
+                    self._tasks.clear()  # another object may have the same spec
+                self._by_object, self._payload = bool(payload.task), payload
+            if trial is not None:
+                self._library.repeat(trial)
         return __version__
 
     def meeting(self) -> str:
@@ -83,32 +90,46 @@ class ChainWorker:
         if address is not None:
             own = address.rpartition(":")[0]
             group = partial(self._library.Ranks, 0, assignment.ranks, address, listener=self._socket, own=own)
-        self._attempt = self._library.Attempt(assignment, self._root, self._config, self._tasks, group, self._device)
-        self._attempt.begin()
+        if self.concurrency_groups["samples"] == 1:
+            self._attempts.clear()
+        else:
+            self._attempts = {digest: other for digest, other in self._attempts.items() if not other.taken}
+        attempt = self._library.Attempt(
+            assignment, self._root, self._config, self._tasks, group, self._device, packs=self._packs
+        )
+        self._attempts[attempt.spec.digest] = attempt
+        attempt.begin()
 
     def next(self, digest: str, number: int) -> tuple[AttemptEvent, Any]:
         """Return the attempt's next event and, with a sample, its file's bytes as a flat uint8 array.
 
         The caller owns the result, so a sample outlives the actor.
         """
-        attempt = self._attempt
-        if attempt is None or (attempt.spec.digest, attempt.number) != (digest, number):
+        attempt = self._attempts.get(digest)
+        if attempt is None or attempt.number != number:
             return self._library.Ended(digest, number, "stopped", "the worker runs another chain"), None
         return attempt.take()
 
-    def status(self) -> AttemptStatus | None:
-        """Return where the chain is and what it waits for; None before the first chain."""
-        return self._attempt.status() if self._attempt is not None else None
+    def status(self, digest: str) -> AttemptStatus | None:
+        """Return where the chain is and what it waits for; None of a chain that does not run here."""
+        attempt = self._attempts.get(digest)
+        return attempt.status() if attempt is not None else None
 
     def stop(self, digest: str) -> None:
         """Stop the chain at its next step; a checkpoint is written before `Ended` comes."""
-        if self._attempt is not None and self._attempt.spec.digest == digest:
-            self._attempt.stop()
+        if (attempt := self._attempts.get(digest)) is not None:
+            attempt.stop()
 
     def halt(self) -> None:
-        """Stop whatever chain runs, when the worker is let go without the end of its process."""
-        if self._attempt is not None:
-            self._attempt.stop()
+        """Stop whatever chains run, when the worker is let go without the end of its process."""
+        for attempt in self._attempts.values():
+            attempt.stop()
+
+
+class PackWorker(ChainWorker):
+    """The actor that holds a slot for each row of a pack and runs their chains as one program."""
+
+    concurrency_groups: ClassVar = {"control": 2, "samples": MOST_ROWS}
 
 
 def set_up(gpus: float, data_root: str | None) -> None:

@@ -13,7 +13,7 @@ from raychains import __version__
 from raychains.chain.proof import Trial
 from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.chain_worker import ChainWorker, PackWorker
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
@@ -55,6 +55,10 @@ class _Worker:
     """
     up: int = 0
     """Number of its actors that are up."""
+    kind: str = ""
+    """That of the chains that it takes; several slots, one for each row of a pack, then share the actor."""
+    leads: bool = True
+    """It is the first of the slots that share the actor."""
     pace: ChainPace = field(default_factory=ChainPace)
 
 
@@ -68,6 +72,16 @@ class _Call:
     attempt: int
     detail: Any
     """A sample's data, or the rank of ``follow``."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Chains of one kind that wait for a slot."""
+
+    kind: str
+    chains: int
+    width: int = 1
+    """Of their pack."""
 
 
 class ChainWorkers:
@@ -121,24 +135,46 @@ class ChainWorkers:
 
     # Workers
 
-    def ask_for(self, number: int) -> None:
-        """Start workers until there are so many, as far as not too many are asked for already."""
-        for _ in range(min(number - len(self._workers), PENDING - len(self._pending))):
-            self._add()
+    def ask_for(self, number: int, packs: Iterable[Waiting] | None = None) -> None:
+        """Start workers until there are so many, as far as not too many are asked for already.
 
-    def _add(self) -> None:
-        """Start one more worker; `SlotReady` comes once it is up."""
+        ``packs``: the waiting chains of each kind where some are packed; such a worker has a slot for each of its rows.
+        """
+        more = min(number - self.processes, PENDING - len(self._pending))
+        if packs is None:
+            for _ in range(more):
+                self._add()
+            return
+        for waiting in packs:
+            chains = waiting.chains - sum(1 for worker in self._pending.values() if worker.kind == waiting.kind)
+            while chains > 0 and more > 0:
+                self._add(waiting.kind, min(chains, waiting.width))
+                chains, more = chains - waiting.width, more - 1
+
+    @property
+    def processes(self) -> int:
+        """Number of workers, each of which has one slot or, for a pack, several."""
+        return len({id(worker.actors) for worker in self._workers.values()})
+
+    @property
+    def busy(self) -> int:
+        """Number of those that run chains."""
+        return len({id(worker.actors) for worker in self._workers.values() if worker.digest is not None})
+
+    def _add(self, kind: str = "", slots: int = 1) -> None:
+        """Start one more worker; `SlotReady` comes for each of its slots once it is up."""
         slot, ranks = next(self._number), self.slots.ranks
         # Reserved whole, or not at all: two halves of groups never wait for one another.
         reservation = self.workers.reserve(self.slots.bundle(), ranks) if ranks > 1 else None
-        actors = [self._actor(slot, rank, reservation) for rank in range(ranks)]
-        pace = ChainPace(self._stall_timeout)
-        worker = _Worker(slot, actors, self._clock.monotonic(), reservation, pace=pace)
-        self._workers[slot] = self._pending[slot] = worker
-        for actor in actors:
-            self._control(worker, "ready", self._payload, *self._trial, actor=actor)
+        actors = [self._actor(slot, rank, reservation, PackWorker if kind else ChainWorker) for rank in range(ranks)]
+        for one in (slot, *itertools.islice(self._number, slots - 1)):
+            pace = ChainPace(self._stall_timeout)
+            worker = _Worker(one, actors, self._clock.monotonic(), reservation, pace=pace, kind=kind, leads=one == slot)
+            self._workers[one] = self._pending[one] = worker
+            for actor in actors:
+                self._control(worker, "ready", self._payload, *(self._trial if worker.leads else ()), actor=actor)
 
-    def _actor(self, slot: int, rank: int, reservation: Any) -> Any:
+    def _actor(self, slot: int, rank: int, reservation: Any, kind: type = ChainWorker) -> Any:
         options = ActorOptions(
             name=self._names.actor("chain-worker", slot, rank),
             cpus=self.slots.cpus,
@@ -149,7 +185,7 @@ class ChainWorkers:
         )
         of_rank = f", rank {rank}," if reservation is not None else ""
         name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
-        return self.workers.start(ChainWorker, self._names.run, options, replace(self.config, name=name))
+        return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
 
     def keep_spare(self, seconds: float) -> None:
         """Note that time passed; keep a process ready for a lost worker's successor, once there was work for `SPARE_AFTER`.
@@ -163,8 +199,9 @@ class ChainWorkers:
 
     def leaving(self) -> list[int]:
         """Return the slots of workers that have an actor on a node which will be gone soon."""
-        actors = {actor: worker.slot for worker in self._workers.values() for actor in worker.actors}
-        self._left = {actors[actor] for actor in self.workers.leaving(actors)} if actors else set()
+        actors = {actor for worker in self._workers.values() for actor in worker.actors}
+        gone = set(self.workers.leaving(actors)) if actors else set()
+        self._left = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}
         return sorted(self._left)
 
     def withdraw(self, chains: int) -> None:
@@ -175,12 +212,12 @@ class ChainWorkers:
     def pending(self, seconds: float) -> list[Any]:
         """Return the actors that were asked for so many seconds ago, or more, and are not up yet."""
         now = self._clock.monotonic()
-        return [w.actors[0] for w in self._pending.values() if now - w.since >= seconds]
+        return [w.actors[0] for w in self._pending.values() if w.leads and now - w.since >= seconds]
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
         kept = slot not in self._pending and slot not in self._left
-        if (worker := self._detached(slot)) is not None:
+        if (worker := self._detached(slot)) is not None and not self._shared(worker):
             self._end(worker, idle=kept and worker.digest is None)
 
     def close(self) -> None:
@@ -198,6 +235,10 @@ class ChainWorkers:
             worker.calls.clear()
             worker.ahead.clear()
         return worker
+
+    def _shared(self, worker: _Worker) -> bool:
+        """Return whether other slots are on the same actor."""
+        return bool(worker.kind) and any(other.actors is worker.actors for other in self._workers.values())
 
     def _end(self, worker: _Worker, *, idle: bool = False) -> None:
         end = self.workers.dismiss if idle and worker.reservation is None else self.workers.kill
@@ -242,7 +283,7 @@ class ChainWorkers:
         for worker in self._workers.values():
             if worker.digest is not None and not worker.polled:
                 worker.polled = True
-                self._control(worker, "status")
+                self._control(worker, "status", worker.digest)
 
     def watch(self, seconds: float) -> Iterable[tuple[int, str, ChainPace]]:
         """Note that time passed; return (slot, chain, pace) of busy workers."""
@@ -254,7 +295,7 @@ class ChainWorkers:
     def not_up(self, seconds: float) -> Iterable[tuple[int, ChainPace]]:
         """Note that time passed; return (slot, pace) of workers that have a place and have long not come up."""
         late = []
-        for worker in self._pending.values():
+        for worker in (w for w in self._pending.values() if w.leads):
             steps = worker.pace.steps
             steps.silent += seconds
             if steps.silent > steps.limit:
@@ -314,7 +355,7 @@ class ChainWorkers:
                 if worker.up == len(worker.actors):
                     self._pending.pop(call.slot, None)
                     self._stillborn = 0
-                    return SlotReady(call.slot)
+                    return SlotReady(call.slot, worker.kind)
             case "status":
                 worker.polled = False
                 if answer is not None and answer.digest == worker.digest:
@@ -322,7 +363,8 @@ class ChainWorkers:
                     made = answer.made if answer.made is not None else answer.step
                     worker.pace.answered(made, held=answer.held, waiting=answer.waiting is not None)
             case "start" if current:
-                for _ in range(AHEAD):
+                # The calls of a pack's slots are answered side by side: two of one chain would overtake each other.
+                for _ in range(1 if worker.kind else AHEAD):
                     self._ask(worker)
                 self._expect_next(worker)
             case "next" if current:
@@ -342,7 +384,7 @@ class ChainWorkers:
 
     def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
         self._lost_one = True
-        self._stillborn += worker.slot in self._pending and not with_node
+        self._stillborn += worker.slot in self._pending and worker.leads and not with_node
         self._detached(worker.slot)
         self._end(worker)
         if self._stillborn > self._max_stillborn:

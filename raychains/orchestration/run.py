@@ -8,6 +8,7 @@ from typing import Any
 
 from raychains import tasks
 from raychains.chain import precision
+from raychains.chain.pack import key as pack_key
 from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
 from raychains.orchestration import pending_views
@@ -75,8 +76,9 @@ def driver_of(
     unfinished = [digest for digest in specs if digest not in seconds]
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
     starts = {digest: start for digest in unfinished if (start := specs[digest].start_chain) in unfinished}
+    packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
     coordinator = Coordinator(
-        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, starts
+        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, starts, packs
     )
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from raychains.chain.sample_index import position
 from raychains.core.errors import StorageAway
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_workers import ChainWorkers
+from raychains.orchestration.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.lease import Lease, PeerDrivers
 from raychains.orchestration.outcome import Results
@@ -81,8 +83,19 @@ class Sampling:
         if self.coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
             return
         self._grown = now
-        busy = sum(1 for digest in self.coordinator.slots.values() if digest is not None)
-        self.workers.ask_for(self.workers.slots.requested(busy + waiting))
+        if not self.coordinator.kinds:
+            busy = sum(1 for digest in self.coordinator.slots.values() if digest is not None)
+            self.workers.ask_for(self.workers.slots.requested(busy + waiting))
+            return
+        packs = self._waiting()
+        processes = sum(math.ceil(pack.chains / pack.width) for pack in packs)
+        self.workers.ask_for(self.workers.slots.requested(self.workers.busy + processes), packs)
+
+    def _waiting(self) -> list[Waiting]:
+        """Return the chains that wait, kind by kind in the order of their first."""
+        kinds = Counter(self.coordinator.kinds.get(digest, "") for digest in self.coordinator.queue)
+        widths = {kind: self._specs[digest].pack for digest, kind in self.coordinator.kinds.items()}
+        return [Waiting(kind, chains, widths.get(kind, 1)) for kind, chains in kinds.items()]
 
     def take(self, ref: Any) -> None:
         """Deal with a worker's answer.
@@ -218,6 +231,8 @@ class Sampling:
                     self.workers.stop(slot, digest)
                 case c.Release(slot):
                     self.workers.release(slot)
+                    if self.coordinator.kinds and self.coordinator.queue:  # of another kind
+                        self._grown = 0.0
                 case c.Fail(digest, reason):
                     self._lease.give_up(digest)
                     self._evaluation.abandon(digest)

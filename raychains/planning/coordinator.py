@@ -32,6 +32,8 @@ class SlotReady:
     """A worker can take a chain."""
 
     slot: int
+    kind: str = ""
+    """That of the chains that it takes, where they share a program."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,7 @@ class Coordinator:
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         max_preemptions: times that a chain may leave a node which is about to go; None is any number.
         starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
+        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others.
     """
 
     unfinished: Collection[str]
@@ -281,9 +284,12 @@ class Coordinator:
     inexact: Collection[str] = ()
     max_preemptions: int | None = None
     starts: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
+    hosts: dict[int, str] = field(init=False, default_factory=dict)
+    """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes will be gone soon."""
     stopping: bool = field(init=False, default=False)
@@ -313,8 +319,10 @@ class Coordinator:
     def handle(self, event: Event) -> list[Action]:
         """Return what to do about ``event``; stale attempts and slots are ignored."""
         match event:
-            case SlotReady(slot):
+            case SlotReady(slot, kind):
                 self.slots[slot] = None
+                if kind:
+                    self.hosts[slot] = kind
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
@@ -421,11 +429,14 @@ class Coordinator:
         return []
 
     def _assign(self, slot: int) -> list[Action]:
-        if self.stopping or not self.queue or slot in self.leaving:
+        kind = self.hosts.get(slot, "")
+        digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
+        if self.stopping or digest is None or slot in self.leaving:
             del self.slots[slot]
+            self.hosts.pop(slot, None)
             self.leaving.discard(slot)
             return [Release(slot)]
-        digest = self.queue.popleft()
+        self.queue.remove(digest)
         chain = self.chains[digest]
         chain.status, chain.slot = "claiming", slot
         self.slots[slot] = digest
@@ -433,6 +444,7 @@ class Coordinator:
 
     def _lost(self, slot: int, reason: str) -> list[Action]:
         digest = self.slots.pop(slot, None)
+        self.hosts.pop(slot, None)
         if digest is None:
             return []
         chain = self.chains[digest]

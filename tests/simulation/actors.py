@@ -218,7 +218,7 @@ class Worker(Actor):
             attempt.asked.append(references)
             attempt.deliver()
 
-    def _status(self, references: list[Reference]) -> None:
+    def _status(self, references: list[Reference], digest: str) -> None:
         self.answer(references, self.attempt.status() if self.attempt is not None else None)
 
     def _stop(self, references: list[Reference], digest: str) -> None:
