@@ -28,6 +28,7 @@ from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.chain.proof import Trial
     from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import DriverOutcome
     from raychains.orchestration.resource_config import ResourceConfig
@@ -269,13 +270,18 @@ def drive(
     callback: Callback,
     lease: Lease,
     worker_pool: WorkerPool | None = None,
+    trial: Trial | None = None,
 ) -> DriverOutcome:
-    """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors."""
+    """Run a comparison's unfinished chains and evaluate its arms; with a ``worker_pool``, by its actors.
+
+    The first of them repeats the ``trial`` of a user's task.
+    """
     from raychains.orchestration.run import run_chains
 
     def run(callback: Callback) -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
-        return run_chains(comparison, folder.root, placement(options), callback, lease=lease, workers=worker_pool)
+        settings = {"lease": lease, "workers": worker_pool, "trial": trial}
+        return run_chains(comparison, folder.root, placement(options), callback, **settings)
 
     return on_ray(options, resumed(folder), callback, run)
 
