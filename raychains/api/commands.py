@@ -14,7 +14,8 @@ from raychains.core.errors import UserError, require
 from raychains.core.options import options_of
 from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
-from raychains.planning import Budget, Comparison, budget, duration, gradient_evaluations
+from raychains.planning import Budget, Comparison, budget, duration
+from raychains.planning.budget import gradients_made
 from raychains.planning.costs import Costs, costs, devices_of
 from raychains.planning.methods import workers_of
 from raychains.planning.presets import default_arms
@@ -39,12 +40,13 @@ def rate(options: Plan) -> float | None:
     specs, root = run.comparison.chains(), run.store.root
     finished = finished_chains(root, specs)
     stores = [ChainStore(root, digest) for digest in finished]
+    gradients = sum(gradients_made(specs[store.digest], store.records()) for store in stores)
     seconds = sum(
         s.seconds() * chains.workers(records[max(records)] if (records := s.attempts()) else {}) for s in stores
     )
     if not seconds:
         raise UserError(f"measured_on must be a run with finished chains, got {options.measured_on!r}")
-    return sum(gradient_evaluations(specs[digest]) for digest in finished) / seconds
+    return gradients / seconds
 
 
 def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:

@@ -183,7 +183,7 @@ class ReportedChain:
     def _begin(self) -> None:
         self._complete = initial_states.Completion(self._store)
         self._ensemble = RunningEnsemble(self.evaluation) if self.evaluation is not None else None
-        self._samples = 0
+        self._samples = self._drawn_at = 0
         self._loss: float | None = None
 
     def _stored(self, drawn: int) -> Reports:
@@ -193,7 +193,7 @@ class ReportedChain:
             yield from self._add(records[at], partial(self._chain.sample, records[at].file))
 
     def _add(self, record: SampleRecord, read: Callable[[], tuple[Any, Any]]) -> Reports:
-        self._samples, self._loss = self._samples + 1, record.meta.train_nll
+        self._samples, self._loss, self._drawn_at = self._samples + 1, record.meta.train_nll, record.meta.step
         if self._ensemble is not None:
             tensors, own = read()
             complete = self._complete(dict(tensors), initial_states.needed(self.spec))
@@ -210,12 +210,14 @@ class ReportedChain:
         self.step, self.reported = at.step, number + 1
         if number < self._known:
             return
+        # A chain that stops early has its only sample there.
+        made = at.step if self.spec.early_stop is None else self._drawn_at
         yield {
             **(self._ensemble.metrics() if self._ensemble is not None else {"loss": self._loss}),
             "epoch": self.length * at.step / self.spec.steps,
             "cycle": at.cycle,
             "samples": self._samples,
-            "gradient_evaluations": gradient_evaluations(self.spec) * at.step // self.spec.steps,
+            "gradient_evaluations": gradient_evaluations(self.spec) * made // self.spec.steps,
             "digest": self.spec.digest,
             "done": at is self.steps[-1],
         }

@@ -101,6 +101,11 @@ class Spent:
         self._costs[digest] = now, step
 
 
+def gradients_made(spec: ChainSpec, records: Sequence[SampleRecord]) -> int:
+    """Return the gradient evaluations of a finished chain, from all of its samples."""
+    return gradient_evaluations(spec) * steps_made(spec, records) // spec.steps
+
+
 def steps_made(spec: ChainSpec, records: Sequence[SampleRecord]) -> int:
     """Return the steps of a finished chain, from all of its samples: fewer than planned where it stopped early."""
     return spec.steps if spec.early_stop is None else max(record.meta.step for record in records)

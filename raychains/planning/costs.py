@@ -67,7 +67,7 @@ def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) ->
     known: dict[Any, Sizes] = {}
     totals = dict.fromkeys(("gradients", "samples", "sample_bytes", "checkpoint_bytes"), 0)
     for spec in specs:
-        key = (spec.sampler, spec.precision, spec.lanes, spec.block_draws)
+        key = (spec.sampler, spec.precision, spec.lanes, spec.block_draws, spec.early_stop)
         if key not in known:
             known[key] = sizes(spec, task)
         kept = expected_samples(spec)
@@ -105,7 +105,8 @@ def sizes(spec: ChainSpec, task: Task) -> Sizes:
         step([no_gradient] * sampler.parts)
     stored = model.state_dict() if not spec.block_draws else {str(i): p for i, p in enumerate(parameters)}
     network = _bytes(stored)
-    return Sizes(sample=network, checkpoint=network + sum(_bytes(s) for s in sampler.state.values()))
+    best = network if spec.early_stop is not None else 0
+    return Sizes(sample=network, checkpoint=network + best + sum(_bytes(s) for s in sampler.state.values()))
 
 
 def predicted(task: Task, split: str) -> tuple[int, int]:

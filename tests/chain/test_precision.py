@@ -277,7 +277,7 @@ class Watch(TorchDispatchMode):
 def test_a_chain_waits_for_its_device_once_per_epoch_for_the_loss(sampler: str) -> None:
     schedule = Cyclical(
         steps=20, lr=0.1, cycles=1, exploration=0.25, samples_per_cycle=1,
-        temperature=0.0 if sampler in ("sgd", "sgdm", "sam", "entropy-sgd") else 1.0,
+        temperature=0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0,
     )  # fmt: skip
     made = spec("digits", sampler, schedule=schedule.part(), steps=20, task=VariedDigits(dropout=0.2).spec())
     chain = Chain(made)

@@ -30,7 +30,9 @@ def finished(folder: Path, options: Run | Compare, *, name: str = "small", task:
     if planned.start is not None:
         initial_states.publish(root, planned.start)
     for spec in planned.comparison.chains().values():
-        chain, chain_store = Chain(spec, start=planned.start), ChainStore(root, spec.digest)
+        key = initial_states.key_of(spec)
+        start = initial_states.read(root, key) if key is not None else None
+        chain, chain_store = Chain(spec, start=start), ChainStore(root, spec.digest)
         chain_store.begin(spec, 1, {"host": "here"})
         for event in chain:
             if isinstance(event, Sample):

@@ -190,6 +190,26 @@ def test_what_was_not_sampled_is_stored_once(tmp_path: Path, images: Tensor) -> 
     np.testing.assert_allclose(partial.predict(images), wanted, rtol=0, atol=1e-6)
 
 
+def test_each_chains_other_layers_are_those_of_its_own_member(tmp_path: Path, images: Tensor) -> None:
+    heads = digits(tmp_path / "store", init_from="deep-ensemble:4,2", sample_only=("layers.4.*",), chains=2)
+    root = heads.store.root
+    wholes, bases = [], []
+    for chain, record in select(root, heads.comparison).records:
+        assert record.meta.digest == chain.digest and chain.start_chain is not None
+        [member] = ChainStore(root, chain.start_chain).records()
+        base = ChainStore(root, chain.start_chain).sample(member.file)[0]
+        head = ChainStore(root, chain.digest).sample(record.file)[0]
+        assert set(head) == {"layers.4.weight", "layers.4.bias"}
+        bases.append(base["layers.0.weight"])
+        wholes.append(MLP(64, (100, 100), 10))
+        wholes[-1].load_state_dict({**base, **head})
+    assert len(wholes) == 8 and not torch.equal(bases[0], bases[1])  # the first draws of all chains come first
+    wanted = expected(wholes, images)["probabilities"]
+    np.testing.assert_allclose(heads.predict(images), wanted, rtol=0, atol=1e-6)
+    exported = rc.PosteriorPredictive.load(heads.export(str(tmp_path / "p")).path)
+    np.testing.assert_allclose(exported(images).probabilities, wanted, rtol=0, atol=1e-6)
+
+
 # The command
 
 

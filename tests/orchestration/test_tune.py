@@ -24,6 +24,7 @@ from raychains.orchestration import ray_private
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
+from tests.checks import refused
 from tests.orchestration.trials import (
     CONFIG,
     EXAMPLE,
@@ -314,3 +315,16 @@ def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_pat
     assert "12 0" in done.stdout.decode().splitlines()
     table = pd.read_parquet(tmp_path / "runs" / "sweeps" / "digits" / "results.parquet")
     assert len(table) == 12 and (tmp_path / "runs" / "sweeps" / "digits" / "report.html").is_file()
+
+
+def test_a_trial_that_stops_early_reports_the_gradients_that_it_made(tmp_path: Path) -> None:
+    options = {"sampler": "deep-ensemble", "epochs": 150, "batch_size": 10}
+    [report] = reports(trial(tmp_path, {"lr": 0.05}, **options))
+    [record] = ChainStore(Storage(tmp_path), report["digest"]).records()
+    learned = 180 - 27  # 15 % of what val leaves
+    per_epoch = -(-learned // 10)
+    epochs, rest = divmod(record.meta.step, per_epoch)
+    assert rest == 0 and epochs < 150, "it did not stop early"
+    assert report["gradient_evaluations"] == epochs * learned and report["epoch"] == 150
+    with refused("init_from must be a file where each trial is one chain"):
+        trial(tmp_path, {}, sampler="csgld", init_from="deep-ensemble:5,1")

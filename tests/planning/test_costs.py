@@ -69,7 +69,8 @@ def test_table_3_costs_what_a_sum_by_hand_says(imagenet: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "schedule"), [("sgld", None), ("csghmc", None), ("emcmc", None), ("atmc", None), ("bsam", "constant")]
+    ("sampler", "schedule"),
+    [("sgld", None), ("csghmc", None), ("emcmc", None), ("atmc", None), ("bsam", "constant"), ("deep-ensemble", None)],
 )
 def test_a_chains_files_are_as_large_as_is_said(sampler: str, schedule: str | None) -> None:
     """Up to the header, and a checkpoint's generators and counters, of a few kB."""

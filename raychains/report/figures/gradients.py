@@ -16,6 +16,7 @@ from raychains.evaluation.base import Array
 from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm, gradient_evaluations
+from raychains.planning.budget import steps_made
 from raychains.plotting.layout import entry, grid, legend, log_axis
 from raychains.plotting.style import LINES, MARKERS, Drawing, hue, records
 from raychains.report.figures.schedule import trace
@@ -99,17 +100,19 @@ def _of_samples(run: RunData, split: str) -> Iterator[Curve]:
         mine = views[views["arm"] == arm.name]
         if not len(mine):
             continue
-        x = [_of_view(arm, group, name) for group, name in zip(mine["group"], mine["view"], strict=True)]
+        x = [_of_view(run, arm, group, name) for group, name in zip(mine["group"], mine["view"], strict=True)]
         for metric in SHOWN:
             if metric in mine.columns:
                 points = pd.DataFrame({"x": x, "y": mine[metric].to_numpy(dtype=float)})
                 yield _curve(arm, f"{'training' if split == 'train' else split} {metric}", points)
 
 
-def _of_view(arm: Arm, group: int, name: str) -> float:
+def _of_view(run: RunData, arm: Arm, group: int, name: str) -> float:
     """Gradient evaluations that a sample's chain had spent, from its view's name ``sample:position:index:variable``."""
     _, position, index, variable = name.split(":")
     spec = arm.chains[group][int(position)]
+    if spec.early_stop is not None:
+        return _gradients(spec, steps_made(spec, run.chain(spec.digest).records()))
     nth = int(index) // samplers.variables(spec.sampler)[variable]
     return _gradients(spec, trace(spec.schedule).kept_step[nth])
 
