@@ -93,8 +93,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
     if not isinstance(task.source, Resident):
         return "its data are streamed"
-    if not _packable(kind):
-        return f"sampler {spec.sampler.kind} is not made for packs"
+    if not _packable(kind) or not kind.packs(spec.sampler.settings):
+        return f"sampler {spec.sampler.kind} with its settings is not made for packs"
     for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ()), ("lanes", 1)):
         if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"
@@ -432,7 +432,7 @@ class Pack:
                 self._fill_noise(number, lanes)
             self._noise.now = self._noise_buffer[number % self._noise_steps]
             numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
-            self._joint.apply(numbers, [self._theta], [self._grads])
+            self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
 
     def _examples(self, number: int) -> stacked.StackedNetwork:
         """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""

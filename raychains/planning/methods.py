@@ -125,7 +125,8 @@ class Method:
 
     def notes(self) -> list[str]:
         """Return lines on its data, its chains' start and whether they are reproducible, for the printed plan."""
-        return [*self.task.data_notes, *self.start.notes, *([] if self.spec.exact else [not_exact(self.spec)])]
+        packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack else []
+        return [*self.task.data_notes, *self.start.notes, *packed, *([] if self.spec.exact else [not_exact(self.spec)])]
 
 
 def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:

@@ -8,8 +8,8 @@ import torch
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.thermostat import Tensors, Thermostat
+from raychains.samplers.base import MethodPreset, Number, Params, Presets, Tensors, arguments
+from raychains.samplers.thermostat import Thermostat
 
 
 class ATMC(Thermostat):
@@ -88,6 +88,10 @@ class ATMC(Thermostat):
         ok = c is None or (is_number(c) and c > 0)
         require(ok, "speed_limit", c, "be a finite number above 0, or None for Gaussian momentum")
 
-    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
-        friction = torch._foreach_clamp_min(z, a0)
+    def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
+        friction: Tensors
+        if isinstance(a0, torch.Tensor):
+            friction = [torch.maximum(x, a0) for x in z]
+        else:
+            friction = torch._foreach_clamp_min(z, a0)
         return friction, torch._foreach_sub(friction, z)

@@ -6,7 +6,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -58,7 +58,8 @@ class MethodPreset:
 
 
 Presets = Mapping[str, MethodPreset]
-Number = float | Tensor
+Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
+Number: TypeAlias = float | Tensor
 """A coefficient of an update: one number, or in a pack a column [rows, 1]."""
 
 
@@ -189,12 +190,22 @@ class Sampler(torch.optim.Optimizer):
         """
         raise NotImplementedError
 
+    @classmethod
+    def packs(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether chains under these settings of a part can be packed."""
+        return bool(cls.elementwise)
+
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
         """Return the names and initial values of the states that `state_of` gives each parameter, for packs."""
         return {}
 
-    def apply(self, numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]) -> None:
-        """Update parameters by `coefficients`; in a pack these are columns [rows, 1] and all tensors [rows, …]."""
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        """Update parameters by `coefficients`; in a pack these are columns [rows, 1] and all tensors [rows, …].
+
+        Of the group it takes settings that are not `elementwise`.
+        """
         raise NotImplementedError
 
     def _dense(self, p: Tensor) -> Tensor:
@@ -365,6 +376,20 @@ def add_(tensors: list[Tensor], others: list[Tensor], factor: Number) -> None:
             t.addcmul_(other, factor)
     else:
         torch._foreach_add_(tensors, others, alpha=factor)
+
+
+def addcmul_(tensors: list[Tensor], left: Tensors, right: Tensors, factor: Number) -> None:
+    """Add ``factor`` times products to tensors in place."""
+    if isinstance(factor, Tensor):
+        for t, x, y in zip(tensors, left, right, strict=True):
+            t.addcmul_(x * factor, y)
+    else:
+        torch._foreach_addcmul_(tensors, left, right, value=factor)
+
+
+def positive_number(number: Number) -> bool:
+    """Return whether a number is above 0; in a pack some may be."""
+    return isinstance(number, Tensor) or number > 0
 
 
 def squares(tensors: Sequence[Tensor]) -> Tensor:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive, positive_int
-from raychains.samplers.base import MethodPreset, Params, Presets, Sampler, arguments, wide
+from raychains.samplers.base import (
+    MethodPreset,
+    Number,
+    Params,
+    Presets,
+    Sampler,
+    addcmul_,
+    arguments,
+    positive_number,
+    scale_,
+    wide,
+)
 
 
 class PSGLD(Sampler):
@@ -75,27 +87,51 @@ class PSGLD(Sampler):
         if group["freeze_preconditioner_after"] is not None:
             positive_int("freeze_preconditioner_after", group["freeze_preconditioner_after"])
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    elementwise = frozenset({"alpha", "weight_decay"})
+
+    @classmethod
+    def packs(cls, settings: Mapping[str, Any]) -> bool:
+        return settings.get("freeze_preconditioner_after") is None  # else it depends on how many updates were made
+
+    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
         std = math.sqrt(2 * group["lr"] * group["temperature"] / self.num_data)
+        numbers = {"step": -group["lr"], "noise": std, "forget": group["alpha"], "learn": 1 - group["alpha"]}
+        return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+        return {"square_avg": 0.0}
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        std, decay = numbers["noise"], numbers.get("decay", 0.0)
         for p, grad in zip(params, grads, strict=True):
             grad = grad.to(wide(p.dtype))
-            self._learn(group, p, grad)
-            g = grad.add(p, alpha=group["weight_decay"]) if group["weight_decay"] != 0 else grad
+            self._learn(group, numbers, p, grad)
+            if isinstance(decay, Tensor):
+                g = torch.addcmul(grad, p, decay)
+            else:
+                g = grad.add(p, alpha=decay) if decay != 0 else grad
             scale = self._preconditioner(group, p)
-            change = (scale * g).mul_(-group["lr"])
-            if std > 0:
-                change.addcmul_(scale.sqrt_(), self.noise_like(change), value=std)
+            change = (scale * g).mul_(numbers["step"])
+            if positive_number(std):
+                addcmul_([change], [scale.sqrt_()], [self.noise_like(change)], std)
             p.add_(change)
 
-    def _learn(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        self.apply(group, self.coefficients(group), params, grads)
+
+    def _learn(self, group: Mapping[str, Any], numbers: Mapping[str, Number], p: Tensor, grad: Tensor) -> None:
         """Update V with one mean-loss gradient, unless it is frozen."""
         last, state = group["freeze_preconditioner_after"], self.state[p]
         updates = state.get("updates", 0)
         if last is None or updates < last:
-            self.state_of(p, "square_avg").mul_(group["alpha"]).addcmul_(grad, grad, value=1 - group["alpha"])
+            average = [self.state_of(p, "square_avg")]
+            scale_(average, numbers["forget"])
+            addcmul_(average, [grad], [grad], numbers["learn"])
             state["updates"] = updates + 1
 
-    def _preconditioner(self, group: dict[str, Any], p: Tensor) -> Tensor:
+    def _preconditioner(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
         """Return G of one parameter, of its shape."""
         return self.state_of(p, "square_avg").sqrt().add_(group["eps"]).reciprocal_()
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 
 from raychains.core.validation import one_of
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.thermostat import Tensors, Thermostat
+from raychains.samplers.base import MethodPreset, Number, Params, Presets, Tensors, arguments
+from raychains.samplers.thermostat import Thermostat
 
 
 class SGNHT(Thermostat):
@@ -81,5 +81,5 @@ class SGNHT(Thermostat):
         super()._check_group(group)
         one_of("thermostat", group["thermostat"], ("coordinate", "scalar"))
 
-    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
-        return torch._foreach_add(z, a0), a0
+    def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
+        return [x + a0 for x in z] if isinstance(a0, torch.Tensor) else torch._foreach_add(z, a0), a0

@@ -33,17 +33,30 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number, one_of
-from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
+from raychains.samplers.base import (
+    Number,
+    Sampler,
+    Tensors,
+    add_,
+    addcmul_,
+    coordinates,
+    lane_sums,
+    mean_of,
+    positive_number,
+    scale_,
+    spread,
+    squares,
+    wide,
+)
 from raychains.schedules.base import LARGEST_LR
-
-Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 
 TINY = 1e-30
 """Replaces a friction of exactly 0, at which the coefficients of B have a limit but 0/0 has none."""
@@ -53,7 +66,7 @@ class Thermostat(Sampler):
     """Base of the samplers with thermostats; a leaf says how friction and injected noise follow from z."""
 
     @abstractmethod
-    def _friction(self, z: Tensors, a0: float) -> tuple[Tensors, Tensors | float]:
+    def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
         """Return friction f and injected share hβ per step, f − hβ = z."""
 
     def _check_group(self, group: dict[str, Any]) -> None:
@@ -63,53 +76,100 @@ class Thermostat(Sampler):
         require(is_number(rate) and 0 <= rate <= LARGEST_LR, "thermostat_rate", rate, allowed)
         one_of("integrator", integrator, ("strang", "euler"))
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        h = math.sqrt(group["lr"] / self.num_data)
-        momenta = [self.state_of(p, "momentum") for p in params]
-        self._kick(group, params, grads, momenta)
-        masses = relativistic_masses(momenta, group.get("speed_limit"))
-        speeds = momenta if masses is None else torch._foreach_div(momenta, masses)
-        torch._foreach_add_(params, speeds, alpha=h)
-        if group["temperature"] > 0 and group["thermostat_rate"] > 0:
-            self._adapt(group, params, speeds, masses)
+    elementwise = frozenset({"momentum", "thermostat_rate", "weight_decay"})
 
-    def _kick(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], momenta: list[Tensor]) -> None:
+    @classmethod
+    def packs(cls, settings: Mapping[str, Any]) -> bool:
+        return settings.get("thermostat", "coordinate") == "coordinate"
+
+    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+        lr, temperature, rate = group["lr"], group["temperature"], group["thermostat_rate"]
+        numbers = {
+            "time": math.sqrt(lr / self.num_data),
+            "force": -math.sqrt(self.num_data * lr),
+            "a0": 1 - group["momentum"],
+            "noise": math.sqrt(temperature),
+            "rate": rate if temperature > 0 else 0.0,
+            "heat": rate / temperature if temperature > 0 else 0.0,
+        }
+        return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+        return {"momentum": 0.0, "thermostat": 0.0}
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        momenta = [self.state_of(p, "momentum") for p in params]
+        self._kick(group, numbers, params, grads, momenta)
+        masses = relativistic_masses(momenta, group.get("speed_limit"))
+        speeds = momenta if masses is None else list(torch._foreach_div(momenta, masses))
+        add_(params, speeds, numbers["time"])
+        if positive_number(numbers["rate"]):
+            self._adapt(group, numbers, params, speeds, masses)
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        self.apply(group, self.coefficients(group), params, grads)
+
+    def _kick(
+        self,
+        group: Mapping[str, Any],
+        numbers: Mapping[str, Number],
+        params: list[Tensor],
+        grads: list[Tensor],
+        momenta: list[Tensor],
+    ) -> None:
         """B(h), or its Euler form: friction, force and noise on p."""
-        temperature = group["temperature"]
+        heated = positive_number(numbers["noise"])
         forces: Tensors = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
-        if group["weight_decay"] != 0:
-            forces = torch._foreach_add(forces, params, alpha=group["weight_decay"])
-        friction, injected = self._friction(self._thermostats(group, params), 1 - group["momentum"])
+        if isinstance(decay := numbers.get("decay", 0.0), Tensor):
+            forces = [torch.addcmul(f, p, decay) for f, p in zip(forces, params, strict=True)]
+        elif decay != 0:
+            forces = torch._foreach_add(forces, params, alpha=decay)
+        friction, injected = self._friction(self._thermostats(group, params), numbers["a0"])
         masses = relativistic_masses(momenta, group.get("speed_limit"))
         rates = friction if masses is None else torch._foreach_div(friction, masses)
         factors = exact if group["integrator"] == "strang" else first_order
         keep, response, spreading = factors(rates)
-        if temperature > 0:
-            torch._foreach_mul_(spreading, injected)
+        if heated:
+            if isinstance(injected, Tensor):
+                scale_(list(spreading), injected)
+            else:
+                torch._foreach_mul_(spreading, injected)
             torch._foreach_sqrt_(spreading)
         if scalar(group):
             keep, response, spreading = ([spread(x[0], p) for p in params] for x in (keep, response, spreading))
         torch._foreach_mul_(momenta, keep)
-        torch._foreach_addcmul_(momenta, response, forces, value=-math.sqrt(self.num_data * group["lr"]))
-        if temperature > 0:
-            noise = [self.noise_like(p) for p in momenta]
-            torch._foreach_addcmul_(momenta, spreading, noise, value=math.sqrt(temperature))
+        addcmul_(momenta, response, forces, numbers["force"])
+        if heated:
+            addcmul_(momenta, spreading, [self.noise_like(p) for p in momenta], numbers["noise"])
 
-    def _adapt(self, group: dict[str, Any], params: list[Tensor], speeds: Tensors, masses: Tensors | None) -> None:
+    def _adapt(
+        self,
+        group: Mapping[str, Any],
+        numbers: Mapping[str, Number],
+        params: list[Tensor],
+        speeds: list[Tensor],
+        masses: Tensors | None,
+    ) -> None:
         """The thermostat's half of A(h): z ← z + κ·((∇K)²/T − ∇²K), or with its mean over a lane's coordinates."""
-        z, rate, temperature = self._thermostats(group, params), group["thermostat_rate"], group["temperature"]
+        z, rate = self._thermostats(group, params), numbers["rate"]
         if scalar(group):
             sums = lane_sums(torch._foreach_mul(speeds, speeds), self.lanes)
             mean = sums.to(z[0].device) / coordinates(speeds, self.lanes)
-            z[0].add_(mean / temperature - 1, alpha=rate)
+            z[0].add_(mean / group["temperature"] - 1, alpha=group["thermostat_rate"])
             return
-        torch._foreach_addcmul_(z, speeds, speeds, value=rate / temperature)
-        if masses is None:
+        addcmul_(z, speeds, speeds, numbers["heat"])
+        curvatures = None if masses is None else torch._foreach_pow(masses, -3)
+        if isinstance(rate, Tensor):
+            for number, x in enumerate(z):
+                x.sub_(rate if curvatures is None else rate * curvatures[number])
+        elif curvatures is None:
             torch._foreach_sub_(z, rate)
         else:
-            torch._foreach_sub_(z, torch._foreach_pow(masses, -3), alpha=rate)
+            torch._foreach_sub_(z, curvatures, alpha=rate)
 
-    def _thermostats(self, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
+    def _thermostats(self, group: Mapping[str, Any], params: list[Tensor]) -> list[Tensor]:
         """Return z of each parameter; the scalar one, [lanes], lies in the state of the group's first parameter."""
         if not scalar(group):
             return [self.state_of(p, "thermostat") for p in params]
@@ -139,7 +199,7 @@ class Thermostat(Sampler):
         return math.sqrt(group["lr"] / self.num_data * group["temperature"] * variance)
 
 
-def scalar(group: dict[str, Any]) -> bool:
+def scalar(group: Mapping[str, Any]) -> bool:
     """Return whether all coordinates of a lane share one z."""
     return group.get("thermostat") == "scalar"
 

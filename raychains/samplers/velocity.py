@@ -48,7 +48,9 @@ class VelocitySampler(Sampler):
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
         return {"velocity": 0.0} if group["momentum"] != 0 else {}
 
-    def apply(self, numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]) -> None:
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
         if "momentum" in numbers:
             velocities = [self.state_of(p, "velocity") for p in params]
             scale_(velocities, numbers["momentum"])
@@ -61,7 +63,7 @@ class VelocitySampler(Sampler):
         torch._foreach_add_(params, velocities)
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        self.apply(self.coefficients(group), params, grads)
+        self.apply(group, self.coefficients(group), params, grads)
 
     def kinetic(self) -> Tensor | None:
         """Return N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.

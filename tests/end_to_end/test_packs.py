@@ -1,0 +1,68 @@
+"""A run of packed chains as real processes: kill -9 in its middle, resume, and the bytes of chains that nothing disturbed."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import raychains as rc
+from raychains.chain.chain import Chain
+from raychains.chain.pack import Pack
+from raychains.core.sample import Sample, tensors_sha256
+from raychains.store import ChainStore, Storage
+from tests.chain.test_pack import together
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
+
+CHAINS = 20
+COMMAND = [
+    *RAYCHAINS,
+    *("run", "--task", "digits", "--task-settings", "train=90", "hidden=[8]", "--sampler", "sghmc"),
+    *("--chains", str(CHAINS), "--repeats", "1", "--epochs", "400", "--cycles", "4", "--batch-size", "20"),
+    *("--schedule", "cyclical", "--pack", str(CHAINS), "--checkpoint-every", "0.2", "--evaluators", "1"),
+    *("--object-store-memory", "100000000", "--store", "store", "--name", "r", "--resume"),
+]
+
+
+def test_twenty_packed_chains_killed_and_resumed_have_their_bytes_as_has_one_of_them_alone(tmp_path: Path) -> None:
+    found = tmp_path / "store" / "chains"
+    with sessions(cwd=tmp_path) as start:
+        first = start(*COMMAND)
+
+        def on_their_way() -> bool:
+            assert first.poll() is None, first.communicate()
+            return len({path.parts[-3] for path in found.glob("*/checkpoints/*")}) == CHAINS
+
+        until(on_their_way, "a checkpoint of every chain", every=0.01)
+        kill_session(first.pid)
+        first.wait()
+        assert len(list(found.glob("*/samples/*"))) < 12 * CHAINS, "it was through before it was killed"
+        again = start(*COMMAND)
+        out, error = again.communicate(timeout=SECONDS)
+        assert again.returncode == 0, error + out
+    store = Storage(str(tmp_path / "store"))
+    plan = rc.load(f"{tmp_path}/store/runs/r").comparison
+    specs = plan.chains()
+    assert len(specs) == CHAINS and {spec.pack for spec in specs.values()} == {CHAINS}
+    assert max(ChainStore(store, digest).last_attempt() for digest in specs) > 1
+    stored = stored_hashes(store, plan)
+    chains = [Chain(spec) for spec in specs.values()]
+    undisturbed = {
+        (chain.spec.digest, event.meta.variable, event.meta.index): tensors_sha256(event.tensors)
+        for chain, events in zip(chains, together(Pack(chains[0]), chains), strict=True)
+        for event in events
+        if isinstance(event, Sample)
+    }
+    assert len(stored) == 12 * CHAINS and stored == undisturbed
+    one = dict([list(specs.items())[7]])
+    assert undisturbed_hashes(one).items() <= stored.items()  # in a pack of its own, of whose rows one has a chain
+
+
+def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
+    ray_session: None, tmp_path: Path
+) -> None:
+    run = partial(rc.compare, task="digits", chains=2, repeats=1, epochs=40, task_settings={"train": 90, "hidden": [8]})
+    result = run(sampler=("sgld", "sghmc", "emcmc"), pack="auto", store=str(tmp_path), name="mixed")
+    specs = result.comparison.chains()
+    assert {spec.sampler.kind: spec.pack for spec in specs.values()} == {"sgld": 2, "sghmc": 2, "emcmc": 0}
+    assert stored_hashes(str(tmp_path), specs) == undisturbed_hashes(specs)
