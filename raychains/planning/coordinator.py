@@ -128,6 +128,13 @@ class DoneElsewhere:
 
 
 @dataclass(frozen=True)
+class OthersWait:
+    """Another run waits for room that this one holds; or, once ``waits`` is false, none does any more."""
+
+    waits: bool
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """The user wants to stop: running chains write checkpoints, waiting ones stay."""
 
@@ -135,7 +142,7 @@ class StopAsked:
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | StopAsked
+Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | OthersWait | StopAsked
 
 
 # Actions
@@ -281,6 +288,8 @@ class Coordinator:
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
     leaving: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes will be gone soon."""
+    others_wait: bool = field(init=False, default=False)
+    """Another run waits for room: a slot goes to it after its chain."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -338,6 +347,9 @@ class Coordinator:
                 return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
+            case OthersWait(waits):
+                self.others_wait = waits
+                return []
             case StopAsked():
                 return self._stop_all()
             case _:
@@ -410,8 +422,8 @@ class Coordinator:
         self.queue.appendleft(digest)
         return []
 
-    def _assign(self, slot: int) -> list[Action]:
-        if self.stopping or not self.queue or slot in self.leaving:
+    def _assign(self, slot: int, *, after_chain: bool = False) -> list[Action]:
+        if self.stopping or not self.queue or slot in self.leaving or (after_chain and self.others_wait):
             del self.slots[slot]
             self.leaving.discard(slot)
             return [Release(slot)]
@@ -456,7 +468,7 @@ class Coordinator:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
             chain.status = "elsewhere" if left else outcome
             first = [Fail(digest, reason)] if outcome == "failed" else []
-        return first + self._assign(slot)
+        return first + self._assign(slot, after_chain=True)
 
     def _diverged(self, digest: str, reason: str) -> list[Action]:
         chain = self.chains[digest]
