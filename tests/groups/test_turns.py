@@ -12,12 +12,13 @@ import ray
 
 import raychains as rc
 from raychains.orchestration.lease import Lease
+from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.planning import events
 from tests.groups.tasks import Busy
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
-from tests.processes import ROOT, SECONDS, outside
+from tests.processes import ROOT, SECONDS, outside, sessions, until
 
 CHAINS = 8
 GROUP = """--task digits --sampler csghmc --epochs 4 --cycles 1 --chains 1 --batch-size 50 --repeats 1 --evaluators 1
@@ -67,3 +68,32 @@ def test_a_group_begins_after_few_chains_of_the_run_that_held_all_slots(tmp_path
     assert not outcome.failed and stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, task)
     group = rc.load(f"{tmp_path}/second/runs/second").comparison
     assert stored_hashes(f"{tmp_path}/second", group) == undisturbed_hashes(group)
+
+
+WAITS = """
+import sys, time
+from raychains.orchestration import session
+from raychains.orchestration.ray_workers import RayWorkers
+session.connect(sys.argv[1])
+RayWorkers().wait_for_others(True)
+print("waits", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_run_waits_as_long_as_it_says_so_and_its_driver_lives() -> None:
+    here, there = RayWorkers(), RayWorkers()
+    assert not here.others_wait()
+    here.wait_for_others(True)
+    assert there.others_wait() and not here.others_wait()
+    here.wait_for_others(False)
+    assert not there.others_wait()
+    command = [sys.executable, "-c", WAITS, ray.get_runtime_context().gcs_address]
+    environment = outside() | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    with sessions(cwd=ROOT, env=environment, stderr=None) as start:
+        other = start(*command)
+        assert other.stdout is not None and other.stdout.readline() == "waits\n"
+        assert here.others_wait()
+        other.kill()
+        until(lambda: not here.others_wait(), "the end of a driver that was killed")
