@@ -124,6 +124,8 @@ class ChainWorkers:
         self._worked, self._lost_one = 0.0, False
         self._left: set[int] = set()
         """Slots on nodes that will be gone soon."""
+        self.others_wait = False
+        """Another run waits for room: no worker that is released is kept."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -216,12 +218,13 @@ class ChainWorkers:
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
-        kept = slot not in self._pending and slot not in self._left
+        kept = slot not in self._pending and slot not in self._left and not self.others_wait
         if (worker := self._detached(slot)) is not None and not self._shared(worker):
             self._end(worker, idle=kept and worker.digest is None)
 
     def close(self) -> None:
         """Release all workers."""
+        self.workers.wait_for_others(False)
         for slot in list(self._workers):
             self.release(slot)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class RayWorkers:
         """Remote classes, each made once: Ray keeps and sends around every class that it is given."""
         self._spare = False
         """A process was started that no actor was placed in since."""
+        self._digits, self._waits = uuid.uuid4().hex, False
 
     in_process = False
 
@@ -63,6 +65,22 @@ class RayWorkers:
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
         """See `Cluster`."""
         return ray_watch.ask(lambda: ray_private.leaving(actors))
+
+    def wait_for_others(self, waits: bool) -> None:
+        """See `Cluster`."""
+        if waits != self._waits:
+            self._waits = waits
+            if waits:
+                ray_watch.ask(lambda: ray_private.publish(ray_private.WAITS + self._waiter(), b"1"))
+            elif ray_watch.lost() is None:
+                ray_watch.ask(lambda: ray_private.forget([ray_private.WAITS + self._waiter()]))
+
+    def others_wait(self) -> bool:
+        """See `Cluster`."""
+        return ray_watch.ask(lambda: ray_private.others_waiting(self._waiter()))
+
+    def _waiter(self) -> str:
+        return f"{ray.get_runtime_context().get_job_id()}/{self._digits}"
 
     # Actors
 

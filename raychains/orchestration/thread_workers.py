@@ -104,6 +104,10 @@ class ThreadWorkers:
         """See `Cluster`."""
         return ()
 
+    def others_wait(self) -> bool:
+        """See `Cluster`."""
+        return False
+
     # Actors
 
     def put(self, value: Any) -> Any:

@@ -133,6 +133,13 @@ class DoneElsewhere:
 
 
 @dataclass(frozen=True)
+class OthersWait:
+    """Another run waits for room that this one holds; or, once ``waits`` is false, none does any more."""
+
+    waits: bool
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """The user wants to stop: running chains write checkpoints, waiting ones stay."""
 
@@ -140,7 +147,7 @@ class StopAsked:
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | StopAsked
+Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | OthersWait | StopAsked
 
 
 # Actions
@@ -292,6 +299,8 @@ class Coordinator:
     """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes will be gone soon."""
+    others_wait: bool = field(init=False, default=False)
+    """Another run waits for room: a slot goes to it after its chain."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -356,6 +365,9 @@ class Coordinator:
                 return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
+            case OthersWait(waits):
+                self.others_wait = waits
+                return []
             case StopAsked():
                 return self._stop_all()
             case _:
@@ -428,10 +440,11 @@ class Coordinator:
         self.queue.appendleft(digest)
         return []
 
-    def _assign(self, slot: int) -> list[Action]:
+    def _assign(self, slot: int, *, after_chain: bool = False) -> list[Action]:
         kind = self.hosts.get(slot, "")
         digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
-        if self.stopping or digest is None or slot in self.leaving:
+        gives_way = after_chain and self.others_wait
+        if self.stopping or digest is None or slot in self.leaving or gives_way:
             del self.slots[slot]
             self.hosts.pop(slot, None)
             self.leaving.discard(slot)
@@ -480,7 +493,7 @@ class Coordinator:
                 first = self._fail(digest, reason)
             elif outcome == "finished":
                 self._begin_those_at(digest)
-        return first + self._assign(slot)
+        return first + self._assign(slot, after_chain=True)
 
     def _diverged(self, digest: str, reason: str) -> list[Action]:
         chain = self.chains[digest]

@@ -7,9 +7,13 @@ import re
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from raychains import callbacks
 from raychains.callbacks import CallbackList
@@ -54,6 +58,32 @@ def test_the_dashboard_shows_every_metric_with_tags_that_it_has() -> None:
     ]
     assert len(set().union(*places)) == sum(map(len, places)) and max(x for place in places for x, _ in place) < 24
     assert {v["name"] for v in board["templating"]["list"]} == {"datasource", "run"}
+
+
+def test_grafana_knows_every_field_of_the_dashboard() -> None:
+    """Its own types for dashboards keep all of the file: they drop a field that they do not have, and Grafana would."""
+    register_default_plugins()
+    board = json.loads((GRAFANA / "raychains.json").read_text())
+    assert dropped(board) == []
+    board["panels"][0]["gridpos"] = board["panels"][0].pop("gridPos")
+    board["panels"][3]["options"]["legends"] = {}
+    board["templating"]["list"][1]["multy"] = True
+    assert dropped(board) == [".panels[0].gridpos", ".panels[3].options.legends", ".templating.list[1].multy"]
+
+
+def dropped(board: dict[str, Any]) -> list[str]:
+    """Fields of a dashboard that Grafana's types lack, or change."""
+
+    def lost(given: Any, kept: Any, path: str) -> list[str]:
+        if isinstance(given, dict) and isinstance(kept, dict):
+            return [
+                p for k, v in given.items() for p in (lost(v, kept[k], f"{path}.{k}") if k in kept else [f"{path}.{k}"])
+            ]
+        if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+            return [p for i, (a, b) in enumerate(zip(given, kept, strict=True)) for p in lost(a, b, f"{path}[{i}]")]
+        return [] if given == kept else [path]
+
+    return sorted(lost(board, json.loads(JSONEncoder().encode(Dashboard.from_json(board))), ""))
 
 
 def test_alert_rules_have_what_prometheus_wants_and_name_metrics_that_there_are() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.launcher import crds, images, manifests
 from tests.launcher.constraints import ROOT
+from tests.processes import SECONDS
 
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
 IGNORED = (ROOT / "deploy/Dockerfile.dockerignore").read_text()
@@ -63,6 +67,13 @@ def test_the_claim_that_they_mount_is_one_that_many_pods_write() -> None:
         r"claimName: ([\w-]+)", "".join((ROOT / "deploy/kuberay" / f).read_text() for f in manifests.FILES)
     )
     assert set(used) == {claim["metadata"]["name"]}
+
+
+def test_the_dockerfile_is_what_a_linter_wants() -> None:
+    """An engine is not needed for it; what the lines that it may ignore say is in the file."""
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, ROOT / "deploy/Dockerfile"], capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_image_is_built_of_what_is_here() -> None:
