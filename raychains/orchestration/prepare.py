@@ -84,7 +84,9 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
         return
     import ray.data
 
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # whatever it tells as an error, with its stack, it raises as well
+    logging.getLogger("ray.data").setLevel(
+        logging.CRITICAL
+    )  # whatever it tells as an error, with its stack, it raises as well
     rows = [{"work": json.dumps(w.to_json())} for w in works]
 
     def begun() -> Iterator[dict[str, Any]]:
