@@ -26,7 +26,7 @@ def prepare(plan: Plan, to: Storage, *, skip_damaged: bool = False, progress: Pr
     Ray must be connected; every node reads the source and writes the target under the same path or URI.
 
     Raises:
-        UserError: the target holds something else, or there are damaged pictures that are not to be skipped.
+        UserError: the target holds something else or takes no files, or there are damaged pictures that are not to be skipped.
         RayLost: Ray is gone; the same call goes on with what is left.
     """
     done = _begun(plan, to)
@@ -84,7 +84,9 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
         return
     import ray.data
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(
+        logging.CRITICAL
+    )  # whatever it tells as an error, with its stack, it raises as well
     rows = [{"work": json.dumps(w.to_json())} for w in works]
 
     def begun() -> Iterator[dict[str, Any]]:
@@ -96,15 +98,20 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
 
     done = ray_watch.ask(begun, within=math.inf)
     while (row := ray_watch.ask(partial(next, done, None), within=math.inf)) is not None:
+        if row["refused"]:
+            raise UserError(row["refused"])
         written = read_report(row["report"])
         yield written.shard.file, written
 
 
 def _one_shard(row: dict[str, Any], *, row_group: int, uri: str) -> dict[str, Any]:
-    """On a worker: the shard first, its report after it, so that a report means a whole shard."""
+    """On a worker: the shard first, its report after it, so that a report means a whole shard; or why it was refused."""
     work = Work.from_json(json.loads(row["work"]))
     data, written = encode(work.items, work.name, row_group)
-    to = Storage(uri)
-    to.publish(work.name, data)
-    to.publish(f"{REPORTS}/{work.name}.json", report_of(written))
-    return {"report": report_of(written)}
+    try:
+        to = Storage(uri)
+        to.publish(work.name, data)
+        to.publish(f"{REPORTS}/{work.name}.json", report_of(written))
+    except UserError as error:  # raised, Ray Data would wrap it, with stacks of both processes
+        return {"report": b"", "refused": str(error)}
+    return {"report": report_of(written), "refused": ""}

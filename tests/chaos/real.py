@@ -106,16 +106,21 @@ class Tale:
             self.say(self.lines[-1])
 
 
-def members(session: int, title: re.Pattern[bytes] | None = None) -> list[int]:
-    """Living processes of a session whose command lines begin so."""
+def members(session: int, title: re.Pattern[bytes] | None = None, parent: int | None = None) -> list[int]:
+    """Living processes of a session whose command lines begin so, and whose parent is this one."""
     found = []
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):
-            if os.getsid(int(entry)) == session:
+            if os.getsid(int(entry)) == session and parent in (None, parent_of(int(entry))):
                 line = Path(f"/proc/{entry}/cmdline").read_bytes()
                 if line and (title is None or title.match(line)):  # a zombie has none
                     found.append(int(entry))
     return sorted(found)
+
+
+def parent_of(pid: int) -> int:
+    """A process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Going:
@@ -137,7 +142,9 @@ class Going:
         """Processes of a kind."""
         if kind == "driver":
             return [self.process.pid] if self.process.poll() is None else []
-        return members(self.process.pid, self.command.titled(kind))
+        # What a raylet starts has its command line for an instant.
+        parent = self.process.pid if kind in ("raylet", "GCS") else None
+        return members(self.process.pid, self.command.titled(kind), parent)
 
     def end(self, deadline: float) -> int | None:
         """Its exit status; None: it hangs."""

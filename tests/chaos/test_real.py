@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +15,8 @@ import pytest
 from tests.chaos import ledger, prints
 from tests.chaos.__main__ import COUNTED
 from tests.chaos.commands import COMMANDS
-from tests.chaos.real import Workshop, drawn
+from tests.chaos.real import Workshop, drawn, members
+from tests.processes import kill_session
 
 FAULTS = {155: 3, 349: 2, 15: 2, 2735: 2, 114: 1, 51: 1, 176: 1}
 """How many, by seed. Their moments come early, or by files: one that is late in a slow template may never come."""
@@ -42,6 +47,21 @@ def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:
     faults = [fault for seed, number in FAULTS.items() for fault in drawn(seed, number)]
     assert set(COMMANDS) - {f.command for f in faults} == {"reproduce --scale smoke"} and len(faults) == 12
     assert {f.victim for f in faults} == set(ledger.VICTIMS) and {f.signal for f in faults} == set(ledger.SIGNALS)
+
+
+FORKED = "import os, time; os.fork() and print(os.getpid(), flush=True); time.sleep(60)"
+
+
+def test_a_process_that_has_its_parents_command_line_is_no_victim() -> None:
+    """A raylet's child has that of the raylet until it becomes a worker."""
+    python = re.compile(re.escape(sys.executable.encode()) + rb"\0-c\0")
+    leader = subprocess.Popen([sys.executable, "-c", FORKED], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert leader.stdout is not None and leader.stdout.readline()
+        assert len(members(leader.pid, python)) == 2 and members(leader.pid, python, os.getpid()) == [leader.pid]
+    finally:
+        kill_session(leader.pid)
+        leader.wait()
 
 
 RECORD = {"command": "run", "victim": "worker", "signal": "SIGKILL", "outcome": "went on", "seconds": 20.0}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
+from ray.data.exceptions import omit_traceback_stdout
 
 from raychains.data.prepared import sources
 from raychains.data.prepared.manifest import NAME, Rows, manifest_at
@@ -65,6 +67,34 @@ def test_damaged_pictures_are_refused_by_name_or_left_out(tmp_path: Path) -> Non
     )
     assert not again and [s.partition(":")[0] for s in manifest.skipped] == ["n01/n01_3.JPEG", "n02/n02_1.JPEG"]
     assert {s: p.images for s, p in manifest.splits.items()} == {"train": 59, "val": 11}
+
+
+def test_a_target_that_takes_no_files_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder, out = folder_of_classes(tmp_path / "in"), tmp_path / "out"
+    prepare(plan(folder), Storage(out))
+    (out / NAME).unlink()
+    (out / REPORTS / "val-00002-of-00003.parquet.json").unlink()
+    (out / "val-00002-of-00003.parquet").unlink()
+    (out / "val-00002-of-00003.parquet").mkdir()
+    with refused("store", str(out), "val-00002-of-00003.parquet"):
+        prepare(plan(folder), Storage(out))
+
+
+def test_ray_data_tells_nothing_of_a_ray_that_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its threads, which outlive a command's Ray for a moment, tell their stacks as errors."""
+    prepare(plan(folder_of_classes(tmp_path / "in")), Storage(tmp_path / "out"))
+    told = logging.getLogger("ray.data")
+    told.addHandler(caplog.handler)
+    try:
+        with pytest.raises(RuntimeError, match="not been started"):
+            omit_traceback_stdout(_without_ray)()
+    finally:
+        told.removeHandler(caplog.handler)
+    assert caplog.text == ""
+
+
+def _without_ray() -> None:
+    raise RuntimeError("Ray has not been started yet.")
 
 
 def test_another_sets_place_is_left_alone(tmp_path: Path) -> None:
