@@ -104,6 +104,9 @@ class ThreadWorkers:
         """See `Cluster`."""
         return ()
 
+    def wait_for_others(self, waits: bool) -> None:
+        """See `Cluster`; there are none."""
+
     def others_wait(self) -> bool:
         """See `Cluster`."""
         return False
