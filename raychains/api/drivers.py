@@ -27,6 +27,7 @@ from raychains.store import RunStore, Storage
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.chain.proof import Trial
     from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import DriverOutcome
     from raychains.orchestration.resource_config import ResourceConfig
@@ -275,19 +276,25 @@ def drive(
     callback: Callback,
     lease: Lease,
     workers: Workers | None = None,
+    trial: Trial | None = None,
     *,
     evaluate: bool = True,
 ) -> DriverOutcome:
-    """Run a comparison's unfinished chains and, with ``evaluate``, evaluate its arms; by the actors of ``workers``, default on Ray."""
+    """Run a comparison's unfinished chains and, with ``evaluate``, evaluate its arms; by the actors of ``workers``, default on Ray.
+
+    The first of them repeats the ``trial`` of a user's task, unless they are in this process, which made it.
+    """
     from raychains.orchestration.run import run_chains
 
     resources = dataclasses.replace(placement(options), evaluate=evaluate)
+    here = workers is not None and workers.in_process
 
     def run(callback: Callback) -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
-        return run_chains(comparison, folder.root, resources, callback, lease=lease, workers=workers)
+        settings = {"lease": lease, "workers": workers, "trial": None if here else trial}
+        return run_chains(comparison, folder.root, resources, callback, **settings)
 
-    if workers is not None and workers.in_process:
+    if here:
         return run(callback)
     return on_ray(options, resumed(folder), callback, run)
 

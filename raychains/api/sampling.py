@@ -21,7 +21,7 @@ from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
 from raychains.planning.presets.default_arms import Planned as PlannedComparison
-from raychains.store import RunStore, Storage, finished_chains, initial_states
+from raychains.store import ChainStore, RunStore, Storage, finished_chains, initial_states
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
@@ -135,8 +135,9 @@ def execute(
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
-    if not folder.exists():
-        proof.prove(next(iter(comparison.chains().values())), planned.start)
+    trial = None
+    if not folder.exists() or not _begun(root, comparison):  # a trial that failed in a worker left a plan
+        trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
@@ -145,11 +146,15 @@ def execute(
             folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
         if planned.start is not None:
             initial_states.publish(root, planned.start)
-        outcome = drive(comparison, folder, options, callback, lease, workers, evaluate=evaluate)
+        outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page)
+
+
+def _begun(root: Storage, comparison: Comparison) -> bool:
+    return any(ChainStore(root, digest).last_attempt() for digest in comparison.chains())
 
 
 def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run) -> Comparison:

@@ -8,6 +8,7 @@ import logging
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core.errors import UserError, format_error
 from raychains.core.sample import tensors_sha256
-from raychains.core.spec import ChainSpec
+from raychains.core.spec import ChainSpec, Environment
 from raychains.tasks import Task, user_model
 
 STEPS = 3
@@ -38,14 +39,30 @@ HOLDERS: tuple[type, ...] = (
 log = logging.getLogger(__name__)
 
 
-def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A checkpoint of a chain, and the state that it leads to, which `repeat` compares in another process."""
+
+    spec: ChainSpec
+    saved: Mapping[str, Any]
+    """The chain's `Chain.state_dict` after its first step."""
+    end: Any
+    """What is compared of its state after `STEPS` steps."""
+    environment: Environment
+    start: Mapping[str, Tensor] | None = None
+
+
+def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Trial | None:
     """Try whether a chain of a user's task is a function of its state; chains that are not exact are not tried.
 
     A few steps are made on the CPU, with few examples, three times: at once, in a new chain from a checkpoint of the first,
-    and in another new chain. All must end at the same bits. It is one process, so state that every process makes
-    once, such as a cache in a module's global variable, is not seen, nor is what shows after more steps only.
+    and in another new chain. All must end at the same bits. State that a process makes once, such as a cache in a module's
+    global variable, is seen by `repeat` in another process; what shows after more steps only is not.
 
     A task that fails here otherwise is left to its workers, which may have what it needs.
+
+    Returns:
+        What another process is to repeat; None of what was not tried.
 
     Args:
         spec: one of the task's chains.
@@ -55,15 +72,38 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> None:
         UserError: two of them differ; the line names what changed beside the state, where it is found.
     """
     if not spec.exact or not tasks.is_own(spec.task):
-        return
+        return None
     task, threads = tasks.build(spec.task), torch.get_num_threads()
     try:
-        _compare(_small(spec, task), task, start)
+        return _compare(_small(spec, task), task, start)
     finally:
         torch.set_num_threads(threads)
 
 
-def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) -> None:
+def repeat(trial: Trial) -> None:
+    """Continue a trial's checkpoint in this process, whose arithmetic must be that of the process that made it.
+
+    Raises:
+        UserError: it ends elsewhere.
+    """
+    task, threads = tasks.build(trial.spec.task), torch.get_num_threads()
+    try:
+        chain = Chain(trial.spec, task, start=trial.start)
+        if chain.environment() != trial.environment:
+            return  # another machine's bits may differ
+        chain.load_state_dict(dict(trial.saved))
+        _run(chain, STEPS)
+        same = _told(chain) == trial.end
+    except Exception as error:
+        fails = f", and a chain that continues in another process fails: {format_error(error, kind=True)}"
+        raise _refused(task, [], fails) from None
+    finally:
+        torch.set_num_threads(threads)
+    if not same:
+        raise _refused(task, [], ", and a chain that continues in another process takes another path")
+
+
+def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) -> Trial | None:
     try:
         first = Chain(spec, task, start=start)
         begun, unused = _told(first), _attributes(task, first.model)
@@ -73,7 +113,7 @@ def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) ->
         end = _told(first)
     except Exception as error:
         log.info("task %s was not tried: %s", tasks.name_of(task), format_error(error, kind=True))
-        return
+        return None
     user_model.check(first.model, "build_model")
     changed = [name for name, value in _attributes(task, first.model).items() if unused.get(name) != value]
     del first  # one model at a time
@@ -82,7 +122,8 @@ def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) ->
         chain.load_state_dict(saved)
         _run(chain, STEPS)
         same = _told(chain) == end
-        del chain, saved
+        environment = chain.environment()
+        del chain
         chain = Chain(spec, task, start=start)
         built = _told(chain) == begun
         _run(chain, STEPS)
@@ -97,6 +138,7 @@ def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) ->
         )
     if not same:
         raise _refused(task, changed)
+    return Trial(spec=spec, saved=saved, end=end, environment=environment, start=start)
 
 
 def _refused(task: Task, changed: list[str], how: str = "") -> UserError:

@@ -28,6 +28,7 @@ from raychains import tasks as known_tasks
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
 from raychains.chain.process_group import OF_OTHERS, Ranks
+from raychains.chain.proof import repeat
 from raychains.chain.sample_index import expected_samples, position
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Progress, Sample
@@ -43,7 +44,7 @@ from raychains.tasks import Task
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Attempt", "AttemptConfig", "Ended", "Ranks", "Storage", "device", "run_rank", "unpack"]
+__all__ = ["Attempt", "AttemptConfig", "Ended", "Ranks", "Storage", "device", "repeat", "run_rank", "unpack"]
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""

@@ -16,6 +16,7 @@ from raychains import __version__
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
 
 if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
+    from raychains.chain.proof import Trial
     from raychains.orchestration.attempt import Attempt
     from raychains.planning.coordinator import AttemptEvent
     from raychains.tasks import Task
@@ -50,13 +51,19 @@ class ChainWorker:
     def __repr__(self) -> str:
         return self._name
 
-    def ready(self, payload: TaskPayload | None = None) -> str:
-        """Work for another driver, on the task of ``payload``; return the version of raychains here."""
+    def ready(self, payload: TaskPayload | None = None, trial: Trial | None = None) -> str:
+        """Work for another driver, on the task of ``payload``; return the version of raychains here.
+
+        Raises:
+            UserError: the task cannot be made here, or its ``trial`` ends elsewhere.
+        """
         if payload is not None:
             self._library.unpack(payload)
             if self._by_object or payload.task:
                 self._tasks.clear()  # another object may have the same spec
             self._by_object = bool(payload.task)
+        if trial is not None:
+            self._library.repeat(trial)
         return __version__
 
     def meeting(self) -> str:

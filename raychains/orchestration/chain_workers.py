@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raychains import __version__
+from raychains.chain.proof import Trial
 from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.chain_worker import ChainWorker
@@ -84,8 +85,11 @@ class ChainWorkers:
         payload: TaskPayload | None,
         names: Names | None = None,
         clock: Clock = CLOCK,
+        trial: Trial | None = None,
     ) -> None:
         self.workers, self.slots, self._payload, self._clock = workers, slots, payload, clock
+        self._trial = () if trial is None else (workers.put(trial),)
+        """A reference to the task's trial until a worker has repeated it."""
         self._names = names if names is not None else Names("run")
         self.config = ChainWorkerConfig(
             store=root.uri,
@@ -132,7 +136,7 @@ class ChainWorkers:
         worker = _Worker(slot, actors, self._clock.monotonic(), reservation, pace=pace)
         self._workers[slot] = self._pending[slot] = worker
         for actor in actors:
-            self._control(worker, "ready", self._payload, actor=actor)
+            self._control(worker, "ready", self._payload, *self._trial, actor=actor)
 
     def _actor(self, slot: int, rank: int, reservation: Any) -> Any:
         options = ActorOptions(
@@ -282,7 +286,7 @@ class ChainWorkers:
         """Return the event of a ready reference; None when nobody but this class needs the answer.
 
         Raises:
-            UserError: a node has no raychains, or another one.
+            UserError: a node has no raychains, or another one; the task cannot be made there, or its trial ends elsewhere.
             RaychainsError: too many workers in a row were stillborn.
         """
         call = self._calls.pop(ref)
@@ -297,6 +301,8 @@ class ChainWorkers:
                 return self._lost(worker, f"rank {call.detail}: {error.reason}", with_node=error.with_node)
             if call.method == "ready" and "No module named 'raychains'" in str(error):
                 raise UserError(_wrong_runtime("none")) from None
+            if call.method == "ready" and isinstance(error.cause, UserError):
+                raise UserError(str(error.cause)) from None
             return self._lost(worker, error.reason, with_node=error.with_node)
         current = (call.digest, call.attempt) == (worker.digest, worker.attempt)
         match call.method:
@@ -304,6 +310,7 @@ class ChainWorkers:
                 if answer != __version__:
                     raise UserError(_wrong_runtime(answer))
                 worker.up += 1
+                self._trial = ()
                 if worker.up == len(worker.actors):
                     self._pending.pop(call.slot, None)
                     self._stillborn = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from raychains import tasks
 from raychains.chain import precision
+from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
 from raychains.orchestration import pending_views
 from raychains.orchestration.chain_workers import ChainWorkers
@@ -47,12 +48,14 @@ def driver_of(
     lease: Lease | None = None,
     workers: Workers | None = None,
     clock: Clock = CLOCK,
+    trial: Trial | None = None,
 ) -> Driver:
     """Return a driver that is about to run a comparison's unfinished chains and to evaluate all of its views.
 
     Args:
         lease: this driver's among the store's; without one it is unknown to the others.
         workers: where actors run; on Ray, which must be connected, without it.
+        trial: of a user's task, which the first worker repeats before it runs a chain.
     """
     workers = on_ray(workers)
     lease = lease if lease is not None else Lease(root)
@@ -63,7 +66,7 @@ def driver_of(
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
     payload = None if workers.in_process else pack(tasks.build(comparison.task_spec), workers, kinds)
     names = Names(lease.run or comparison.run_name, lease.driver_id)
-    chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock)
+    chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
     samples, seconds = _stored(root, comparison)
     queue = _queue(comparison, samples, evaluators)

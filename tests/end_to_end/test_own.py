@@ -285,3 +285,27 @@ def make():
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
     return rc.Task.from_module(lambda: Net(3, 1), (x, x[:, :1]), (x, x[:, :1]), loss="gaussian", name="counting")
 """
+
+
+class Drawn(nn.Linear):
+    """Scaled by a number that each process draws once."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * SCALE
+
+
+SCALE = float(np.random.default_rng().normal())
+
+
+def test_state_that_each_process_makes_once_is_refused_by_the_first_worker(ray_session: None, folder: Path) -> None:
+    """The trials in one process agree, a worker's differs: nothing is sampled, nor when the run is resumed."""
+    task = rc.Task.from_module(
+        lambda: Drawn(3, 1), loss="gaussian", train_set=(X, Y), test_set=(X, Y), name="drawn", noise=0.1
+    )
+    settings = {**SETTINGS, "store": str(folder / "drawn")}
+    for resume in (False, True):
+        with refused(
+            "task 'drawn': its model uses state that no checkpoint holds", "in another process takes another path"
+        ):
+            rc.run(task=task, name="r", resume=resume, **settings)
+    assert not list((folder / "drawn").glob("chains/*/samples/*"))
