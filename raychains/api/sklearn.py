@@ -30,9 +30,10 @@ __all__ = ["PosteriorClassifier", "PosteriorRegressor"]
 
 Array = np.ndarray[Any, Any]
 BACKENDS = ("ray", "process")
-EPOCHS, LR = 100, 0.01
-"""Defaults of ``epochs`` and ``lr``; ours."""
+EPOCHS, LR, EPS = 100, 0.003, 1e-3
+"""Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
 BATCH = 32
+PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
 _ONE_AT_A_TIME = threading.Lock()
 """Chains in this process use its global random streams, and a fit's task replaces that of the fit before."""
@@ -50,7 +51,7 @@ class _PosteriorEstimator(BaseEstimator):
     def __init__(
         self,
         *,
-        method: str = "csghmc",
+        method: str = "cpsgld",
         chains: int = 4,
         epochs: int | None = None,
         lr: float | None = None,
@@ -94,6 +95,7 @@ class _PosteriorEstimator(BaseEstimator):
             "batch_size": min(BATCH, n),
             "weight_decay": 1 / n,
             "seed": int(seed),
+            **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
             **(self.options or {}),
         }
         with self._stored() as store, _ONE_AT_A_TIME:
@@ -132,10 +134,11 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
     Predictions are those of the mixture of all samples.
 
     Args:
-        method: a sampling method of `raychains.run`, such as ``csghmc``, ``sgld`` or ``sghmc``.
+        method: a sampling method of `raychains.run`, such as ``cpsgld``, ``csghmc`` or ``sgld``. The default divides
+            steps by the gradients' size: where targets have little noise, the others need a smaller ``lr``.
         chains: number of chains.
         epochs: of each chain; default 100.
-        lr: initial step size; default .01.
+        lr: initial step size; default .003.
         hidden: widths of the hidden layers.
         random_state: an integer, a `numpy.random.RandomState`, or None.
         backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;

@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, -2.0]
 Y = 100 + 20 * X[:, 0] + 3 * RNG.normal(size=60)
 LABELS = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0, "yes", "no")
-QUICK: dict[str, Any] = {"backend": "process", "chains": 2, "epochs": 40, "hidden": (8,)}
+QUICK: dict[str, Any] = {"backend": "process", "chains": 2, "epochs": 60, "hidden": (16,)}
 
 
 def regressor(**settings: Any) -> Any:
@@ -42,7 +42,7 @@ def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
 
 
 def test_a_regression_is_the_mixture_of_its_samples_in_the_targets_unit() -> None:
-    fitted = regressor().fit(X, Y)
+    fitted = regressor(epochs=200).fit(X, Y)
     mean, sd, quantiles = fitted.predict(X, return_std=True, quantiles=[0.1, 0.5, 0.9])
     z = torch.from_numpy((X - X.mean(0)) / X.std(0))
     weights, outputs = fitted.posterior_.outputs(z)
@@ -54,11 +54,11 @@ def test_a_regression_is_the_mixture_of_its_samples_in_the_targets_unit() -> Non
     for i, q in enumerate((0.1, 0.5, 0.9)):
         np.testing.assert_allclose(norm.cdf(quantiles[:, i], mu, sigma).mean(0), q, rtol=1e-7)
     np.testing.assert_array_equal(fitted.predict(X), mean)
-    assert fitted.score(X, Y) > 0.6
+    assert fitted.score(X, Y) > 0.8
 
 
 def test_a_classification_averages_probabilities() -> None:
-    fitted = classifier().fit(X, LABELS)
+    fitted = classifier(epochs=100).fit(X, LABELS)
     z = torch.from_numpy((X - X.mean(0)) / X.std(0))
     _, outputs = fitted.posterior_.outputs(z)
     p = torch.softmax(outputs.detach(), -1).mean(0).numpy()
@@ -76,6 +76,12 @@ def test_random_states_and_the_global_generators() -> None:
     assert not np.allclose(one, other) and torch.equal(torch.get_rng_state(), before)
     drawn = regressor(random_state=np.random.RandomState(5)).fit(X, Y).predict(X)
     assert not np.allclose(drawn, one)
+
+
+def test_targets_without_noise_do_not_blow_up() -> None:
+    """σ(x) falls as the fit improves, and curvatures grow as 1/σ²."""
+    fitted = rc.sklearn.PosteriorRegressor(backend="process", chains=1).fit(X, X[:, 0])
+    assert fitted.score(X, X[:, 0]) > 0.95
 
 
 def test_pipelines_and_searches_take_them() -> None:
@@ -99,7 +105,7 @@ def test_options_are_those_of_the_run() -> None:
     fitted = regressor(
         method="sghmc", options={"schedule": "constant", "thinning": 10, "batch_size": 60, "burn_in": 0}
     ).fit(X, Y)
-    assert len(fitted.posterior_) == 2 * 40 // 10
+    assert len(fitted.posterior_) == 2 * 60 // 10
     with refused("cycle_length"):
         regressor(options={"cycle_length": 3}).fit(X, Y)
 
