@@ -31,6 +31,7 @@ READY = "checkpoints are written"
 
 SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sgd": ("SGD", "sgd", {}),
+    "adamw": ("AdamW", "adamw", {}),
     "sgdm": ("SGDM", "sgdm", {"momentum": 0.9}),
     "sgld": ("SGLD", "sgld", {}),
     "sghmc": ("SGHMC", "sghmc", {"momentum": 0.9}),
@@ -50,7 +51,7 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bsam-other": ("BSAM", "bsam", {"beta2": 0.9, "s0": 0.5}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""
-OPTIMISERS = ("SGD", "SGDM", "SAM", "EntropySGD")
+OPTIMISERS = ("AdamW", "SGD", "SGDM", "SAM", "EntropySGD")
 DENSITIES: dict[str, dict[str, Any]] = {"mixture25": {}, "noisy-mixture25": {"gradient_noise": 1.0}}
 NETWORKS: dict[str, dict[str, Any]] = {
     "digits": {"train": 90, "hidden": [8]},
