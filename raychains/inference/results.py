@@ -120,7 +120,7 @@ def read_rows(
 
 
 def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric, ...]) -> pd.DataFrame:
-    """One row per arm: label, cost, repeats done, samples, chain seconds and gradient evaluations of a repeat, and mean and s.e. of every metric.
+    """One row per arm: label, cost, repeats done, samples, chain seconds (and gradient evaluations, where the cost does not say them), mean and s.e. of every metric.
 
     Columns ``<metric>`` and ``<metric>_se``; the standard error over repeats is nan with one repeat. Arms without
     results have nan.
