@@ -121,8 +121,9 @@ class Result(InStore):
         """Return one row per arm: every metric of the page's table as a text, ``4.18 ± 0.04`` (mean and standard error).
 
         Args:
-            full: return numbers instead: cost, repeats, samples, chain seconds and gradient evaluations of a repeat, and of all
-                metrics ``<metric>``, the mean, and ``<metric>_se``, its standard error (nan with one repeat).
+            full: return numbers instead: cost, repeats, samples, chain seconds, where the cost does not say them the gradient
+                evaluations of a repeat, and of all metrics ``<metric>``, the mean, and ``<metric>_se``, its standard error (nan
+                with one repeat).
         """
         from raychains.inference.run_data import metrics_of
 

@@ -27,8 +27,15 @@ FIELDS = ("loss", "lr", "temperature", "kinetic_temperature", "cycle", "step", "
 
 
 def record(event: Any) -> dict[str, Any]:
-    """Return the event's fields under their names; a comparison's identity alone, since plan.json holds all of it."""
-    fields = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
+    """Return the event's fields under their names; a comparison's identity alone, since plan.json holds all of it.
+
+    A field with the metadata ``omitted_default`` is left out at its default.
+    """
+    fields = {
+        f.name: value
+        for f in dataclasses.fields(event)
+        if (value := getattr(event, f.name)) != f.default or not f.metadata.get("omitted_default")
+    }
     if isinstance(plan := fields.pop("comparison", None), Comparison):
         arms = [
             {name: getattr(arm, name) for name in ("name", "label", "repeats", "cost")}

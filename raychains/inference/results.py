@@ -38,8 +38,8 @@ def write(
     """Publish results.parquet (per arm and repeat), curves.parquet (first n samples) and rows.parquet (per example).
 
     results: arm, group, repeat, samples, chains (that the repeat was formed from: without those that were dropped),
-        chain_seconds (of the repeat's chains, and of those that they start at), gradients (evaluations of the same chains,
-        left out where they are not known), and one column per metric.
+        chain_seconds (of the repeat's chains, and of those that they start at), gradients (evaluations that the same chains
+        made, where lengths do not tell: `Comparison.cost_is_length`), and one column per metric.
     curves: arm, repeat, samples, and one column per metric.
     rows: arm, group, and the evaluation's columns.
     """
@@ -50,7 +50,7 @@ def write(
         arm = comparison.arms[a]
         group = arm.chains[g]
         cost = {"samples": view.samples, "chains": view.chains, "chain_seconds": arm.per_repeat(g, seconds)}
-        cost |= {"gradients": arm.per_repeat(g, gradients)} if gradients else {}
+        cost |= {"gradients": arm.per_repeat(g, gradients)} if gradients and not comparison.cost_is_length else {}
         for i, (metrics, curve) in enumerate(zip(view.metrics, view.curves, strict=True)):
             repeat = g * group[0].lanes + i
             results.append({"arm": arm.name, "group": g, "repeat": repeat, **cost, **metrics})
@@ -120,7 +120,7 @@ def read_rows(
 
 
 def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric, ...]) -> pd.DataFrame:
-    """One row per arm: label, cost, repeats done, samples, chain seconds and gradient evaluations of a repeat, and mean and s.e. of every metric.
+    """One row per arm: label, cost, repeats done, samples, chain seconds (and gradient evaluations, where the cost does not say them), mean and s.e. of every metric.
 
     Columns ``<metric>`` and ``<metric>_se``; the standard error over repeats is nan with one repeat. Arms without
     results have nan.
@@ -133,7 +133,8 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
         row |= {f"cost ({comparison.unit} per chain/total)": arm.cost, "repeats": n}
         row["samples"] = int(mine["samples"].iloc[0]) if n else 0
         row["chain_seconds"] = float(mine["chain_seconds"].mean()) if n else np.nan
-        row["gradients"] = float(mine["gradients"].mean()) if n and "gradients" in mine else np.nan
+        if not comparison.cost_is_length:
+            row["gradients"] = float(mine["gradients"].mean()) if n and "gradients" in mine else np.nan
         for metric in metrics:
             row[metric.name] = float(mine[metric.name].mean()) if n else np.nan
             row[f"{metric.name}_se"] = float(mine[metric.name].std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan

@@ -85,7 +85,8 @@ class Results:
             arm, group = self._comparison.arms[at[0]], at[1]
             if all(spec.digest in self.seconds or spec.digest in self._dropped for spec in arm.chains[group]):
                 metrics, took = self.views[at].metrics, arm.per_repeat(group, self.seconds)
-                spent = round(arm.per_repeat(group, self.spent.made))
+                by_length = self._comparison.cost_is_length
+                spent = None if by_length else round(arm.per_repeat(group, self.spent.made))
                 done = events.ViewDone(arm=arm.name, group=group, metrics=metrics, chain_seconds=took, gradients=spent)
                 self._callback.on(done)
             else:

@@ -6,7 +6,7 @@ Users find all of this under `raychains.callbacks`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from raychains.planning.budget import Budget
@@ -202,8 +202,8 @@ class ViewDone:
     """Per repeat of the group."""
     chain_seconds: float
     """Seconds of the group's chains, and of those that they start at, for one repeat."""
-    gradients: int = 0
-    """Gradient evaluations of the same chains, likewise."""
+    gradients: int | None = field(default=None, metadata={"omitted_default": True})
+    """Gradient evaluations that the same chains made, likewise; None where the arm's length says it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,7 +119,7 @@ def _cost(run: RunData, arm: Arm) -> list[str]:
     row = run.summary.loc[arm.name]
     done = int(row["repeats"])
     drawn = run.draws(arm) if run.by_blocks and done else int(row["samples"])
-    gradients = DASH if math.isnan(row["gradients"]) else f"{row['gradients']:,.0f}"
+    gradients = DASH if math.isnan(row.get("gradients", math.nan)) else f"{row['gradients']:,.0f}"
     return [
         f"{arm.length:,} / {arm.length * len(arm.chains[0]):,}",
         *([] if run.comparison.cost_is_length else [gradients]),

@@ -110,7 +110,8 @@ class Terminal:
             case events.ViewDone():
                 self._found[event.arm] += [dict(m) for m in event.metrics]
                 self._seconds[event.arm] += [event.chain_seconds] * len(event.metrics)
-                self._gradients[event.arm] += [event.gradients] * len(event.metrics)
+                if event.gradients is not None:
+                    self._gradients[event.arm] += [event.gradients] * len(event.metrics)
                 self._view(event.arm)
             case events.Stopping():
                 why = f" because {event.reason}" if event.reason else ""

@@ -31,6 +31,7 @@ READY = "checkpoints are written"
 
 SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sgd": ("SGD", "sgd", {}),
+    "adamw": ("AdamW", "adamw", {}),
     "sgdm": ("SGDM", "sgdm", {"momentum": 0.9}),
     "sgld": ("SGLD", "sgld", {}),
     "sghmc": ("SGHMC", "sghmc", {"momentum": 0.9}),
@@ -52,7 +53,7 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mclmc-tuned": ("MCLMC", "mclmc", {"tune": 15}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""
-OPTIMISERS = ("SGD", "SGDM", "SAM", "EntropySGD")
+OPTIMISERS = ("AdamW", "SGD", "SGDM", "SAM", "EntropySGD")
 DENSITIES: dict[str, dict[str, Any]] = {"mixture25": {}, "noisy-mixture25": {"gradient_noise": 1.0}}
 NETWORKS: dict[str, dict[str, Any]] = {
     "digits": {"train": 90, "hidden": [8]},

@@ -90,7 +90,11 @@ def digests() -> dict[str, Any]:
     """Every task under every method with the defaults of `raychains run`; of folders' pictures, which are not there, the size."""
     with _small_data():
         return {
-            name: {method: _digest(rc.Run(task=name, sampler=method), task) for method in methods.METHODS}
+            name: {
+                method: _digest(rc.Run(task=name, sampler=method), task)
+                for method, preset in methods.METHODS.items()
+                if preset.early_stop is None or not task.low_dimensional
+            }
             for name in tasks.NAMES
             for task in [rc.make_task(name, **({"size": 224} if name.startswith("imagefolder") else {}))]
         }

@@ -102,7 +102,7 @@ def test_arms_share_chains_and_every_view_is_the_counts_of_its_own_chains(
         assert view.samples == len(blocks) == n * 4  # 400 kept draws of each chain, 100 to a block
         assert (view.rows["counts"] == sum(blocks)).all() and view.rows["counts"].sum() > 0
     told_of = {h.arm: h.chain_seconds for h in diary.of(events.ViewDone)}
-    assert told_of == {a.name: a.seconds(0, outcome.seconds) for a in plan.arms}
+    assert told_of == {a.name: a.per_repeat(0, outcome.seconds) for a in plan.arms}
     assert 0 < told_of["first-1"] < told_of["first-3"]
 
 
