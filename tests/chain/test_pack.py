@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import Task
+from raychains.chain import precision
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
 from raychains.chain.pack import Pack, Packs, key
@@ -258,11 +259,26 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     gated = regression(Gated, 1.0)
     with refused("pack", "5", "its network is no row of linear layers and activations"):
         Chain(made(gated, 37), gated)
+    with refused("pack", "5", "be none on a GPU", "gpus_per_chain 0"):
+        precision.check(one, gpu=True)
     with refused("pack", "-1"):
         dataclasses.replace(one, pack=-1)
     pack = Pack(Chain(one, task))
     with refused("chain", "be of the pack's kind"):
         Chain(dataclasses.replace(one, pack=4), task).join(pack)
+
+
+def test_an_error_of_a_joint_step_ends_all_of_its_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Digits(train=90, hidden=[8])
+    chains = [Chain(made(task, 20, chain=i), task) for i in range(3)]
+    pack = Pack(chains[0])
+    for chain in chains:
+        chain.join(pack)
+    monkeypatch.setattr(pack, "_joint", None)
+    with ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(chain.advance) for chain in chains]
+        assert {type(end.exception()) for end in ends} == {AttributeError}
+    assert len(pack) == 0
 
 
 def test_chains_of_a_kind_share_a_pack_while_it_has_room() -> None:
