@@ -157,7 +157,7 @@ class Worker(Actor):
             run.asked.append(reference)
             self.cluster.after(ANSWER, run.deliver)
 
-    def _status(self, reference: Reference) -> None:
+    def _status(self, reference: Reference, digest: str) -> None:
         run = self.run
         self.cluster.after(ANSWER, lambda: self.answer(reference, run.status() if run is not None else None))
 

@@ -32,6 +32,17 @@ def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
         assert part.count("the sampler's noise") == 1
 
 
+def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
+    command = [sys.executable, "benchmarks/packs.py", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    _, *cases = done.stdout.split("\n\n")
+    assert [case.split("\n")[0] for case in cases] == ["digits", "regression"]
+    for case in cases:
+        assert re.search(r"by itself +\d+\.\d µs", case)
+        assert re.search(r"2 in a pack +\d+\.\d µs .*, \d+\.\d\d × as fast as by itself$", case, re.MULTILINE)
+
+
 def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> None:
     command = [sys.executable, "benchmarks/scale.py", "--smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)

@@ -217,7 +217,7 @@ class Pack:
         self._indices = np.zeros((AHEAD, rows, size), dtype=np.int64)
         self._weights = np.zeros((AHEAD, rows, size))
         self._numbers = np.zeros((AHEAD, len(self._names), rows, 1))
-        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1])) if device.type == "cpu" else 1
+        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1]))
         self._noise_buffer = torch.zeros(self._noise_steps, *self._theta.shape, dtype=self._theta.dtype, device=device)
         self._network: stacked.StackedNetwork | None = None
         self._targets = torch.empty(0)
@@ -305,9 +305,16 @@ class Pack:
         return found
 
     def _run(self) -> None:
-        """Make steps until a lane has a result."""
+        """Make steps until a lane has a result; an error that is no chain's own ends them all."""
+        lanes = list(self._lanes.values())
+        try:
+            self._steps(lanes)
+        except Exception as error:  # some lanes may have moved and others not
+            for lane in lanes:
+                lane.result = error
+
+    def _steps(self, lanes: Sequence[_Lane]) -> None:
         while True:
-            lanes = list(self._lanes.values())
             if self._ended(lanes):
                 return
             steps = self._prepare(lanes)
@@ -363,8 +370,7 @@ class Pack:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
             self._fill_batches(lane, steps)
-            if self._theta.is_cpu:
-                lane.noise_from = self._sequence(lane).position
+            lane.noise_from = self._sequence(lane).position
         device, dtype = self._theta.device, self._theta.dtype
         self._step_numbers = torch.from_numpy(self._numbers[:steps]).to(device, dtype)
         if not self._whole or self._stale:
@@ -466,18 +472,13 @@ class Pack:
             done = lane.chain.step - lane.at
             noisy = [i for i in range(steps) if lane.numbers[done + i, column] > 0]
             rows = [self._noise_buffer[i, lane.row, : self._size] for i in noisy]
-            if not self._theta.is_cpu:
-                generator = lane.chain.sampler._noise.generator(self._theta.device)
-                for row in rows:
-                    row.normal_(generator=generator)
-            elif rows:
+            if rows:
                 self._sequence(lane).add([row.numpy() for row in rows], None)
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
-        if self._theta.is_cpu:
-            noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
-            self._sequence(lane).position = lane.noise_from + noisy * self._size
+        noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
+        self._sequence(lane).position = lane.noise_from + noisy * self._size
 
 
 class Packs:

@@ -572,8 +572,8 @@ PACKED, SMALL = 20, 50_000
 """Chains of a pack, and parameters of a chain, up to which ``auto`` packs.
 
 Measured on one thread of a CPU, SGHMC, by CPU time per chain and step against chains by themselves (`benchmarks/packs.py`):
-17,610 parameters in batches of 50, 2.0 times as fast with 5 chains, 2.3 with 10, 2.5 with 20; 946 parameters on 1,202 data,
-2.4, 2.7 and 3.4 times; one chain alone in its pack .9 and 1.4 times. Larger networks spend their steps in their products.
+with 20 chains 2.5 times as fast at 17,610 parameters in batches of 50, 3.4 times at 946 on 1,202 data; an earlier version with 5
+chains 2.0 and 2.4 times, with one chain alone .9 and 1.4 times. Larger networks spend their steps in their products.
 """
 
 

@@ -12,12 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from raychains import Task
+from raychains.chain import precision
 from raychains.chain.chain import Chain, Diverged, Event
-from raychains.chain.pack import Pack, key
+from raychains.chain.divergence import diagnose
+from raychains.chain.pack import Pack, Packs, key
 from raychains.core.spec import ChainSpec, Part
 from raychains.schedules import Cyclical
 from raychains.tasks.digits import Digits
 from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
+from tests.chain.test_divergence import wild
 from tests.checks import refused
 
 STEPS = 24
@@ -201,6 +204,17 @@ def test_a_chain_that_diverges_leaves_and_the_others_have_their_bytes() -> None:
             assert outcome(chains[place], right.result()) == straight
 
 
+def test_a_packed_chain_that_diverged_is_traced_to_its_step() -> None:
+    one = wild("digits", "sghmc", 1e20)
+    found = []
+    for chain in (Chain(one), Chain(dataclasses.replace(one, pack=3))):
+        with pytest.raises(Diverged) as caught:
+            run(chain)
+        found.append(diagnose(chain.spec, None, caught.value))
+    assert found[1].kind is not None and found[1].step == found[0].step <= found[1].seen_at
+    assert found[1].parameter_scale == pytest.approx(found[0].parameter_scale, rel=1e-3)
+
+
 def test_rows_of_nan_beside_a_chain_change_nothing() -> None:
     task = Digits(train=90, hidden=[8])
     one = made(task, 20)
@@ -245,11 +259,34 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     gated = regression(Gated, 1.0)
     with refused("pack", "5", "its network is no row of linear layers and activations"):
         Chain(made(gated, 37), gated)
+    with refused("pack", "5", "be none on a GPU", "gpus_per_chain 0"):
+        precision.check(one, gpu=True)
     with refused("pack", "-1"):
         dataclasses.replace(one, pack=-1)
     pack = Pack(Chain(one, task))
     with refused("chain", "be of the pack's kind"):
         Chain(dataclasses.replace(one, pack=4), task).join(pack)
+
+
+def test_an_error_of_a_joint_step_ends_all_of_its_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Digits(train=90, hidden=[8])
+    chains = [Chain(made(task, 20, chain=i), task) for i in range(3)]
+    pack = Pack(chains[0])
+    for chain in chains:
+        chain.join(pack)
+    monkeypatch.setattr(pack, "_joint", None)
+    with ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(chain.advance) for chain in chains]
+        assert {type(end.exception()) for end in ends} == {AttributeError}
+    assert len(pack) == 0
+
+
+def test_chains_of_a_kind_share_a_pack_while_it_has_room() -> None:
+    task, packs = Digits(train=90, hidden=[8]), Packs()
+    one = made(task, 20, width=2)
+    specs = [one, *(dataclasses.replace(one, chain=i) for i in (5, 6)), made(task, 20, "sgld", width=2)]
+    joined = [packs.join(Chain(s, task)) for s in specs]
+    assert joined[0] is joined[1] and len({id(pack) for pack in joined}) == 3
 
 
 def test_the_width_is_in_the_digest_and_its_default_is_not() -> None:

@@ -13,7 +13,7 @@ from raychains.api.drivers import placement
 from raychains.core.config import Run
 from raychains.orchestration import resource_wait
 from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.chain_workers import PENDING, ChainWorkers
+from raychains.orchestration.chain_workers import PENDING, ChainWorkers, Waiting
 from raychains.orchestration.evaluator_pool import Evaluators
 from raychains.orchestration.messages import EvaluationConfig
 from raychains.orchestration.ray_workers import RayWorkers, failure
@@ -21,6 +21,7 @@ from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.workers import Names
 from raychains.planning.capacity import Node
+from raychains.planning.coordinator import SlotReady
 from raychains.store import Storage
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
@@ -152,6 +153,25 @@ def test_workers_that_no_chain_waits_for_are_withdrawn() -> None:
         made.withdraw(3)
         assert len(made) == len(made.pending(0)) == len(made.references()) == 3
         assert len(cluster.killed) == PENDING - 3
+
+
+def test_the_slots_of_a_pack_share_a_worker_and_are_let_go_with_the_last_of_them() -> None:
+    cluster = Recorded(Node(2))
+    made = workers_of(cluster)
+    made.ask_for(2, [Waiting("one", 5, width=4), Waiting("two", 3, width=4)])
+    assert len(cluster.actors) == made.processes == 2 and len(made) == 4 + 1, (
+        "one kind at a time, as far as there is room"
+    )
+    cluster.answer = __version__
+    ready = [made.take(ref) for ref in made.references()]
+    assert ready == [SlotReady(slot, "one") for slot in range(5)] and made.up == 5
+    for slot in range(3):
+        made.release(slot)
+    assert not cluster.killed
+    made.release(3)
+    assert cluster.killed == cluster.actors[:1] and made.processes == 1
+    made.ask_for(2, [Waiting("two", 3, width=4)])
+    assert len(cluster.actors) == 3 and made.processes == 2 and len(made) == 1 + 3
 
 
 def test_a_class_keeps_its_methods_under_its_runs_name() -> None:

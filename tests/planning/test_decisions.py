@@ -272,3 +272,15 @@ def test_a_chain_that_ends_on_a_node_that_leaves_has_ended() -> None:
     m.handle(c.NodeLeaves(0))
     assert m.handle(c.Ended("a", 1, "finished")) == [c.Release(0)]
     assert m.with_status("finished") == ["a"] and m.with_status("waiting") == ["b"]
+
+
+def test_a_slot_takes_chains_of_its_own_kind_alone() -> None:
+    m = Claiming(dict.fromkeys("abcd", 0), kinds={"b": "one", "c": "two", "d": "one"})
+    assert m.handle(c.SlotReady(0, "one")) == [c.Start(0, "b", 1)]
+    assert m.handle(c.SlotReady(1, "one")) == [c.Start(1, "d", 1)]
+    assert m.handle(c.SlotReady(2, "one")) == [c.Release(2)], "others wait, which are not for it"
+    assert m.handle(c.SlotReady(3)) == [c.Start(3, "a", 1)]
+    assert m.handle(c.SlotLost(0, "gone")) == [] and list(m.queue) == ["b", "c"]
+    assert m.handle(c.Ended("a", 1, "finished")) == [c.Release(3)]
+    assert m.handle(c.SlotReady(0)) == [c.Release(0)], "a slot's kind is lost with it"
+    assert m.handle(c.Ended("d", 1, "finished")) == [c.Start(1, "b", 2)]

@@ -1,0 +1,55 @@
+"""The width of packs that the option ``pack`` gives chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raychains.core.config import Run
+from raychains.planning.methods import resolve
+from raychains.tasks.base import Task
+from raychains.tasks.digits import Digits
+from raychains.tasks.mixture import Mixture25
+from tests.checks import refused
+
+
+def width(pack: str, task: Task | None = None, sampler: str = "sghmc", **options: Any) -> int:
+    task = task if task is not None else Digits(train=90, hidden=[8])
+    given = {"repeats": 1, **options}
+    made = resolve(Run(task="digits", pack=pack, **given), task=task, name="digits", sampler=sampler)
+    assert ("packs" in " ".join(made.notes())) == (made.spec.pack > 0)
+    return made.spec.pack
+
+
+@pytest.mark.parametrize(
+    ("found", "options"),
+    [
+        (4, {}),
+        (12, {"repeats": 3}),
+        (20, {"repeats": 9}),
+        (0, {"chains": 1}),
+        (0, {"sampler": "emcmc"}),
+        (0, {"workers_per_chain": 2}),
+        (0, {"task": Digits(train=90, norm="batch")}),
+        (0, {"task": Digits(train=90, hidden=[300, 300])}),
+    ],
+)
+def test_auto_packs_several_chains_of_a_small_network_and_nothing_else(found: int, options: dict[str, Any]) -> None:
+    assert width("auto", **options) == found
+
+
+def test_a_width_is_taken_as_it_is_and_none_is_the_default() -> None:
+    assert width("7") == 7 and width("none") == 0 and Run(task="digits").pack == "none"
+
+
+def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line() -> None:
+    for wrong in ("0", "65", "-1", "many", "2.5"):
+        with refused("pack", "auto", wrong):
+            width(wrong)
+    with refused("pack", "7", "sampler emcmc with its settings is not made for packs"):
+        width("7", sampler="emcmc")
+    with refused("pack", "7", "its task is no network with a likelihood"):
+        width("7", Mixture25(), "sgld", steps=100)
+    with refused("pack", "7", "be none for chains of several workers"):
+        width("7", workers_per_chain=2)
