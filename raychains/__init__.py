@@ -34,12 +34,15 @@ if TYPE_CHECKING:
         BSAM,
         MCLMC,
         PSGLD,
+        PSMILE,
         SAM,
         SGD,
         SGDM,
         SGHMC,
         SGLD,
         SGNHT,
+        SMILE,
+        SWAG,
         EntropyMCMC,
         EntropySGD,
         EntropySGLD,
@@ -77,7 +80,7 @@ _EXPORTS = {
     "papers.reproduce": ("reproduce",),
     "planning.events": ("Callback",),
     "samplers": (
-        *("ATMC", "BSAM", "MCLMC", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT"),
+        *("ATMC", "BSAM", "MCLMC", "PSGLD", "PSMILE", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "SMILE", "SWAG"),
         *("EntropyMCMC", "EntropySGD", "EntropySGLD", "MethodPreset", "Sampler"),
     ),
     "schedules": (
@@ -91,7 +94,23 @@ _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 _NAMED = {"make_task": "make"}
 _MODULES = {"serve": "api.serve", "train": "api.train", "tune": "api.tune"}
 
-__all__ = ["ATMC", "BSAM", "MCLMC", "PSGLD", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT", "Callback", "Chain"]
+__all__ = [
+    "ATMC",
+    "BSAM",
+    "MCLMC",
+    "PSGLD",
+    "PSMILE",
+    "SAM",
+    "SGD",
+    "SGDM",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "SMILE",
+    "SWAG",
+    "Callback",
+    "Chain",
+]
 __all__ += ["ChainsFailed", "Interrupted", "RayLost"]
 __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
 __all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "Metric", "NonCyclical"]
