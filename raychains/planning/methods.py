@@ -343,6 +343,8 @@ def _sampler(
     check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
+    if "collect_every" in names:
+        values["collect_every"] = lengths.steps_per_epoch
     if method.tuned:
         values["tune"] = steps_in(method.tuned, lengths.steps)
     values.update(base.sampler_settings.get(method.kind, {}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -153,8 +152,7 @@ class BSAM(ClosureSampler):
         """Yield draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of updates."""
         params = self.parameters()
         updates = max((self.state[p]["updates"] for p in params if p in self.state), default=0)
-        text = f"bsam draws {self._noise.seed} {updates}".encode()
-        noise = Noise(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)  # 63 bits, for torch's generators
+        noise = Noise.of_draws("bsam", self._noise.seed, updates)
         for _ in range(self.prediction_samples):
             yield THETA, [self._blurred(g, p, p.detach(), noise).to(p.dtype) for g, p in self._grouped()]
 

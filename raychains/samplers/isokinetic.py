@@ -124,8 +124,8 @@ class Isokinetic(ClosureSampler):
         """Return θ, u and g, [lanes, d] each, after a step that evaluates the gradient twice."""
 
     @abstractmethod
-    def _first_direction(self, like: Tensor) -> Tensor:
-        """Return the first u, [lanes, d]."""
+    def _first(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the u and g that the first step begins with, given g at its start, [lanes, d] each."""
 
     def _members(self) -> list[Tensor]:
         """Return the parameters that have had a gradient."""
@@ -148,8 +148,8 @@ class Isokinetic(ClosureSampler):
                 f"params must have at least 2 coordinates with a gradient for {self.kind}, got {g.shape[1]}: it moves along "
                 "a direction"
             )
-        u = self._first_direction(g) if first else torch.zeros_like(g)
         g = g + self._of_groups(params, "weight_decay") * theta
+        u, g = self._first(g) if first else (torch.zeros_like(g), g)
         for p, v, k in zip(params, self._parts(u, params), self._parts(g, params), strict=True):
             self.state[p] |= {"direction": v, "gradient": k}
 

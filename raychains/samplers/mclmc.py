@@ -167,6 +167,6 @@ class MCLMC(Isokinetic):
     def _refresh(self, u: Tensor, h: Tensor, length: Tensor) -> Tensor:
         return refreshed(u, self.noise_like(u), h, length) if self.param_groups[0]["temperature"] > 0 else u
 
-    def _first_direction(self, like: Tensor) -> Tensor:
-        z = self.noise_like(like).clone()
-        return unit(z, z)
+    def _first(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.noise_like(g)
+        return unit(z, z), g

@@ -8,6 +8,7 @@ shift another's.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -29,6 +30,12 @@ class Noise:
         self.seed = seed
         self._normals: dict[torch.dtype, Normals] = {}
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    @classmethod
+    def of_draws(cls, kind: str, seed: int, count: int) -> Noise:
+        """Return the noise of a sampler's draws at one point of its path: to draw them twice gives the same, and moves nothing else."""
+        text = f"{kind} draws {seed} {count}".encode()
+        return cls(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)  # 63 bits, for torch's generators
 
     def like(self, p: Tensor) -> Tensor:
         """Return fresh standard normal numbers of ``p``'s shape, device and dtype, to be read and not altered."""

@@ -46,6 +46,9 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "entropy-sgld": {"inner_steps": 5},
     "sam": {"momentum": 0.9},
     "bsam": {"prediction_samples": 2, "m_sharpness": 3},
+    "swag": {"collect_every": 2, "rank": 3},
+    "smile": {"reset_quantile": 0.8},
+    "psmile": {"tail": 0.2},
     "mclmc": {"tune": 15, "preconditioner": "diagonal"},
 }
 IMAGES: Tasks = {"resnet": ("cifar10-resnet20", {"train_subset": 90})}

@@ -50,6 +50,10 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bsam": ("BSAM", "bsam", {"prediction_samples": 2, "m_sharpness": 3}),
     "bsam-other": ("BSAM", "bsam", {"beta2": 0.9, "s0": 0.5}),
     "mclmc": ("MCLMC", "mclmc", {"length": 3.0}),
+    "swag": ("SWAG", "swag", {"collect_every": 2, "rank": 3}),
+    "smile": ("SMILE", "smile", {"reset_quantile": 0.8}),
+    "psmile": ("PSMILE", "psmile", {}),
+    "psmile-one": ("PSMILE", "psmile", {"centre": "one"}),
     "mclmc-tuned": ("MCLMC", "mclmc", {"tune": 15}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""

@@ -235,6 +235,7 @@ LOOP: dict[str, list[Any]] = {
 }  # fmt: skip
 THERMOSTAT: dict[str, list[Any]] = {"thermostat_rate": [-1e-3, INF, "1", True], "integrator": ["leapfrog", None]}
 TWICE: dict[str, list[Any]] = {"rho": [0.0, -0.1, NAN, "0.1"], "m_sharpness": [0, 1.5]}
+MINIBATCH: dict[str, list[Any]] = {"reset_quantile": [0.0, 1.0, NAN, "0.9"], "tail": [1.0, -0.1, NAN]}
 OWN: dict[str, dict[str, list[Any]]] = {
     "sghmc": {"noise_estimate": [-0.1, 0.31, NAN, "0.1", True]},
     "psgld": {"alpha": [1.0, -0.1, NAN], "eps": [0.0, "1e-5"], "freeze_preconditioner_after": [0, 2.5, True]},
@@ -246,6 +247,9 @@ OWN: dict[str, dict[str, list[Any]]] = {
     "entropy-sgd": LOOP,
     "entropy-sgld": LOOP,
     "sam": TWICE,
+    "swag": {"collect_every": [0, 1.5], "rank": [1, "9"], "scale": [0.0, NAN]},
+    "smile": MINIBATCH,
+    "psmile": {**MINIBATCH, "centre": ["zero", None]},
     "mclmc": {
         "length": [0.0, -1.0, NAN, INF, "3", True], "tune": [-1, 1.5, True, "9"],
         "energy_error": [0.0, NAN, "1"], "preconditioner": ["diag", None, "diagonal"],

@@ -53,9 +53,9 @@ def test_a_stack_with_the_noise_of_single_runs_makes_their_paths(
 ) -> None:
     """Equal noise, equal paths, to rounding; noise is iid over the stack, hence equal laws.
 
-    bSAM draws its noise elsewhere and is compared at T = 0.
+    bSAM and SWAG draw their noise elsewhere and are compared at T = 0.
     """
-    if kind == "bsam":
+    if kind in ("bsam", "swag"):
         own = {**own, "temperature": 0.0}
     stack = two_groups(kind, parameters(), lanes=LANES, **own)
     fed(stack, monkeypatch, None)
@@ -91,7 +91,13 @@ def test_lanes_do_not_influence_each_other(kind: str, own: dict[str, Any]) -> No
         assert same_bits(lane_of(a, lane), lane_of(b, lane))
 
 
-@pytest.mark.parametrize("kind", [k for k in sorted(KINDS) if KINDS[k].noisy_counterpart is None])
+NOISELESS = ("smile", "psmile")
+"""Samplers of the posterior that inject nothing: the minibatches' noise is theirs."""
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in sorted(KINDS) if KINDS[k].noisy_counterpart is None and k not in NOISELESS]
+)
 def test_lanes_have_noise_of_their_own(kind: str) -> None:
     """From equal starts no two lanes stay equal, and over many lanes the noise is uncorrelated with a neighbour's."""
     theta = torch.zeros(4_000, 3, dtype=torch.float64, requires_grad=True)

@@ -1,0 +1,129 @@
+"""SWAG (Maddox et al., 2019): a Gaussian fitted to SGD's iterates, and draws of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from raychains.core.sample import THETA
+from raychains.core.validation import integer, positive, positive_int
+from raychains.samplers.base import MethodPreset, Params, Presets, arguments
+from raychains.samplers.noise import Noise
+from raychains.samplers.velocity import VelocitySampler
+
+
+class SWAG(VelocitySampler):
+    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the mean of θ² and the last K deviations D = θ − θ̄;
+    a draw is θ̄ + √(s/2)·√(mean(θ²) − θ̄²)·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
+
+    Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its ``noise_from``, under
+    its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing: the Gaussian's width is that
+    of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is then, so that draws late in a run
+    come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself.
+
+    Several chains are MultiSWAG (Wilson & Izmailov 2020), the mixture of their Gaussians.
+
+    Target: none; a Gaussian approximation around one mode.
+
+    Args:
+        params: parameters or parameter groups, as for any torch optimizer.
+        lr: step size on the mean-loss scale.
+        momentum: m in [0, 1).
+        num_data: N; not used by the update, kept so that every method is built alike.
+        collect_every: c, steps between collected iterates; a run's default is an epoch.
+        rank: K, the deviations that are kept, at least 2.
+        scale: s > 0, which multiplies the covariance.
+        temperature: above 0 iterates are collected and draws are of the Gaussian; its size has no effect.
+        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
+        seed: of the draws; drawn from torch's global generator when left out.
+        lanes: independent chains stacked on axis 0 of every parameter.
+
+    Raises:
+        UserError: a setting out of range, a complex parameter or a sparse gradient.
+
+    Source: Maddox et al. 2019, https://arxiv.org/abs/1902.02476, Algorithm 1; MultiSWAG: Wilson & Izmailov 2020, https://arxiv.org/abs/2002.08791.
+    """
+
+    kind = "swag"
+    presets: ClassVar[Presets] = {
+        "swag": MethodPreset(schedule="constant", label="SWAG"),
+        "multiswag": MethodPreset(schedule="constant", label="MultiSWAG"),
+    }
+    statistics_fit = False
+
+    def __init__(
+        self,
+        params: Params,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        num_data: int = 1,
+        collect_every: int = 1,
+        rank: int = 20,
+        scale: float = 1.0,
+        temperature: float = 1.0,
+        weight_decay: float = 0.0,
+        seed: int | None = None,
+        lanes: int = 1,
+    ) -> None:
+        super().__init__(**arguments(locals()))
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        positive_int("collect_every", group["collect_every"])
+        integer("rank", group["rank"], 2, 10_000)
+        positive("scale", group["scale"])
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        super()._update({**group, "temperature": 0.0}, params, grads)
+        if group["temperature"] > 0:
+            for p in params:
+                self._collect(group, p)
+
+    def _collect(self, group: dict[str, Any], p: Tensor) -> None:
+        state = self.state[p]
+        state["noisy_steps"] = state.get("noisy_steps", 0) + 1
+        count, rest = divmod(state["noisy_steps"], group["collect_every"])
+        if rest:
+            return
+        mean, square = self.state_of(p, "mean"), self.state_of(p, "square")
+        mean.lerp_(p.to(mean.dtype), 1 / count)
+        square.lerp_(p.to(mean.dtype).square(), 1 / count)
+        if "deviations" not in state:
+            state["deviations"] = mean.new_zeros((group["rank"], *p.shape))
+        state["deviations"][(count - 1) % group["rank"]] = p - mean
+
+    def kinetic(self) -> Tensor | None:
+        return None  # its velocity has SGD's noise alone
+
+    def effective_noise_std(self) -> float:
+        return 0.0
+
+    @torch.no_grad()
+    def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
+        """Yield a draw of the Gaussian from a stream of its own, a function of the seed and the number of steps."""
+        params = self.parameters()
+        steps = max((self.state.get(p, {}).get("noisy_steps", 0) for p in params), default=0)
+        noise = Noise.of_draws(self.kind, self._noise.seed, steps)
+        ranks = max(group["rank"] for group in self.param_groups)
+        shared = noise.like(torch.empty(ranks, self.lanes, dtype=torch.float64)).clone()
+        yield THETA, [self._drawn(group, p, shared, noise) for group in self.param_groups for p in group["params"]]
+
+    def _drawn(self, group: dict[str, Any], p: Tensor, shared: Tensor, noise: Noise) -> Tensor:
+        """Return one parameter of a draw; ``shared`` is ξ₂, [K, lanes], of all parameters."""
+        state = self.state.get(p, {})
+        count = state.get("noisy_steps", 0) // group["collect_every"]
+        if count < 2 or group["temperature"] == 0:
+            return p.detach().clone()
+        mean, deviations = state["mean"], state["deviations"]
+        spread = (state["square"] - mean.square()).clamp_min(0.0).sqrt()
+        half = group["scale"] / 2
+        kept = min(count, group["rank"])
+        weights = shared[:kept].to(mean.device, mean.dtype)
+        low = (deviations[:kept].reshape(kept, self.lanes, -1) * weights[:, :, None]).sum(0).reshape(p.shape)
+        drawn = mean + math.sqrt(half) * spread * noise.like(spread) + math.sqrt(half / (kept - 1)) * low
+        return drawn.to(p.dtype)

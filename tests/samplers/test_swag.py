@@ -1,0 +1,86 @@
+"""SWAG collects SGD's iterates as its paper says, and its draws have that Gaussian's law."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from raychains.samplers import SGDM, SWAG
+
+STEPS, EVERY, RANK = 26, 3, 4
+
+
+def trained(kind: Any, lanes: int = 1, **own: Any) -> tuple[Any, list[list[Tensor]]]:
+    """A sampler after `STEPS` steps with noisy gradients, the same in all lanes, and its iterates; the first 5 are burn-in."""
+    generator = torch.Generator().manual_seed(2)
+    begin = torch.linspace(-1, 1, 6, dtype=torch.float64)
+    params = [begin.reshape(2, 3).expand(lanes, 2, 3).clone(), begin[:2].expand(lanes, 2).clone()]
+    params = [p.requires_grad_() for p in params]
+    sampler = kind(params, lr=0.1, momentum=0.8, weight_decay=0.01, lanes=lanes, **own)
+    path = []
+    for k in range(STEPS):
+        if kind is SWAG:
+            sampler.param_groups[0]["temperature"] = 0.0 if k < 5 else 1.0
+        for p in params:
+            p.grad = p.detach() + torch.empty(p.shape[1:], dtype=p.dtype).normal_(generator=generator)
+        sampler.step()
+        path.append([p.detach().clone() for p in params])
+    return sampler, path
+
+
+def test_its_path_is_sgds_whatever_the_temperature() -> None:
+    swag, path = trained(SWAG, collect_every=EVERY, rank=RANK, seed=0)
+    _, plain = trained(SGDM)
+    assert all(torch.equal(a, b) for x, y in zip(path, plain, strict=True) for a, b in zip(x, y, strict=True))
+    assert swag.kinetic() is None and swag.effective_noise_std() == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_draws_have_the_gaussian_of_the_collected_iterates(scale: float) -> None:
+    """Mean and covariance of 20,000 draws, those of lanes that are equal otherwise, within 5 standard errors."""
+    count = 20_000
+    sampler, path = trained(SWAG, lanes=count, collect_every=EVERY, rank=RANK, scale=scale, seed=0)
+    flat = np.stack([torch.cat([t[0].reshape(-1) for t in one]).numpy() for one in path])
+    collected = flat[5:][EVERY - 1 :: EVERY]
+    assert len(collected) == 7
+    mean = collected.mean(0)
+    running = np.cumsum(collected, 0) / np.arange(1, 8)[:, None]
+    deviations = (collected - running)[-RANK:]
+    diagonal = (collected**2).mean(0) - mean**2
+    exact = scale * (np.diag(diagonal) / 2 + deviations.T @ deviations / (2 * (RANK - 1)))
+    ((name, tensors),) = sampler.draws()
+    assert name == "theta"
+    away = torch.cat([t.reshape(count, -1) for t in tensors], dim=1).numpy() - mean
+    assert np.abs(away.mean(0) / np.sqrt(np.diag(exact) / count)).max() < 5
+    products = away[:, :, None] * away[:, None, :]
+    assert np.abs((products.mean(0) - exact) / (products.std(0) / math.sqrt(count))).max() < 5
+
+
+def test_drawing_moves_nothing_and_can_be_repeated() -> None:
+    sampler, _ = trained(SWAG, seed=4)
+    before = [p.detach().clone() for p in sampler.parameters()]
+    ((_, one),), ((_, two),) = sampler.draws(), sampler.draws()
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert all(torch.equal(a, b.detach()) for a, b in zip(before, sampler.parameters(), strict=True))
+    assert not torch.equal(one[0], before[0])
+
+
+def test_before_two_iterates_and_at_temperature_0_a_draw_is_the_iterate() -> None:
+    for own in ({"collect_every": 12}, {"collect_every": 1}):
+        sampler, path = trained(SWAG, seed=0, **own)
+        if own["collect_every"] == 1:
+            sampler.param_groups[0]["temperature"] = 0.0
+        ((_, tensors),) = sampler.draws()
+        assert all(torch.equal(a, b) for a, b in zip(tensors, path[-1], strict=True))
+
+
+def test_lanes_have_their_own_low_rank_noise() -> None:
+    sampler, _ = trained(SWAG, lanes=2, seed=0)
+    ((_, tensors),) = sampler.draws()
+    mean = sampler.state[sampler.parameters()[0]]["mean"]
+    assert not torch.allclose((tensors[0] - mean)[0], (tensors[0] - mean)[1])
