@@ -34,6 +34,7 @@ from raychains.samplers import Sampler
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
+from raychains.tasks.likelihoods import Likelihood
 
 Stop = Callable[[], bool]
 AHEAD = 64
@@ -91,6 +92,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
+    if type(task.likelihood).each is Likelihood.each:
+        return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
         return "its data are streamed"
     if not _packable(kind) or not kind.packs(spec.sampler.settings):
@@ -425,7 +428,6 @@ class Pack:
             network.forward(self._of_network[0])
             self._outputs.detach()[: self.width] = network.outputs
         each = self._task.likelihood.each(self._of_loss, self._outputs, self._targets)
-        assert each is not None
         losses = (each * self._step_weights[0 if self._whole else number]).sum(1)
         after = torch.autograd.grad(losses, [self._outputs, *self._of_loss.values()], self._ones.to(losses.dtype))
         with torch.no_grad():

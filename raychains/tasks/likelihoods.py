@@ -49,15 +49,15 @@ class Likelihood(ABC):
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of a batch."""
 
-    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the negative log-likelihood [chains, n] of every example, for packs; None where only `loss` is known.
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the negative log-likelihood [chains, n] of every example, for packs; undefined where only `loss` is known.
 
         Args:
             parameters: by name, [chains, …].
             outputs: [chains, n, …].
             targets: [chains, n, …].
         """
-        return None
+        raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
 
     @abstractmethod
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
@@ -204,6 +204,12 @@ class Heteroscedastic(Likelihood):
         mean, sigma = self.noise.split(outputs)
         z = (targets.reshape(-1, 1).to(outputs.dtype) - mean) / sigma
         return (0.5 * z.square() + sigma.log()).mean() + 0.5 * math.log(2 * math.pi)
+
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        mean, sigma = self.noise.split(outputs)
+        z = (targets.reshape(mean.shape).to(outputs.dtype) - mean) / sigma
+        return (0.5 * z.square() + sigma.log()).squeeze(2) + 0.5 * math.log(2 * math.pi)
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _regression(self, model, data)

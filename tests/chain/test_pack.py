@@ -71,6 +71,15 @@ def regression(model: Callable[[], nn.Module], noise: Any) -> Task:
     return Task.from_module(model, (x, y), (x[:4], y[:4]), "gaussian", noise=noise, name="curve")
 
 
+def scattered() -> Task:
+    """The same data under a network that gives σ as well."""
+    task = regression(Own, 0.5)
+    data = (task.source.inputs, task.source.targets)
+    return Task.from_module(
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), data, data, "heteroscedastic"
+    )
+
+
 def smooth() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(),
@@ -89,6 +98,7 @@ TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "digits": (Digits, 50),
     "smooth": (lambda: regression(smooth, "learned"), 37),
     "own": (lambda: regression(Own, 0.5), 10),
+    "scattered": (scattered, 10),
 }
 
 
@@ -256,6 +266,10 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     dropping = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)), 1.0)
     with refused("pack", "5", "its network has dropout"):
         Chain(made(dropping, 37), dropping)
+    data = (task.source.inputs, task.source.targets)
+    own = Task.from_module(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data, data, nn.CrossEntropyLoss())
+    with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
+        Chain(made(own, 20), own)
     gated = regression(Gated, 1.0)
     with refused("pack", "5", "its network is no row of linear layers and activations"):
         Chain(made(gated, 37), gated)
