@@ -29,9 +29,10 @@ NAMES = {
     "Runs": "run compare sweep evaluate draw_report reproduce load",
     "Options": "Run Compare Sweep",
     "Results": "Result SweepResult PosteriorPredictive",
-    "Ray Tune, Ray Train and Ray Serve": "tune train serve",
+    "Ray Tune, Ray Train, Ray Serve and scikit-learn": "tune train serve sklearn",
     "Tasks": "Task LogDensity PredictiveTask make_task",
-    "Samplers": "Sampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC EntropyMCMC EntropySGD EntropySGLD SAM BSAM SGD SGDM",
+    "Samplers": "Sampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC SMILE PSMILE EntropyMCMC EntropySGD EntropySGLD SAM BSAM SWAG "
+    "AdamW SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
     "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",
 }

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import raychains as rc
 from raychains.store import Storage
@@ -36,8 +36,17 @@ def classifier(**settings: Any) -> Any:
     return rc.sklearn.PosteriorClassifier(**{**QUICK, **settings})
 
 
-@parametrize_with_checks([regressor(), classifier()])
-def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+CHECKS = {
+    f"{type(estimator).__name__}-{check.func.__name__}": (estimator, check)
+    for made in (regressor(), classifier())
+    for estimator, check in estimator_checks_generator(made)
+    if "array_api" not in check.func.__name__  # for estimators that take other libraries' arrays, which these do not
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_scikit_learns_own_checks_pass(name: str) -> None:
+    estimator, check = CHECKS[name]
     check(estimator)
 
 

@@ -18,7 +18,7 @@ compare --cycles 0 | --cycles must be an integer of at least 1, got 0
 compare --cycles 2001 | --cycles must be at most the number of steps (2000), got 2001
 compare --cycles 1999 | --cycles must divide the run
 compare --chains 0 | --chains must be an integer of at least 1, got 0
-compare --task digit | mixture25, mnist-1v7, mnist-cnn, mnist-mlp, two-modes, got 'digit'; did you mean 'digits'?
+compare --task digit | mixture25, mnist-1v7, mnist-cnn, mnist-mlp, two-modes, uci-airfoil, uci-bikesharing, uci-concrete, uci-energy, uci-protein, uci-yacht, got 'digit'; did you mean 'digits'?
 compare --sampler sghcm | did you mean 'sghmc'?
 compare --sampler sgld sgld | --sampler must name each choice once
 compare --schedule cyclic | did you mean 'cyclical'?

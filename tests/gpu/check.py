@@ -34,19 +34,22 @@ from raychains.chain.chain import Chain
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
 from raychains.data.root import rooted
-from raychains.samplers import BSAM, SAM, EntropySGD, EntropySGLD
+from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
 from tests.samplers import cases
 from tests.samplers.laws import Law
 from tests.samplers.simulate import Method, agreement, draws, excess, halved, start, stationary_draws
 from tests.samplers.simulate import run as simulate
-from tests.samplers.transcriptions import bsam_groups, bsam_path, sam_groups, sam_path, tensors
+from tests.samplers.transcriptions import bsam_groups, bsam_path, closure, sam_groups, sam_path, tensors
 
 LR, TEMPERATURE = 0.3, 0.7
 ERRORS = 5.0
 """Standard errors that a measured moment may be away from the exact one."""
 ROUNDING = 1e-9
 """Largest difference, in double precision, between a sampler's path and its transcription."""
+
+BY_THEIR_PATH = (AdamW, MCLMC, SMILE, PSMILE, SWAG)
+"""Samplers whose path on the device is compared with that on the CPU, AdamW's with torch's own."""
 
 Measured = Iterator[tuple[str, float, float, float]]
 """What is measured, its value, the expected value and the tolerance."""
@@ -94,6 +97,28 @@ def law_checks(device: str, lanes: int, dtypes: tuple[torch.dtype, ...]) -> Chec
         away = [max(float((a - b).abs().max()) for a, b in zip(*pair, strict=True)) for pair in pairs]
         yield "largest difference from the transcription", float(np.max(away)), 0, ROUNDING
 
+    def steps_of(make: Callable[[list[torch.Tensor]], torch.optim.Optimizer], on: str) -> list[torch.Tensor]:
+        params = [p.requires_grad_() for p in tensors(device=on)]
+        optimizer, found = make(params), []
+        for step in range(12):
+            optimizer.step(closure(params, step))
+            found += [p.detach().cpu().clone() for p in params]
+        return found
+
+    def alike(kind: Any) -> Measured:
+        def ours(params: list[torch.Tensor]) -> torch.optim.Optimizer:
+            sampler, noise = kind(params, lr=0.05, num_data=30, weight_decay=0.01), torch.Generator().manual_seed(7)
+            like = partial(torch.randn, generator=noise, dtype=torch.float64)
+            sampler.noise_like = lambda p: like(p.shape).to(p.device)  # the CPU's on every device
+            return sampler
+
+        def torchs(params: list[torch.Tensor]) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(params, lr=0.05, weight_decay=0.01, foreach=False)
+
+        reference = steps_of(torchs, device) if kind is AdamW else steps_of(ours, "cpu")
+        away = max(float((a - b).abs().max()) for a, b in zip(steps_of(ours, device), reference, strict=True))
+        yield f"largest difference from {'torch' if kind is AdamW else 'the CPU'}", away, 0, ROUNDING
+
     def bsam_draws() -> Measured:
         theta = torch.ones(lanes, 3, dtype=torch.float64, device=device, requires_grad=True)
         n, s0, count = 8, 0.25, 2
@@ -108,6 +133,7 @@ def law_checks(device: str, lanes: int, dtypes: tuple[torch.dtype, ...]) -> Chec
     for kind in (EntropySGD, EntropySGLD):
         checks[f"law/{kind.kind}"] = kind.kind, partial(local_entropy, kind)
     checks |= {f"law/{kind}": (kind, partial(path, kind)) for kind in ("sam", "bsam")}
+    checks |= {f"law/{kind.kind}": (kind.kind, partial(alike, kind)) for kind in BY_THEIR_PATH}
     return checks | {"law/bsam-draws": ("bsam", bsam_draws)}
 
 

@@ -24,7 +24,8 @@ sys.modules |= dict.fromkeys(("ray", "pytest", "pyarrow", "pandas", "hypothesis"
 from tests.gpu.check import main
 sys.exit(main(sys.argv[1:]))
 """
-NOISELESS = {"sgd", "sgdm", "sam"}
+NOISELESS = {"sgd", "sgdm", "sam", "adamw", "mclmc", "smile", "psmile", "swag"}
+"""Those whose checks draw no noise."""
 
 
 def test_every_sampler_passes_and_neither_ray_nor_pytest_is_needed(tmp_path: Path) -> None:

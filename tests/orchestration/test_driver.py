@@ -68,7 +68,7 @@ def test_a_run_goes_on_where_nobody_takes_the_room_that_it_gave_up(
 ) -> None:
     """Something else than a run may hold what the one that waits needs beside it."""
     threads.others = True
-    monkeypatch.setattr(sampling, "TURN", 0.5)
+    monkeypatch.setattr(sampling, "TURN", 3.0)  # it is told at ticks, twice a second
     monkeypatch.setattr(sampling, "LEAVE_EVERY", 0.1)
     plan, diary = comparison(Mixture25(), chains=6, steps=200), Diary()
     drive(plan, tmp_path, diary, threads, evaluate=False)

@@ -56,6 +56,7 @@ def test_a_second_start_that_succeeds_is_all_that_is_needed(
     failing = ray.init
     monkeypatch.setattr(ray, "init", lambda **options: failing(**options) if not starts else starts.append(options))
     monkeypatch.setattr(session, "Session", lambda **how: how)
+    monkeypatch.setattr(session, "_wait_for_a_worker", lambda: None)
     made: Any = session.connect("local", temp_dir=str(short), object_store_memory=100_000_000)
     assert len(starts) == 2 and made["ours"] and made["folder"].parent == short
 

@@ -24,8 +24,9 @@ LANES, LR, TEMPERATURE = 20_000, 0.3, 0.7
 
 
 def test_every_sampler_with_a_target_is_among_the_cases() -> None:
-    """Entropy-SGLD, whose law is periodic in its inner loop, has a file of its own."""
-    covered = {getattr(m.kind, "kind", None) for m in [*LINEAR.values(), *RUNNING.values()]} | {"entropy-sgld"}
+    """Entropy-SGLD, whose law is periodic in its inner loop, microcanonical samplers and SWAG have files of their own."""
+    own = {"entropy-sgld", "mclmc", "smile", "psmile", "swag"}
+    covered = {getattr(m.kind, "kind", None) for m in [*LINEAR.values(), *RUNNING.values()]} | own
     targeted = {
         kind for kind, c in KINDS.items() if c.noisy_counterpart is None and "Target: none" not in (c.__doc__ or "")
     }
