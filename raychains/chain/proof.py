@@ -47,7 +47,7 @@ class Trial:
     saved: Mapping[str, Any]
     """The chain's `Chain.state_dict` after its first step."""
     end: Any
-    """What is compared of its state after `STEPS` steps."""
+    """The compared entries of its state after `STEPS` steps."""
     environment: Environment
     start: Mapping[str, Tensor] | None = None
 

@@ -42,7 +42,7 @@ class RunData:
 
     @property
     def repeated(self) -> bool:
-        """Whether an arm has several repeats."""
+        """True if an arm has several repeats."""
         return any(arm.repeats > 1 for arm in self.comparison.arms)
 
     @property

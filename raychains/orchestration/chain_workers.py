@@ -81,7 +81,7 @@ class Waiting:
     kind: str
     chains: int
     width: int = 1
-    """Of their pack."""
+    """Rows of their pack."""
 
 
 class ChainWorkers:

@@ -60,7 +60,7 @@ class ReportedChain:
     options: Run
     task: Task
     run: str
-    """What its process is called among the drivers of the store."""
+    """The name of its process among the drivers of the store."""
     driver_id: str
     """That of an earlier process whose chain this one takes over at once."""
     evaluation: Evaluation | None = None
@@ -71,7 +71,7 @@ class ReportedChain:
     waits: bool = False
     """The chain waits at each report until the next one is asked for."""
     step: int = field(default=0, init=False)
-    """Of the last report."""
+    """The step of the last report."""
     reported: int = field(default=0, init=False)
     """Number of the last report, from 1."""
     attempt: Attempt | None = field(default=None, init=False)

@@ -39,12 +39,12 @@ class Session:
     ours: bool
     """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
     folder: Path | None = None
-    """Of a Ray that was started here: its sockets, logs and spilled objects, which only this user can reach."""
+    """The folder of a Ray that was started here, with its sockets, logs and spilled objects, which only this user can reach."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
     @property
     def started(self) -> bool:
-        """Whether Ray itself was started here, on this machine."""
+        """True if Ray itself was started here, on this machine."""
         return self.folder is not None
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class TrainSettings:
     repeat: int
     """Number of the repetition, from 0."""
     reports: int
-    """Of a chain without cycles."""
+    """Reports of a chain without cycles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Follow:
 
 
 REPORT, LEFT, END = "report", "left", "end"
-"""What else rank 0 tells the others: a report is due, the chain left its nodes, the chain is through."""
+"""Other messages of rank 0 to the others: a report is due, the chain left its nodes, the chain is through."""
 
 
 def plan(options: Run, given: Task | None, repeat: int) -> Plan:

@@ -1,4 +1,4 @@
-"""What the processes that Ray Tune or Ray Train starts need from the user's: its task, samplers and schedules, and where it imports from."""
+"""The user's task, samplers, schedules and import folders, for the processes that Ray Tune or Ray Train starts."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ class Ended:
     seconds: float = 0.0
     """Chain seconds of the whole chain so far."""
     cycle_start: int = 0
-    """Of a chain that diverged: the steps that were made where the cycle began in which it did."""
+    """Steps before the cycle in which the chain diverged; 0 of other chains."""
     steps: int = 0
-    """Of a chain that finished: the steps that it made, fewer than its spec's where it stopped early; 0: all of them."""
+    """Steps that a finished chain made, fewer than its spec's where it stopped early; 0: all of them."""
 
 
 @dataclass(frozen=True)

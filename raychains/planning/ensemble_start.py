@@ -19,7 +19,7 @@ Options = TypeVar("Options", bound=Sampling)
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleStart:
-    """What the option says of the members."""
+    """Settings of a deep ensemble's members, as the option gives them."""
 
     epochs: int | None = None
     """The most epochs of each; None is the task's number."""

@@ -28,7 +28,7 @@ class Machine:
     """Price of the whole machine on demand."""
     spot_per_hour: float | None = None
     preemptions_per_hour: float | None = None
-    """How often a spot machine is taken back in an hour, on average."""
+    """Times that a spot machine is taken back in an hour, on average."""
     watts: float | None = None
     """Power of the whole machine."""
     images_per_second: float | None = None
@@ -119,11 +119,11 @@ def spot_factor(preemptions_per_hour: float, loss: float, machines: int = 1) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """What device hours cost on one type of machine; None where the price list, the speed or the loss is unknown."""
+    """The costs of device hours on one type of machine; None where the price list, the speed or the loss is unknown."""
 
     machine: Machine
     device_hours: float | None
-    """Of useful steps."""
+    """Device hours of useful steps."""
     machines: int
     days: float | None
     """On demand."""

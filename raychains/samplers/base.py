@@ -45,8 +45,8 @@ class MethodPreset:
     fixed: bool = False
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
     early_stop: EarlyStop | None = None
-    """Of an optimiser whose chains stop when the loss on held-out training examples grows, and whose only sample is the
-    best weights; None runs every step."""
+    """When an optimiser's chains stop: the loss on held-out training examples grows, and the best weights are the only
+    sample; None runs every step."""
 
     def label_under(self, schedule: str) -> str:
         """The name in tables under a schedule: ``cSGLD``, ``Snapshot-SGD``, ``SAM decreasing``."""

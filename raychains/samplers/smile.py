@@ -16,7 +16,7 @@ from raychains.samplers.isokinetic import Evaluate, Isokinetic
 LARGEST = 1e6
 """Entries of ∇log p are cut off there."""
 RATE = 0.01
-"""Of all running averages."""
+"""The rate of all running averages."""
 SETTLED = 10
 """The step, from 1, from which |ΔE| is judged."""
 FACTOR = 0.02

@@ -25,7 +25,7 @@ FIGURES = {"samples": samples.drawing, "learning": learning.drawing}
 DRAWING = 0.1
 """Share of the time in which figures may be drawn: a long run on slow storage has many files of progress."""
 NOTHING: Mapping[str, Any] = {"bars": (), "failed": (), "heading": "", "columns": (), "rows": (), "more": ()}
-"""What pages of sweeps and stores lack."""
+"""Parts that pages of sweeps and stores lack."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Page:
 
 
 def _parts(state: State, most: int) -> dict[str, Any]:
-    """What the template shows of a state; the rows of its table are states, links and cells."""
+    """Return the template's values for a state; the rows of its table are states, links and cells."""
     if isinstance(state, StoreState):
         rows = [(line.state, f"{line.kind}s/{quote(line.name)}", text.store_row(line)) for line in state.lines]
         return {"kind": "raychains", "heading": "Runs and sweeps", "columns": text.STORE_COLUMNS, "rows": rows}

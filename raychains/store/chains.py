@@ -143,7 +143,7 @@ class SampleRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressFile:
-    """What an attempt recorded between two checkpoints."""
+    """The progress that an attempt recorded between two checkpoints."""
 
     attempt: int
     step: int
