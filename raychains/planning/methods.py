@@ -16,7 +16,7 @@ from raychains import samplers, schedules, tasks
 from raychains.chain import initialization, pack
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Sampling
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, printable, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
 from raychains.core.source import source_of
@@ -468,7 +468,7 @@ def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
     Raises:
         UserError: no such file, tensors that do not fit the network, or a pattern that matches no parameter.
     """
-    patterns = " ".join(options.sample_only)
+    patterns = printable(" ".join(options.sample_only), lines=False)
     if options.init_from is None:
         if patterns:
             raise UserError(
