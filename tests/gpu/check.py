@@ -49,7 +49,8 @@ ROUNDING = 1e-9
 """Largest difference, in double precision, between a sampler's path and its transcription."""
 
 BY_THEIR_PATH = (AdamW, MCLMC, SMILE, PSMILE, SWAG)
-"""Samplers whose path on the device is compared with that on the CPU, AdamW's with torch's own."""
+"""Samplers whose path on the device is compared with that on the CPU, AdamW's with torch's own. On the CPU itself only
+AdamW's can fail: the others have transcriptions in tests/samplers."""
 
 Measured = Iterator[tuple[str, float, float, float]]
 """What is measured, its value, the expected value and the tolerance."""
