@@ -389,6 +389,8 @@ class LogDensity(Task):
     dim: int
     gradient_noise: float = 0.0
     """Standard deviation of Gaussian noise that is added to every coordinate of the gradient."""
+    pointwise: ClassVar[bool] = False
+    """True if a point's gradient has the same bits whatever other points are given with it, so that packs can hold its chains."""
 
     def log_density(self, theta: Tensor) -> Tensor:
         """Return log p, [...], up to a constant, at points ``theta`` [..., dim], differentiably.

@@ -36,6 +36,7 @@ class Mixture25(LogDensity):
     """
 
     dim = 2
+    pointwise = True
     # cSG-MCMC §5.1 for SGLD; the other methods' step sizes are ours.
     defaults = density(
         0.5,
