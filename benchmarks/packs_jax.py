@@ -36,11 +36,12 @@ def mixture(lanes: int, steps: int) -> list[float]:
         away = theta[:, None] - axis
         return -(jax.nn.softmax(away**2 * (-0.5 / variance), axis=-1) * away).sum(-1) / variance
 
-    move = sghmc(alpha=(1 - MOMENTUM) / 0.1)  # a step of .1 of the equation is a step size of .01
+    length = 0.03  # of a step, lr ** .5: its explicit Euler scheme is unstable at ours
+    move = sghmc(alpha=(1 - MOMENTUM) / length)
 
     def step(state: Any, key: Any) -> tuple[Any, None]:
         keys = jax.random.split(key, lanes)
-        return jax.vmap(lambda p, v, k: move(k, p, v, gradient(p), 0.1))(*state, keys), None
+        return jax.vmap(lambda p, v, k: move(k, p, v, gradient(p), length))(*state, keys), None
 
     def ten(carried: Any, _: Any) -> tuple[Any, Any]:
         state, key = carried
