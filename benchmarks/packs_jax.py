@@ -28,8 +28,7 @@ MOMENTUM, DECAY, ROUNDS = 0.9, 1e-3, 5
 
 
 def mixture(lanes: int, steps: int) -> list[float]:
-    """Return the CPU seconds per step and lane of each round, in double precision; every 10th position is kept."""
-    jax.config.update("jax_enable_x64", True)
+    """Return the CPU seconds per step and lane of each round; every 10th position is kept."""
     axis, variance = jnp.asarray([-4.0, -2.0, 0.0, 2.0, 4.0]), 0.03
 
     def gradient(theta: Any) -> Any:

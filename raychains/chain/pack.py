@@ -460,7 +460,7 @@ class Pack:
     def _gradients_of_density(self, task: LogDensity) -> None:
         (points,), (gradients,) = self._parameters.values(), self._gradients.values()
         with torch.no_grad():
-            gradients.copy_(task.gradient(points.flatten(0, 1)).view(points.shape))
+            gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
 
     def _gradients_of_network(self, number: int) -> Tensor:
         """Fill in the gradients of the ``number``-th of the prepared steps; return the losses, [rows]."""
