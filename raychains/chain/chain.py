@@ -225,7 +225,8 @@ class Chain:
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
         """See `raychains.chain.pack.Member`."""
-        self._loss_count += steps
+        if self._block is None:  # densities have no loss
+            self._loss_count += steps
         for group in self.sampler.param_groups:
             group["lr"], group["temperature"] = setting.lr, setting.temperature
         return self._events(setting)
@@ -234,6 +235,15 @@ class Chain:
         """See `raychains.chain.pack.Member`."""
         losses.copy_(self._loss_sum)
         self._loss_sum = losses
+
+    def room(self) -> int:
+        """See `raychains.chain.pack.Member`."""
+        return self._block.room if self._block is not None else 0
+
+    def keep(self, draws: Tensor) -> None:
+        """See `raychains.chain.pack.Member`."""
+        assert self._block is not None
+        self._block.extend(draws)
 
     def _micro_batches(self) -> MicroBatches | None:
         if self.spec.micro_batch is None:
