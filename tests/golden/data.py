@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-IMAGES, EXAMPLES = 1000, 90
-"""Training images of each set; examples of each table."""
+IMAGES, EXAMPLES, ROWS = 1000, 90, 200
+"""Training images of each set; examples of each table with classes, and of each with real targets."""
 IDX = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
 CIFAR = {
     "cifar10": ("cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], "labels", 10),
@@ -48,7 +48,7 @@ def write(root: Path) -> Path:
         md5s[file] = hashlib.md5(content, usedforsecurity=False).hexdigest()
     counts: dict[str, dict[str, int]] = {name: {"train": IMAGES} for name in (*IDX, *CIFAR)}
     counts |= {name: {str(c): EXAMPLES // 2 for c in classes} for name, (_, _, classes) in TABLES.items()}
-    counts |= {name: {"examples": EXAMPLES} for name in REGRESSION_TABLES}
+    counts |= {name: {"examples": ROWS} for name in REGRESSION_TABLES}
     declared = {"format": 1, "made": {"golden": 1}, "counts": counts, "md5": md5s}
     (root / "stand-ins.json").write_text(json.dumps(declared))
     (root / "imagenet").mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def _tables() -> Iterator[tuple[str, bytes]]:
 def _regression_tables() -> Iterator[tuple[str, bytes]]:
     for name, (file, features, head) in REGRESSION_TABLES.items():
         between = "," if head else " "
-        rows = [between.join(map(str, row)) for row in _bytes(name, EXAMPLES, features + 1).tolist()]
+        rows = [between.join(map(str, row)) for row in _bytes(name, ROWS, features + 1).tolist()]
         yield (
             f"uci/{file}",
             "".join(line + "\n" for line in [*([between.join(head.split())] if head else []), *rows]).encode(),
