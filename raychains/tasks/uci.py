@@ -269,7 +269,7 @@ class Yacht(UciRegression):
 
     dataset = "yacht"
     defaults = _defaults(
-        2800, 32, sghmc=(0.0003, 0.001), sgld=(0.001, 0.01), emcmc=0.001, eta=0.001, psgld=0.003, ensemble=0.003
+        2800, 32, sghmc=(0.0001, 0.001), sgld=(0.001, 0.01), emcmc=0.001, eta=0.001, psgld=0.003, ensemble=0.003
     )
 
 
