@@ -31,6 +31,7 @@ from raychains.core.options import Option, make, on_command_line, options_of, su
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
+    "local": ("Local", "the posterior around trained networks, and their local learning coefficient"),
     "plan": ("Plan", "what a comparison will cost: gradient evaluations, device hours, money, bytes"),
     "reproduce": ("Reproduce", "the papers' tables and figures: our numbers beside the published ones"),
     "sweep": ("Sweep", "find good settings by a sweep over β, M and any other, judged on validation data"),

@@ -255,6 +255,40 @@ class Compare(_OfTask):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Local(_OfTask):
+    """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
+
+    Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over the n
+    training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for the others.
+    Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are in the run's page and
+    in its tables llc, llc_chains, llc_trace, llc_examples, …; docs/how-to/local-learning-coefficient.md says what to look at.
+
+    Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*' 'fc2.*'
+    """
+
+    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
+    """Checkpoints w* of the task's network, files as for raychains run, one arm each, e.g. of one training run; in Python also modules
+    and state dicts."""
+    gamma: Annotated[float, Form(check=at_least_0)] = 1.0
+    """γ: strength of the pull to w*; 0 is none, and then the chains of a network leave w*."""
+    nbeta: Positive = None
+    """nβ: the number of examples times the inverse temperature; default n/ln n."""
+    epsilon: Positive = None
+    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w*)) + N(0, ε); default 1e-4. It is lr = ε·nβ/2 on the mean-loss scale,
+    which may be given instead."""
+    parameters: Patterns = ()
+    """Shell patterns of the sampled parameters, such as '*.weight'; the others stay at w*. Default all."""
+    groups: Patterns = ()
+    """Shell patterns of groups of parameters: further arms, each of which samples one group alone."""
+    draws: MaybeCount = None
+    """Kept draws of each chain, evenly spread behind the burn-in; default 200, or as many as there are steps."""
+    burn_in: MaybeNatural = None
+    """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
+    sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
+    """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen after the burn-in."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
     """Estimate the cost of a comparison without running it: the options are those of raychains compare.
 
