@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from raychains.core.options import Form, Options
 from raychains.core.registry import known_names, modules_defining
@@ -266,9 +266,25 @@ class Local(_OfTask):
     Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*' 'fc2.*'
     """
 
+    usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
+    """Further options that the short help shows."""
+    refused: ClassVar[Mapping[str, str]] = {
+        "temperature": "nbeta sets it",
+        "temperature_ramp": "the temperature is constant",
+        "exploration": "burn_in says how many epochs are not kept",
+        "cycles": "the step size is constant",
+        "samples_per_cycle": "draws says how many are kept",
+        "final_lr": "the step size is constant",
+        "schedule_settings": "the step size is constant",
+        "sample_only": "parameters says which are sampled",
+        "lanes": "networks do not stack",
+        "steps": "give epochs",
+    }
+    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
+
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
-    """Checkpoints w* of the task's network, files as for raychains run, one arm each, e.g. of one training run; in Python also modules
-    and state dicts."""
+    """Checkpoints w* of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
+    modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
     """γ: strength of the pull to w*; 0 is none, and then the chains of a network leave w*."""
     nbeta: Positive = None

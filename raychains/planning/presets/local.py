@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from raychains.chain import initialization
 from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
@@ -24,18 +26,6 @@ SAMPLERS = ("sgld", "psgld", "sghmc")
 """Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
 EPSILON, DRAWS, EPS = 1e-4, 200, 0.1
 """Defaults of ``epsilon`` and ``draws``, and of the number that pSGLD adds to the root mean square of gradients."""
-ELSEWHERE: Mapping[str, str] = {
-    "temperature": "nbeta sets it",
-    "temperature_ramp": "the temperature is constant",
-    "exploration": "burn_in says how many epochs are not kept",
-    "cycles": "the step size is constant",
-    "samples_per_cycle": "draws says how many are kept",
-    "final_lr": "the step size is constant",
-    "schedule_settings": "the step size is constant",
-    "sample_only": "parameters says which are sampled",
-    "lanes": "networks do not stack",
-}
-"""Options of other commands, and the reason why local has no use for each."""
 
 
 def local(options: Local, task: Task | None = None) -> Planned:
@@ -61,6 +51,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
     methods.check_chains(options.chains)
     repeats, _ = methods.repeats_and_lanes(own, task, options.task)
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
+    _check_patterns(options, task)
     names = _names(options.init_from)
     methods.check_total(options.chains * repeats * len(names) * len(chosen))
     arms: list[Arm] = []
@@ -101,7 +92,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
 def _check(options: Local) -> None:
     """Refuse options without use here."""
     defaults = {f.name: f.default for f in dataclasses.fields(Local)}
-    for name, why in ELSEWHERE.items():
+    for name, why in Local.refused.items():
         value = getattr(options, name)
         require(value == defaults[name], name, value, f"be left out for a local posterior: {why}")
     known = ", ".join(SAMPLERS)
@@ -114,6 +105,15 @@ def _check(options: Local) -> None:
     require(not several, "lr", options.lr, "be one number: there is one sampler")
     twice = [p for p in options.groups if list(options.groups).count(p) > 1 or (p,) == tuple(options.parameters)]
     require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than parameters")
+
+
+def _check_patterns(options: Local, task: Task) -> None:
+    """Refuse a pattern that matches no parameter, by the option that it was given as."""
+    names = [name for name, _ in task.build_model(seed=0, lanes=1).named_parameters()]
+    for field in ("parameters", "groups"):
+        for pattern in getattr(options, field):
+            known = f"match names of parameters: there are {initialization.some(names)}"
+            require(any(fnmatchcase(name, pattern) for name in names), field, pattern, known)
 
 
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
