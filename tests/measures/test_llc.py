@@ -12,21 +12,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.llc import (
+    SCALE,
+    Crossing,
+    ReducedRank,
+    context,
+    crossing_data,
+    crossing_quadrature,
+    reduced_rank_data,
+    reduced_rank_quadrature,
+    run,
+)
 from raychains import samplers
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
 from raychains.core.spec import stream_seed
 from raychains.measures import llc, named
 from raychains.store import ChainStore, initial_states
-from tests.measures.localised import (
-    SCALE,
-    Crossing,
-    context,
-    crossing_data,
-    crossing_quadrature,
-    measured,
-    run,
-)
+from tests.measures.localised import measured
 
 N, D = 256, 128
 NBETA = N / math.log(N)
@@ -75,6 +78,18 @@ def test_a_normal_crossing_has_the_quadratures_value(tmp_path: Path, powers: tup
 @pytest.mark.parametrize(("powers", "exact"), [((0, 1), 0.4996), ((1, 1), 0.3833), ((3, 3), 0.0956)])
 def test_the_quadrature_is_that_of_others(powers: tuple[int, int], exact: float) -> None:
     assert crossing_quadrature(*powers, nbeta=1000 / math.log(1000), gamma=1.0) == pytest.approx(exact, abs=1e-4)
+
+
+def test_a_reduced_rank_regression_has_the_quadratures_value_whose_limit_is_the_closed_form(tmp_path: Path) -> None:
+    """Aoyagi & Watanabe 2005: with M = 4 inputs, N = 2 outputs, rank H = 1 and the truth 0, N + H < M, so λ = HN/2."""
+    assert reduced_rank_quadrature(4, 2, nbeta=1e7, gamma=1.0) == pytest.approx(1.0, abs=2e-3)
+    tables = measured(
+        tmp_path, ReducedRank(4, 2), reduced_rank_data(4, 2), noise=SCALE, chains=2, epochs=12_000, burn_in=2000,
+        draws=400, batch_size=1000, gamma=10.0, epsilon=5e-4,
+    )  # fmt: skip
+    (arm,) = tables["llc"]
+    exact = reduced_rank_quadrature(4, 2, nbeta=1000 / math.log(1000), gamma=10.0)
+    assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.1
 
 
 @pytest.fixture(scope="module")
