@@ -50,7 +50,7 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
     model, data = quadratic()
     gamma, epsilon = 10.0, 5e-4
     tables = measured(
-        tmp_path, model, data, chains=3, epochs=4000, burn_in=400, draws=400, batch_size=N, gamma=gamma, epsilon=epsilon
+        tmp_path, model, data, chains=2, epochs=3000, burn_in=300, draws=300, batch_size=N, gamma=gamma, epsilon=epsilon
     )
     (arm,) = tables["llc"]
     exact = 0.5 * D * NBETA / (NBETA + gamma)
@@ -59,7 +59,7 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
     assert abs(arm["llc"] - discretised) < 3 * arm["error"]
     assert arm["nbeta"] == pytest.approx(NBETA) and arm["gamma"] == pytest.approx(gamma)
     assert arm["warning"] == "" and arm["sd"] == pytest.approx(np.std([c["llc"] for c in tables["llc_chains"]], ddof=1))
-    assert [row["llc"] for row in tables["llc_trace"] if row["index"] == 399] == pytest.approx(
+    assert [row["llc"] for row in tables["llc_trace"] if row["index"] == 299] == pytest.approx(
         [c["llc"] for c in tables["llc_chains"]]
     )
 
@@ -67,12 +67,12 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize("powers", [(0, 1), (1, 2)])
 def test_a_normal_crossing_has_the_quadratures_value(tmp_path: Path, powers: tuple[int, int]) -> None:
     tables = measured(
-        tmp_path, Crossing(*powers), crossing_data(), noise=SCALE, chains=2, epochs=12_000, burn_in=2000, draws=500,
+        tmp_path, Crossing(*powers), crossing_data(), noise=SCALE, chains=1, epochs=8000, burn_in=1000, draws=350,
         batch_size=1000,
     )  # fmt: skip
     (arm,) = tables["llc"]
     exact = crossing_quadrature(*powers, nbeta=1000 / math.log(1000), gamma=1.0)
-    assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.06
+    assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.1
 
 
 @pytest.mark.parametrize(("powers", "exact"), [((0, 1), 0.4996), ((1, 1), 0.3833), ((3, 3), 0.0956)])
@@ -84,12 +84,12 @@ def test_a_reduced_rank_regression_has_the_quadratures_value_whose_limit_is_the_
     """Aoyagi & Watanabe 2005: with M = 4 inputs, N = 2 outputs, rank H = 1 and the truth 0, N + H < M, so λ = HN/2."""
     assert reduced_rank_quadrature(4, 2, nbeta=1e7, gamma=1.0) == pytest.approx(1.0, abs=2e-3)
     tables = measured(
-        tmp_path, ReducedRank(4, 2), reduced_rank_data(4, 2), noise=SCALE, chains=2, epochs=12_000, burn_in=2000,
-        draws=400, batch_size=1000, gamma=10.0, epsilon=5e-4,
+        tmp_path, ReducedRank(4, 2), reduced_rank_data(4, 2), noise=SCALE, chains=1, epochs=7000, burn_in=1000,
+        draws=300, batch_size=1000, gamma=10.0, epsilon=5e-4,
     )  # fmt: skip
     (arm,) = tables["llc"]
     exact = reduced_rank_quadrature(4, 2, nbeta=1000 / math.log(1000), gamma=10.0)
-    assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.1
+    assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.2
 
 
 @pytest.fixture(scope="module")
