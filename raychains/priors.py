@@ -215,6 +215,27 @@ def from_json(data: Mapping[str, Any]) -> Prior:
     return registry.build("prior", KINDS, part)
 
 
+def stated(
+    own: Prior | None, part: Part | None, parameters: Mapping[str, Tensor], sampled: Mapping[str, Tensor]
+) -> list[tuple[Prior, Mapping[str, Tensor]]]:
+    """Return the priors of a chain, none is usual, each with the parameters that it is on.
+
+    Args:
+        own: the task's.
+        part: the one of the chain's spec, on the sampled parameters; a centred one is centred where they are now.
+        parameters: the network's, by name.
+        sampled: those that the chain moves.
+
+    Raises:
+        UserError: a part that is no prior.
+    """
+    found: list[tuple[Prior, Mapping[str, Tensor]]] = [] if own is None else [(own, parameters)]
+    if part is not None:
+        made = from_json(part.to_json())
+        found.append((made.around(sampled) if isinstance(made, Centred) else made, sampled))
+    return found
+
+
 def resnet_plus_prior(*, scale: float = 1.0, std: float = 0.01, bias_std: float = 1.0) -> Product:
     """ResNet++'s prior: `UnitNorm` on directions, `GroupLaplace` on scales, `Gaussian` on biases.
 

@@ -104,7 +104,7 @@ class Chain:
             lanes=spec.lanes,
         )
         check_prior(self.task, spec)
-        self._priors = self._stated_priors()
+        self._priors = priors.stated(self.task.prior, spec.prior, dict(self.model.named_parameters()), self.sampled)
         self._micro = self._micro_batches()
         self._asked = self.paused = False
         """`paused`: with several ranks, whether rank 0 asked for a stop during the last step; the same on all of them."""
@@ -243,17 +243,6 @@ class Chain:
         whole = "be left out for samplers that divide a batch"
         require(self.sampler.parts == 1, "micro_batch", self.spec.micro_batch, whole)
         return MicroBatches(self.spec, self.task, self.model, self.sampled, self.group)
-
-    def _stated_priors(self) -> list[tuple[priors.Prior, dict[str, Tensor]]]:
-        """Return the task's prior and the spec's, each with the parameters that it is on; none is usual."""
-        found: list[tuple[priors.Prior, dict[str, Tensor]]] = []
-        if self.task.prior is not None:
-            found.append((self.task.prior, dict(self.model.named_parameters())))
-        if self.spec.prior is not None:
-            own = priors.from_json(self.spec.prior.to_json())
-            made = own.around(self.sampled) if isinstance(own, priors.Centred) else own  # the model is at its start yet
-            found.append((made, dict(self.sampled)))
-        return found
 
     def _one_step(self) -> ScheduleValues:
         setting = self.schedule.at(self.step + 1)

@@ -27,7 +27,7 @@ from raychains import samplers
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
 from raychains.core.spec import stream_seed
-from raychains.measures import llc, named
+from raychains.measures import llc, named, temperatures
 from raychains.store import ChainStore, initial_states
 from tests.measures.localised import measured
 
@@ -58,7 +58,8 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
     discretised = exact / (1 - epsilon * (NBETA + gamma) / 4)  # the stationary variance of SGLD on a quadratic
     assert abs(arm["llc"] - discretised) < 3 * arm["error"]
     assert arm["nbeta"] == pytest.approx(NBETA) and arm["gamma"] == pytest.approx(gamma)
-    assert arm["warning"] == "" and arm["sd"] == pytest.approx(np.std([c["llc"] for c in tables["llc_chains"]], ddof=1))
+    assert arm["warning"] == ""
+    assert arm["sd"] == pytest.approx(np.std([c["llc"] for c in tables["llc_chains"]], ddof=1))
     assert [row["llc"] for row in tables["llc_trace"] if row["index"] == 299] == pytest.approx(
         [c["llc"] for c in tables["llc_chains"]]
     )
@@ -194,3 +195,14 @@ def _without_start(comparison: Any) -> Any:
         for arm in comparison.arms
     ]
     return dataclasses.replace(comparison, arms=tuple(arms))
+
+
+def test_the_configurational_temperature_knows_the_pull_to_the_start(tmp_path: Path) -> None:
+    """Of exp(−U/T) it is T = N/nβ only if U has the prior at w*, which is 1,000 times as strong as the loss here."""
+    model, data = quadratic()
+    gamma, nbeta = 1000.0, 1.0
+    settings = {"gamma": gamma, "nbeta": nbeta, "epsilon": 1e-4, "chains": 1, "epochs": 400, "draws": 40}
+    result, task = run(tmp_path, model, data, batch_size=N, **settings)
+    (row,) = temperatures.network(task, context(result, task).select(0, 0))
+    biased = 1 / (1 - settings["epsilon"] * gamma / 4)
+    assert row["estimate"] == pytest.approx(N / nbeta * biased, rel=0.1)
