@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import torch
 from devinterp.optim.sgmcmc import SGMCMC
@@ -30,7 +29,7 @@ def estimates(problem: dict, budget: dict) -> list[float]:
             optimizer.zero_grad()
             loss = (y - w[0] ** k1 * w[1] ** k2 * x).square().mean()
             loss.backward()
-            start = float(loss) if start is None else start
+            start = float(loss.detach()) if start is None else start
             if step >= budget["burn_in"]:
                 total += loss.detach().double()
             optimizer.step()
@@ -42,7 +41,5 @@ if __name__ == "__main__":
     given = json.load(sys.stdin)
     out = []
     for problem in given["problems"]:
-        begun = time.process_time()
-        values = estimates(problem, given["budget"])
-        out.append({"values": values, "seconds": time.process_time() - begun})
+        out.append({"values": estimates(problem, given["budget"])})
     json.dump(out, sys.stdout)

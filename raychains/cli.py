@@ -287,8 +287,8 @@ def _help(command: str, kind: Any, everything: bool) -> str:
     from raychains.core.config import GROUPS, USUAL
 
     width = min(100, shutil.get_terminal_size().columns)
-    refused, usual = getattr(kind, "refused", {}), {*USUAL, *getattr(kind, "usual", ())}
-    options = {name: option for name, option in options_of(kind).items() if name not in refused}
+    options = options_of(kind)
+    usual = {*USUAL, *getattr(kind, "usual", ())} - {*getattr(kind, "refused", ())}
     grouped = [name for names in GROUPS.values() for name in names.split()]
     short = not everything and any(name in grouped and name not in usual for name in options)
     own = [option for name, option in options.items() if name not in grouped]

@@ -280,20 +280,20 @@ class Local(_OfTask):
         "lanes": "networks do not stack",
         "steps": "give epochs",
     }
-    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
+    """Options of other commands that this one has no use for, with the reason; its short help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
-    """Checkpoints w* of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
+    """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
     modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
-    """γ: strength of the pull to w*; 0 is none, and then the chains of a network leave w*."""
+    """γ: strength of the pull to the checkpoint; 0 is none, and then the chains of a network leave it."""
     nbeta: Positive = None
     """nβ: the number of examples times the inverse temperature; default n/ln n."""
     epsilon: Positive = None
-    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w*)) + N(0, ε); default 1e-4. It is lr = ε·nβ/2 on the mean-loss scale,
+    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. It is lr = ε·nβ/2 on the mean-loss scale,
     which may be given instead."""
     parameters: Patterns = ()
-    """Shell patterns of the sampled parameters, such as '*.weight'; the others stay at w*. Default all."""
+    """Shell patterns of the sampled parameters, such as 'fc.*'; the others stay at the checkpoint. Default all."""
     groups: Patterns = ()
     """Shell patterns of groups of parameters: further arms, each of which samples one group alone."""
     draws: MaybeCount = None

@@ -34,8 +34,6 @@ BELOW = 0.1
 """Share of a chain's draws with a loss below L(w*) from which a warning says so."""
 APART = 1.1
 """R-hat of an arm's losses from which its chains disagree, and of one chain's halves from which it drifts."""
-LOG_P = ("log_p_label", "log_p")
-"""The column of an example's log-likelihood: of classifications, of all others."""
 
 
 def why_not(context: Context) -> str | None:
@@ -85,11 +83,8 @@ def _is_local(spec: ChainSpec) -> bool:
 
 def losses(evaluation: Evaluation, block: Array) -> Array:
     """Return −log p(y | x, w) of each example, [examples], of one sample's predictions on the whole split."""
-    found = []
-    for shard in range(evaluation.shards):
-        rows = evaluation.reduce([block[shard * SHARD : (shard + 1) * SHARD]], shard).rows
-        found.append(-np.asarray(rows[next(name for name in LOG_P if name in rows)], dtype=np.float64))
-    return np.concatenate(found)
+    shards = range(evaluation.shards)
+    return -np.concatenate([evaluation.log_likelihoods(block[s * SHARD : (s + 1) * SHARD], s) for s in shards])
 
 
 def start_losses(root: Storage, evaluation: Evaluation, spec: ChainSpec) -> Array:
