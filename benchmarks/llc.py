@@ -199,6 +199,11 @@ def main() -> None:
             line += f" {np.mean(other[k]['values']):.4f} |" if k < len(other) else " |"
         lines.append(line)
         print(line, flush=True)
+    version = "; devinterp has another stream of noise" * bool(other)
+    lines += [
+        "",
+        f"All problems have the same seed, so that their deviations are not independent of one another{version}.",
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     if asked.to:
