@@ -108,6 +108,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
+    if spec.prior is not None:
+        return "it has a prior of its own, as local chains have"
     if type(task.likelihood).each is Likelihood.each:
         return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
