@@ -12,6 +12,7 @@ import pytest
 import raychains as rc
 from raychains import callbacks
 from raychains.status import RunState, status_of
+from tests.callbacks.tasks import Slowing
 from tests.callbacks.test_several import Bad, Notes
 from tests.callbacks.test_tensorboard import written
 
@@ -19,29 +20,32 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 class Watching(Notes):
-    """Looks at the run's status from aside, once a chain runs and has a checkpoint."""
+    """Looks at the run's status from aside, once a chain runs and has a sample; chains are slow until it has and their speed is known."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, go: Path) -> None:
         super().__init__()
-        self._path = path
+        self._path, self._go = path, go
         self.states: list[RunState] = []
 
     def on(self, event: callbacks.RunEvent) -> None:
         super().on(event)
-        if isinstance(event, callbacks.Tick) and any(c.samples for c in event.running) and len(self.states) < 3:
+        if isinstance(event, callbacks.Tick) and any(c.samples for c in event.running) and not self._go.exists():
             found = status_of(str(self._path))
             assert isinstance(found, RunState)
             self.states.append(found)
+            if any(c.steps_per_second for c in event.running):
+                self._go.touch()
 
 
 def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hurt_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, log = tmp_path / "store" / "runs" / "told", tmp_path / "log.jsonl"
-    watching, bad = Watching(path), Bad()
+    go = tmp_path / "go"
+    watching, bad = Watching(path, go), Bad()
     result = rc.run(
-        task="digits", sampler="csghmc", epochs=300, chains=2, cycles=6, samples_per_cycle=2, repeats=1, name="told",
-        store=str(tmp_path / "store"), checkpoint_every=0.2, callback=[bad, watching, "jsonl", "tensorboard", "ray-metrics"],
+        task=Slowing(str(go), at=1500), sampler="csghmc", epochs=300, batch_size=50, chains=2, cycles=6, samples_per_cycle=2,
+        repeats=1, name="told", store=str(tmp_path / "store"), checkpoint_every=0.2, callback=[bad, watching, "jsonl", "tensorboard", "ray-metrics"],
         log=str(log),
     )  # fmt: skip
     assert len(result.results()) == 1
