@@ -89,6 +89,8 @@ def names_table() -> str:
         parts = [f"{k} = {v:g}" for k, v in method.settings.items()]
         if (stop := method.early_stop) is not None:
             parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience}")
+        if method.last_epoch_measures:
+            parts.append("burn_in = all epochs but the last")
         plan = ", ".join(parts) or "–"
         rows.append(f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed else ''} | {plan} |")
     return "\n".join(rows)

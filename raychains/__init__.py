@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         EntropyMCMC,
         EntropySGD,
         EntropySGLD,
+        LastLayerLaplace,
         MethodPreset,
         Sampler,
     )
@@ -85,7 +86,7 @@ _EXPORTS = {
     "samplers": (
         *("ATMC", "AdamW", "BSAM", "MCLMC", "PSGLD", "PSMILE", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT"),
         *("SMILE", "SWAG"),
-        *("EntropyMCMC", "EntropySGD", "EntropySGLD", "MethodPreset", "Sampler"),
+        *("EntropyMCMC", "EntropySGD", "EntropySGLD", "LastLayerLaplace", "MethodPreset", "Sampler"),
     ),
     "schedules": (
         *("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "NonCyclical", "Schedule", "ScheduleValues"),
@@ -118,7 +119,17 @@ __all__ = [
 ]
 __all__ += ["ChainsFailed", "Interrupted", "RayLost"]
 __all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
-__all__ += ["EntropySGLD", "Exponential", "Linear", "LogDensity", "Measure", "MethodPreset", "Metric", "NonCyclical"]
+__all__ += [
+    "EntropySGLD",
+    "Exponential",
+    "LastLayerLaplace",
+    "Linear",
+    "LogDensity",
+    "Measure",
+    "MethodPreset",
+    "Metric",
+    "NonCyclical",
+]
 __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result", "Run", "Sampler", "Schedule"]
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
 __all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "serve", "sklearn", "sweep"]

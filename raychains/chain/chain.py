@@ -17,6 +17,7 @@ from raychains import priors, samplers, schedules, tasks
 from raychains.chain import initialization, sample_index
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
+from raychains.chain.last_layer import LastLayer
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
 from raychains.chain.pack import check as check_pack
@@ -28,6 +29,7 @@ from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
 from raychains.data.source import device_of
+from raychains.samplers import LastLayerLaplace
 from raychains.schedules import ScheduleValues
 from raychains.tasks import Task
 
@@ -126,6 +128,9 @@ class Chain:
         if not spec.block_draws:
             self._network = Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
         self._early = EarlyStopping(spec, self.task) if spec.early_stop is not None else None
+        self._last_layer: LastLayer | None = None
+        if isinstance(self.sampler, LastLayerLaplace):
+            self._last_layer = LastLayer(spec, self.task, self.model, self.sampler, self.device)
         self._num_data = self.task.num_data if self._early is None else len(self._early.learned)
         self._order: tuple[int, Sequence[Any]] = (-1, ())
         batches = len(self._batches(0))
@@ -262,7 +267,12 @@ class Chain:
             for p in group["params"]:
                 p.grad = None
         batch = self._batches(epoch)[position]
-        if self.sampler.gradients_per_step == 1:
+        if self._last_layer is not None and setting.temperature > 0:
+            if self._globals is not None:
+                seed_globals(self._globals, self.step)
+            losses: list[Tensor | None] = [self._last_layer.measure(batch)]
+            self.sampler.step()  # moves nothing
+        elif self.sampler.gradients_per_step == 1:
             losses = [self._gradient(batch)]
             self.sampler.step()
         else:

@@ -61,7 +61,7 @@ class EarlyStopping:
         """Measure the network after an epoch, and keep its weights if they are the best so far."""
         numbers = self.held_out.to(device)
         total = torch.zeros((), dtype=torch.float64, device=device)
-        with torch.no_grad(), _predicting(model, device):
+        with torch.no_grad(), predicting(model, device):
             for batch in numbers.split(self._spec.batch_size):
                 total += self._task.held_out_loss(model, batch).double() * len(batch)
         loss = float(total) / len(self.held_out)
@@ -87,7 +87,7 @@ class EarlyStopping:
 
 
 @contextmanager
-def _predicting(model: nn.Module, device: torch.device) -> Iterator[None]:
+def predicting(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Put a network into evaluation mode in the body; its modes, its buffers and the global streams stay what they are."""
     training = [m for m in model.modules() if m.training]
     before = streams(device)

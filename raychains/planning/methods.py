@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from raychains import samplers, schedules, tasks
-from raychains.chain import initialization, pack
+from raychains.chain import initialization, last_layer, pack
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Sampling
 from raychains.core.errors import UserError, printable, require
@@ -183,6 +183,9 @@ def resolve(
     """
     method = named(sampler)
     base = defaults(name, task).of(method.kind)
+    measures = issubclass(samplers.KINDS[method.kind], samplers.LastLayerLaplace)
+    if measures:
+        last_layer.check_task(task, name)
     schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
     if options.init_from is None and "init_from" in method.settings:
         options = dataclasses.replace(options, init_from=method.settings["init_from"])
@@ -239,6 +242,8 @@ def resolve(
         early_stop=early_stop,
     )
     check_task(spec, task, name)
+    if measures:
+        last_layer.check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
     spec = dataclasses.replace(spec, pack=_pack(options, spec, task, name))
     return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
 
@@ -398,6 +403,8 @@ def _schedule(
         fields["ramp"] = options.temperature_ramp
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
     own = method.settings if kind == method.schedule else {}
+    if method.last_epoch_measures:
+        own = {**own, "burn_in": lengths.length - 1}
     if kind == "cyclical":
         return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
     return _non_cyclical(kind, options, base, own, lengths, lr, fields, given)

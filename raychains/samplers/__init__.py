@@ -20,6 +20,7 @@ from raychains.samplers.base import MethodPreset, Sampler
 from raychains.samplers.bsam import BSAM
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.samplers.entropy_sgd import EntropySGD, EntropySGLD
+from raychains.samplers.laplace import LastLayerLaplace
 from raychains.samplers.mclmc import MCLMC
 from raychains.samplers.psgld import PSGLD
 from raychains.samplers.sam import SAM
@@ -50,6 +51,7 @@ __all__ = [
     "EntropyMCMC",
     "EntropySGD",
     "EntropySGLD",
+    "LastLayerLaplace",
     "MethodPreset",
     "Sampler",
     "build",

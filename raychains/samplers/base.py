@@ -44,6 +44,8 @@ class MethodPreset:
     """True if every step reads all training data, unless the user passes a batch size."""
     fixed: bool = False
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
+    last_epoch_measures: bool = False
+    """True if the burn-in is all epochs but the last, unless the user passes one."""
     early_stop: EarlyStop | None = None
     """When an optimiser's chains stop: the loss on held-out training examples grows, and the best weights are the only
     sample; None runs every step."""

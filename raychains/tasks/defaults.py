@@ -99,7 +99,7 @@ def network_rates(sghmc: float, *, momentum: float = 0.9, sam: float | None = No
     plain = round(sghmc / (1 - momentum), 12)
     sam, bsam = sghmc if sam is None else sam, plain if bsam is None else bsam
     same = {"sgld": plain, "sghmc": sghmc}
-    others = {"sgnht": sghmc, "swag": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam}
+    others = {"sgnht": sghmc, "swag": sghmc, "laplace": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam}
     others |= dict.fromkeys(("mclmc", "smile", "psmile"), MICROCANONICAL)
     return rates({**same, "psgld": 1e-3, **others, "entropy-sgd": 1.0, "entropy-sgld": 1.0}, {**same, "psgld": 5e-4})
 

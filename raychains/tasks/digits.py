@@ -28,7 +28,16 @@ MOST_WEIGHTS = 20_000_000
 HIDDEN = (100, 100)
 NORMS = ("batch", "frn")
 RATES = {
-    **{"sgld": 0.3, "sghmc": 0.06, "psgld": 0.003, "sgnht": 0.06, "atmc": 0.06, "emcmc": 0.3, "swag": 0.06},
+    **{
+        "sgld": 0.3,
+        "sghmc": 0.06,
+        "psgld": 0.003,
+        "sgnht": 0.06,
+        "atmc": 0.06,
+        "emcmc": 0.3,
+        "swag": 0.06,
+        "laplace": 0.06,
+    },
     **{"entropy-sgd": 1.0, "entropy-sgld": 1.0, "sam": 0.2, "bsam": 2.0, "mclmc": 1.0, "smile": 1.0, "psmile": 1.0},
 }
 """Step sizes by sampler, but for those of a decreasing schedule."""

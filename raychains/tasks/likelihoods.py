@@ -59,6 +59,13 @@ class Likelihood(ABC):
         """
         raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
 
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        """Return the Fisher information of p(y | f) about the outputs f of every example, float64 [n, k, k]; undefined where only `loss` is known.
+
+        It is the Hessian of −log p in f, averaged over y.
+        """
+        raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
+
     @abstractmethod
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         """Return the evaluation of a split."""
@@ -91,6 +98,10 @@ class Classes(Likelihood):
     def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
         flat = F.cross_entropy(outputs.flatten(0, 1), targets.flatten().long(), reduction="none")
         return flat.view(targets.shape)
+
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        p = outputs.double().softmax(dim=1)
+        return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _Labelled(data, model=model, labels=data.targets.long().numpy(), classes=classes)
@@ -165,6 +176,12 @@ class GaussianNoise(Likelihood):
         log_sigma = parameters[LOG_NOISE]
         return 0.5 * squares * torch.exp(-2 * log_sigma) + k * log_sigma + constant
 
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        """Return I/σ²; σ is taken as it is where it is learned."""
+        outputs = outputs.double().reshape(len(outputs), -1)
+        sigma = self.noise if self.noise is not None else float(model.get_parameter(LOG_NOISE).detach().exp())
+        return torch.diag_embed(torch.full_like(outputs, 1 / sigma**2))
+
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _regression(self, model, data)
 
@@ -210,6 +227,13 @@ class Heteroscedastic(Likelihood):
         mean, sigma = self.noise.split(outputs)
         z = (targets.reshape(mean.shape).to(outputs.dtype) - mean) / sigma
         return (0.5 * z.square() + sigma.log()).squeeze(2) + 0.5 * math.log(2 * math.pi)
+
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        """Return diag(1/σ², 2(dσ/dr)²/σ²) of outputs (μ, r): dσ/dr is the logistic function of r."""
+        outputs = outputs.double()
+        _, sigma = self.noise.split(outputs)
+        slope = outputs[:, 1:].sigmoid()
+        return torch.diag_embed(torch.cat([torch.ones_like(slope), 2 * slope.square()], dim=1) / sigma.square())
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _regression(self, model, data)

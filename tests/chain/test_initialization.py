@@ -23,7 +23,7 @@ from raychains.core.spec import ChainSpec
 from raychains.planning import methods
 from raychains.schedules import Cyclical
 from raychains.store import Corrupt, Storage, initial_states
-from tests.chain.chain_cases import HALF, SAMPLERS, resumed, run, samples, spec, stored
+from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, resumed, run, samples, spec, stored
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 
@@ -178,7 +178,7 @@ def test_a_start_that_is_missing_or_another_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("patterns", [(), ("4.*",), ("1.*", "4.bias")], ids=str)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s not in WITH_LAYERS])  # part of the last layer is left out
 def test_warm_and_partial_chains_are_exact_on_resume(sampler: str, patterns: tuple[str, ...]) -> None:
     temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
     schedule = Cyclical(steps=2 * HALF, lr=0.02, cycles=2, exploration=0.25, temperature=temperature)

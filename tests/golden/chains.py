@@ -50,6 +50,7 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bsam": ("BSAM", "bsam", {"prediction_samples": 2, "m_sharpness": 3}),
     "bsam-other": ("BSAM", "bsam", {"beta2": 0.9, "s0": 0.5}),
     "mclmc": ("MCLMC", "mclmc", {"length": 3.0}),
+    "laplace": ("LastLayerLaplace", "laplace", {"prediction_samples": 2}),
     "swag": ("SWAG", "swag", {"collect_every": 2, "rank": 3}),
     "smile": ("SMILE", "smile", {"reset_quantile": 0.8}),
     "psmile": ("PSMILE", "psmile", {}),
@@ -57,6 +58,8 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mclmc-tuned": ("MCLMC", "mclmc", {"tune": 15}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""
+WITH_LAYERS = ("laplace",)
+"""Those that densities do not have."""
 OPTIMISERS = ("AdamW", "SGD", "SGDM", "SAM", "EntropySGD")
 DENSITIES: dict[str, dict[str, Any]] = {"mixture25": {}, "noisy-mixture25": {"gradient_noise": 1.0}}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -87,7 +90,12 @@ def chains(everything: bool = False, **change: Any) -> dict[str, rc.ChainSpec]:
     """
     tasks = {name: rc.make_task(name.removeprefix("noisy-"), **own) for name, own in DENSITIES.items()}
     tasks["digits"] = rc.make_task("digits", **NETWORKS["digits"])
-    found = {f"{s}-{t}": spec(tasks[t], s, **change) for t in tasks for s in SAMPLERS}
+    found = {
+        f"{s}-{t}": spec(tasks[t], s, **change)
+        for t in tasks
+        for s in SAMPLERS
+        if t == "digits" or s not in WITH_LAYERS
+    }
     found |= {f"{s}-module": spec(module_task(), s, **change) for s in SOME}
     if everything:
         found |= {f"{s}-{t}-fp64": spec(tasks[t], s, precision="fp64") for t in tasks for s in SOME}

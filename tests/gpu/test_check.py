@@ -67,7 +67,7 @@ def test_noise_of_a_temperature_a_tenth_too_high_fails_every_sampler_that_has_an
 
     monkeypatch.setattr(Noise, "like", lambda noise, p: factor * like(noise, p))
     monkeypatch.setattr(Noise, "add", hot_add)
-    assert failed(tmp_path, "law/*float64", "law/entropy-*", "law/*sam*") == KINDS.keys() - NOISELESS
+    assert failed(tmp_path, "law/*float64", "law/entropy-*", "law/*sam*", "law/laplace") == KINDS.keys() - NOISELESS
 
 
 def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

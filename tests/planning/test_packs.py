@@ -49,7 +49,7 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
             width(wrong)
     with refused("pack", "7", "sampler emcmc with its settings is not made for packs"):
         width("7", sampler="emcmc")
-    with refused("pack", "7", "its task is no network with a likelihood"):
-        width("7", Mixture25(), "sgld", steps=100)
+    with refused("pack", "7", "its gradient has noise of its own"):
+        width("7", Mixture25(gradient_noise=1.0), "sgld", steps=100)
     with refused("pack", "7", "be none for chains of several workers"):
         width("7", workers_per_chain=2)

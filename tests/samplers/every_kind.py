@@ -26,6 +26,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "sam": [{"m_sharpness": 2}],
     "mclmc": [{"length": 2.0}, {"tune": 15}, {"tune": 20, "preconditioner": "diagonal"}],
     "swag": [{"collect_every": 3, "rank": 8, "scale": 0.5}],
+    "laplace": [{"prediction_samples": 2}],
     "smile": [{"tail": 0.0, "reset_quantile": None}],
     "psmile": [{"centre": "one", "tail": 0.2}],
     "bsam": [{"m_sharpness": 2, "prediction_samples": 3}, {"beta2": 0.9, "s0": 0.5}],
@@ -43,7 +44,8 @@ def build(kind: str, params: Any, **settings: Any) -> Sampler:
     required = {n for n, p in signature.items() if p.default is p.empty and n != "params"}
     missing = required - REQUIRED.keys()
     assert not missing, f"{kind} requires {missing}: give them a value in REQUIRED"
-    temperature = 1.0 if KINDS[kind].noisy_counterpart is None else 0.0
+    # Laplace moves at temperature 0 alone; what it does above has a file of its own.
+    temperature = 0.0 if KINDS[kind].noisy_counterpart is not None or kind == "laplace" else 1.0
     filled = {n: REQUIRED[n] for n in required | {"lr", "num_data"}}
     return KINDS[kind](params, **{**filled, "temperature": temperature, **settings})
 

@@ -254,6 +254,7 @@ OWN: dict[str, dict[str, list[Any]]] = {
         "length": [0.0, -1.0, NAN, INF, "3", True], "tune": [-1, 1.5, True, "9"],
         "energy_error": [0.0, NAN, "1"], "preconditioner": ["diag", None, "diagonal"],
     },
+    "laplace": {"prediction_samples": [0, True]},
     "bsam": {
         **TWICE, "beta1": [1.0, -0.1], "beta2": [1.0, 0.0], "damping": [-0.1, "1"], "s0": [0.0],
         "prediction_samples": [0, True],

@@ -91,8 +91,8 @@ def test_lanes_do_not_influence_each_other(kind: str, own: dict[str, Any]) -> No
         assert same_bits(lane_of(a, lane), lane_of(b, lane))
 
 
-NOISELESS = ("smile", "psmile")
-"""Samplers of the posterior that inject nothing: the minibatches' noise is theirs."""
+NOISELESS = ("smile", "psmile", "laplace")
+"""Samplers of the posterior that inject nothing: the minibatches' noise is theirs, and Laplace's draws are of a single chain."""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""The last linear layer of a chain's network, measured batch by batch: what it is given, and the Fisher information of its outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raychains.chain import initialization
+from raychains.chain.early_stopping import predicting
+from raychains.core.errors import UserError, require
+from raychains.core.spec import ChainSpec
+from raychains.samplers.laplace import LastLayerLaplace, check
+from raychains.tasks import Task
+from raychains.tasks.base import PredictiveTask
+from raychains.tasks.likelihoods import Likelihood
+
+Call = tuple[nn.Linear, Tensor, Tensor]
+"""A layer, what it was given and what it returned."""
+
+
+class LastLayer:
+    """Measures the last layer for a `LastLayerLaplace`, with the network as it predicts: without dropout or augmentation.
+
+    Raises:
+        UserError: as `check_chain`.
+    """
+
+    def __init__(
+        self,
+        spec: ChainSpec,
+        task: Task,
+        model: nn.Module,
+        sampler: LastLayerLaplace,
+        device: torch.device,
+    ) -> None:
+        check_chain(spec, task, model, device)
+        assert isinstance(task, PredictiveTask)
+        self._task, self._model, self._sampler, self._device = task, model, sampler, device
+
+    def measure(self, batch: Any) -> Tensor:
+        """Add a batch to what the sampler has measured; return its mean loss."""
+        call, outputs, loss = _run(self._task, self._model, batch, self._device)
+        assert call is not None
+        self._sampler.measure(call[0], call[1], self._task.likelihood.fisher(self._model, outputs))
+        return loss
+
+
+def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.device) -> None:
+    """Refuse a chain whose last layer cannot be measured; it is found by predicting one training example.
+
+    Raises:
+        UserError: a task, a network or an execution that has none that can be measured.
+    """
+    check_task(task, spec.task.kind)
+    assert isinstance(task, PredictiveTask)
+    decay = spec.sampler.settings.get("weight_decay", 0.0)
+    require(decay > 0, "weight_decay", decay, "be above 0 for laplace: it is the prior of the last layer")
+    for name, allowed in (("compile", "none"), ("micro_batch", None)):
+        value = getattr(spec, name)
+        require(value == allowed, name, value, f"be {'left out' if allowed is None else allowed} for laplace")
+    call, outputs, _ = _run(task, model, torch.zeros(1, dtype=torch.int64, device=device), device)
+    if call is not None:
+        layer, features, out = call
+        # A network in half precision returns single, and one output for each example may have no axis of its own.
+        same = outputs.numel() == out.numel() and torch.equal(outputs.reshape(-1), out.reshape(-1).to(outputs))
+        if same and features.ndim == 2:
+            check(layer)
+            ours = {id(p) for p in initialization.sampled(model, spec.sample_only).values()}
+            whole = all(id(p) in ours for p in layer.parameters())
+            allowed = "take in the whole last layer for laplace, which draws it"
+            require(whole, "sample_only", " ".join(spec.sample_only), allowed)
+            return
+    raise UserError(
+        "sampler must be another one for this network, got 'laplace': what it returns is not what a linear layer makes of "
+        "features [n, inputs]"
+    )
+
+
+def check_task(task: Task, name: str) -> None:
+    """Refuse a task whose networks have no last layer that can be measured.
+
+    Raises:
+        UserError: a density, or a task whose likelihood or prior is not known.
+    """
+    why = _refusal(task)
+    require(why is None, "sampler", LastLayerLaplace.kind, f"be another one for task {name}: {why}")
+
+
+def _refusal(task: Task) -> str | None:
+    """Return why a task's last layer cannot be measured; None where it can."""
+    if not isinstance(task, PredictiveTask):
+        return "laplace needs a network with a likelihood"
+    if task.own_prior or task.prior is not None:
+        return "laplace needs the weight decay for its prior, and the task has a prior of its own"
+    if any(getattr(type(task), n) is not getattr(PredictiveTask, n) for n in ("loss", "backward", "held_out_loss")):
+        return "laplace needs the likelihood of its outputs, and the task has a loss of its own"
+    if type(task.likelihood).fisher is Likelihood.fisher:
+        return "laplace needs the Fisher information of its likelihood, of which only the loss is known"
+    return None
+
+
+def _run(
+    task: PredictiveTask, model: nn.Module, batch: Any, device: torch.device
+) -> tuple[Call | None, Tensor, Tensor]:
+    """Return the last call of a linear layer for a batch, the network's outputs, and the mean loss."""
+    calls: list[Call] = []
+    returned: list[Tensor] = []
+
+    def called(module: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
+        assert isinstance(module, nn.Linear)
+        calls.append((module, given[0], out))
+
+    hooks = [m.register_forward_hook(called) for m in model.modules() if isinstance(m, nn.Linear)]
+    hooks.append(model.register_forward_hook(lambda _, __, out: returned.append(out)))
+    try:
+        with torch.no_grad(), predicting(model, device):
+            loss = task.held_out_loss(model, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return (calls[-1] if calls else None), returned[0], loss
