@@ -33,9 +33,20 @@ def resolved(name: str, sampler: str, task: Task | None = None, **options: Any) 
     return methods.resolve(Run(**options), task=found, name=name, sampler=sampler)
 
 
+LAPLACE_REFUSES = {
+    "cifar100-resnet18": "the last layer must have at most 6,000 weights",
+    "cifar100-lenet": "the last layer must have at most 6,000 weights",
+    "cifar10-resnetpp56": "laplace needs the weight decay for its prior",
+}
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("sampler", METHODS)
 def test_every_method_has_settings_for_every_network(name: str, sampler: str) -> None:
+    if sampler == "laplace" and name in LAPLACE_REFUSES:
+        with refused(LAPLACE_REFUSES[name]):
+            resolved(name, sampler)
+        return
     method = resolved(name, sampler)
     stop = method.spec.early_stop
     learned = TRAIN - (stop.held_out(TRAIN) if stop is not None else 0)

@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Uncertainty": ("reliability", "calibration", "entropy", "detection", "corrupted", "agreement"),
     "Diversity": ("embedding", "interpolation", "disagreement"),
     "Diagnostics": ("mixing", "traces", "ranks", "modes", "temperatures", "reference"),
-    "Flatness": ("llc", "fisher", "directions", "plane"),
+    "Flatness": ("llc", "llc_trace", "fisher", "directions", "plane"),
     "Sampling": ("density", "schedules", "learning", "gradients"),
 }
 """The page's headings in their order, each with the names of its figures."""
