@@ -3,7 +3,8 @@
 SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
 each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
-are kept as the schedule says. Rounds of all variants take turns; medians, so that a machine at work matters less.
+are kept as the schedule says. Beside them mixture25, whose chain has 10, 100 or 1,000 lanes: SGHMC without a prior that keeps every
+10th step; its times are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
 
 --peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain vectorised
 step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
@@ -37,6 +38,7 @@ from raychains.core.spec import ChainSpec, Part  # noqa: E402
 from raychains.samplers import SGHMC  # noqa: E402
 from raychains.schedules import Constant  # noqa: E402
 from raychains.tasks.digits import Digits  # noqa: E402
+from raychains.tasks.mixture import Mixture25  # noqa: E402
 
 STEPS = 1_000_000
 """More than anybody waits for: chains are stopped."""
@@ -61,12 +63,27 @@ def regression() -> tuple[Task, int, float]:
     return Task.from_module(model, (x, y), (x[:4], y[:4]), "gaussian", noise="learned", name="table"), 1202, 0.001
 
 
-CASES = {"digits": digits, "regression": regression}
+LANES = (10, 100, 1000)
 
 
-def spec(task: Task, batch: int, lr: float, chain: int, width: int) -> ChainSpec:
-    settings = {"num_data": task.num_data, "momentum": 0.9, "weight_decay": 1e-3}
-    schedule = Constant(steps=STEPS, lr=lr, samples=1, noise_from=0.0)
+def mixture() -> tuple[Task, int, float]:
+    """A density, of which no batch is drawn."""
+    return Mixture25(), 1, 0.01
+
+
+CASES = {"digits": digits, "regression": regression, **{f"mixture25-{lanes}": mixture for lanes in LANES}}
+
+
+def lanes_of(case: str) -> int:
+    """Return the lanes of each chain of a case."""
+    _, dash, lanes = case.partition("-")
+    return int(lanes) if dash else 1
+
+
+def spec(task: Task, batch: int, lr: float, chain: int, width: int, lanes: int) -> ChainSpec:
+    density = task.low_dimensional
+    settings = {"num_data": task.num_data, "momentum": 0.9, "weight_decay": 0.0 if density else 1e-3}
+    schedule = Constant(steps=STEPS, lr=lr, samples=STEPS // 10 if density else 1, noise_from=0.0)
     return ChainSpec(
         task=task.spec(),
         sampler=Part(kind="sghmc", revision=SGHMC.revision, settings=settings),
@@ -78,6 +95,8 @@ def spec(task: Task, batch: int, lr: float, chain: int, width: int) -> ChainSpec
         repeat=0,
         chain=chain,
         pack=width,
+        lanes=lanes,
+        block_draws=1000 if density else 0,
     )
 
 
@@ -86,7 +105,8 @@ class Chains:
 
     def __init__(self, case: str, width: int) -> None:
         task, batch, lr = CASES[case]()
-        self.chains = [Chain(spec(task, batch, lr, i, width), task) for i in range(max(1, width))]
+        self._lanes = lanes_of(case)
+        self.chains = [Chain(spec(task, batch, lr, i, width, self._lanes), task) for i in range(max(1, width))]
         if width:
             pack = Pack(self.chains[0])
             for chain in self.chains:
@@ -94,7 +114,7 @@ class Chains:
         self._threads = ThreadPoolExecutor(len(self.chains))
 
     def run(self, steps: int) -> float:
-        """Make steps of every chain; return the CPU seconds per step and chain."""
+        """Make steps of every chain; return the CPU seconds per step and lane."""
 
         def through(chain: Chain) -> None:
             until = chain.step + steps
@@ -103,7 +123,7 @@ class Chains:
 
         began = time.process_time()
         list(self._threads.map(through, self.chains))
-        return (time.process_time() - began) / steps / len(self.chains)
+        return (time.process_time() - began) / steps / len(self.chains) / self._lanes
 
 
 def peer(python: str, case: str, width: int, steps: int) -> list[float]:
@@ -117,7 +137,7 @@ def peer(python: str, case: str, width: int, steps: int) -> list[float]:
 
 
 def told(times: list[float]) -> str:
-    return f"{statistics.median(times) * 1e6:7.1f} µs (min {min(times) * 1e6:.1f})"
+    return f"{statistics.median(times) * 1e6:7.3f} µs (min {min(times) * 1e6:.3f})"
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """The step of `benchmarks/packs.py` in JAX: ``packs_jax.py CASE CHAINS STEPS`` prints CPU seconds per step and chain by round.
 
+mixture25-LANES is blackjax's SGHMC step, vmapped over the lanes of all chains and scanned inside jit.
+
 It runs in an environment of its own, in which raychains is not installed.
 """
 
@@ -15,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from blackjax.sgmcmc.diffusions import sghmc
 
 CASES: dict[str, tuple[list[int], int, int, float]] = {
     "digits": ([64, 100, 100, 10], 500, 50, 0.06),
@@ -24,8 +27,45 @@ CASES: dict[str, tuple[list[int], int, int, float]] = {
 MOMENTUM, DECAY, ROUNDS = 0.9, 1e-3, 5
 
 
+def mixture(lanes: int, steps: int) -> list[float]:
+    """Return the CPU seconds per step and lane of each round; every 10th position is kept."""
+    axis, variance = jnp.asarray([-4.0, -2.0, 0.0, 2.0, 4.0]), 0.03
+
+    def gradient(theta: Any) -> Any:
+        away = theta[:, None] - axis
+        return -(jax.nn.softmax(away**2 * (-0.5 / variance), axis=-1) * away).sum(-1) / variance
+
+    length = 0.03  # of a step, lr ** .5: its explicit Euler scheme is unstable at ours
+    move = sghmc(alpha=(1 - MOMENTUM) / length)
+
+    def step(state: Any, key: Any) -> tuple[Any, None]:
+        keys = jax.random.split(key, lanes)
+        return jax.vmap(lambda p, v, k: move(k, p, v, gradient(p), length))(*state, keys), None
+
+    def ten(carried: Any, _: Any) -> tuple[Any, Any]:
+        state, key = carried
+        key, mine = jax.random.split(key)
+        state, _ = jax.lax.scan(step, state, jax.random.split(mine, 10))
+        return (state, key), state[0]
+
+    many = jax.jit(lambda carried: jax.lax.scan(ten, carried, length=-(-steps // 10)))
+    first, second, key = jax.random.split(jax.random.PRNGKey(0), 3)
+    begin = jax.random.uniform(first, (lanes, 2), minval=-10.0, maxval=10.0)
+    carried, times = ((begin, 0.1 * jax.random.normal(second, (lanes, 2))), key), []
+    for _ in range(ROUNDS + 1):
+        began = time.process_time()
+        carried, kept = many(carried)
+        jax.block_until_ready(kept)
+        times.append((time.process_time() - began) / (-(-steps // 10) * 10) / lanes)
+    assert bool(jnp.isfinite(kept).all())
+    return times[1:]
+
+
 def main() -> None:
     case, chains, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if case.startswith("mixture25-"):
+        print(json.dumps(mixture(int(case.partition("-")[2]) * chains, steps)))
+        return
     widths, n, batch, lr = CASES[case]
     drawn = np.random.default_rng(0)
     x = jnp.asarray(drawn.normal(size=(n, widths[0])), jnp.float32)

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from raychains.api import serve, sklearn, train, tune
     from raychains.api.commands import draw_report
     from raychains.api.evaluating import evaluate
+    from raychains.api.local import local
     from raychains.api.result import Result, load
     from raychains.api.sampling import compare, run
     from raychains.api.sweep import SweepResult, sweep
     from raychains.chain.chain import Chain
-    from raychains.core.config import Compare, Run, Sweep
+    from raychains.core.config import Compare, Local, Run, Sweep
     from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, RayLost, UserError
     from raychains.core.spec import ChainSpec
     from raychains.evaluation.base import Metric
@@ -68,11 +69,12 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "api.evaluating": ("evaluate",),
     "api.commands": ("draw_report",),
+    "api.local": ("local",),
     "api.result": ("Result", "load"),
     "api.sampling": ("compare", "run"),
     "api.sweep": ("SweepResult", "sweep"),
     "chain.chain": ("Chain",),
-    "core.config": ("Compare", "Run", "Sweep"),
+    "core.config": ("Compare", "Local", "Run", "Sweep"),
     "core.errors": ("ChainsFailed", "Interrupted", "RaychainsError", "RayLost", "UserError"),
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
@@ -121,6 +123,7 @@ __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result",
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
 __all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "serve", "sklearn", "sweep"]
 __all__ += ["train", "tune"]
+__all__ += ["Local", "local"]
 
 
 def __getattr__(name: str) -> Any:

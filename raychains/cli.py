@@ -31,6 +31,7 @@ from raychains.core.options import Option, make, on_command_line, options_of, su
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
+    "local": ("Local", "the posterior around trained networks, and their local learning coefficient"),
     "plan": ("Plan", "what a comparison will cost: gradient evaluations, device hours, money, bytes"),
     "reproduce": ("Reproduce", "the papers' tables and figures: our numbers beside the published ones"),
     "sweep": ("Sweep", "find good settings by a sweep over β, M and any other, judged on validation data"),
@@ -46,7 +47,7 @@ COMMANDS = {
 
 IMPORT_WITHIN = 10.0
 """Seconds for which an import is not interrupted."""
-LONG = 120
+LONG = 140
 """Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
 """Commands with --options FILE."""
@@ -287,8 +288,9 @@ def _help(command: str, kind: Any, everything: bool) -> str:
 
     width = min(100, shutil.get_terminal_size().columns)
     options = options_of(kind)
+    usual = {*USUAL, *getattr(kind, "usual", ())} - {*getattr(kind, "refused", ())}
     grouped = [name for names in GROUPS.values() for name in names.split()]
-    short = not everything and any(name in grouped and name not in USUAL for name in options)
+    short = not everything and any(name in grouped and name not in usual for name in options)
     own = [option for name, option in options.items() if name not in grouped]
     about, *more = [" ".join(part.split()) for part in (inspect.getdoc(kind) or "").split("\n\n")]
     arguments = [option.flag for option in own if option.form.positional]
@@ -299,7 +301,7 @@ def _help(command: str, kind: Any, everything: bool) -> str:
     sections |= {title: [options[n] for n in names.split() if n in options] for title, names in GROUPS.items()}
     left_out = 0
     for title, members in sections.items():
-        shown = [option for option in members if not short or option in own or option.name in USUAL]
+        shown = [option for option in members if not short or option in own or option.name in usual]
         left_out += len(members) - len(shown)
         if shown:
             lines += [title, *(line for option in shown for line in _help_of(option, short, width)), ""]

@@ -88,6 +88,29 @@ class Gaussian(Factor):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Centred(Gaussian):
+    """log p(w) = −Σ (w − w*)²/(2·std²) − n·log(std·√(2π)): independent N(w*, std²) around a chain's start w*.
+
+    Of a target exp(−nβ·L − (γ/2)‖w − w*‖²) std = √(nβ/(Nγ)), at the temperature N/nβ: γ/nβ on the mean-loss scale.
+    """
+
+    kind: ClassVar[str] = "centred"
+    _centre: ClassVar[Mapping[str, Tensor] | None] = None
+
+    def around(self, centre: Mapping[str, Tensor]) -> Centred:
+        """Return this prior with its centre, copies of the named parameters; the centre is no part of its JSON."""
+        made = dataclasses.replace(self)
+        object.__setattr__(made, "_centre", {name: p.detach().clone() for name, p in centre.items()})
+        return made
+
+    def log_density(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        centre = self._centre
+        if centre is None:
+            raise UserError("a centred prior must have its centre before it is asked: around(the chain's start)")
+        return super().log_density({name: p - centre[name] for name, p in parameters.items() if name in centre})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace(Factor):
     """log p(w) = −Σ |w|/scale − n·log(2·scale): independent Laplace, pulling single weights to 0."""
 
@@ -174,7 +197,7 @@ class Product(Prior):
         return Part(kind=self.kind, revision=self.revision, settings=settings).to_json()
 
 
-KINDS: dict[str, type[Prior]] = {c.kind: c for c in (Gaussian, Laplace, GroupLaplace, UnitNorm, Flat, Product)}
+KINDS: dict[str, type[Prior]] = {c.kind: c for c in (Gaussian, Centred, Laplace, GroupLaplace, UnitNorm, Flat, Product)}
 
 
 def from_json(data: Mapping[str, Any]) -> Prior:
@@ -190,6 +213,27 @@ def from_json(data: Mapping[str, Any]) -> Prior:
         made = [from_json(factor) for factor in factors]
         part = dataclasses.replace(part, settings={**part.settings, "factors": made})
     return registry.build("prior", KINDS, part)
+
+
+def stated(
+    own: Prior | None, part: Part | None, parameters: Mapping[str, Tensor], sampled: Mapping[str, Tensor]
+) -> list[tuple[Prior, Mapping[str, Tensor]]]:
+    """Return the priors of a chain, none is usual, each with the parameters that it is on.
+
+    Args:
+        own: the task's.
+        part: the one of the chain's spec, on the sampled parameters; a centred one is centred where they are now.
+        parameters: the network's, by name.
+        sampled: those that the chain moves.
+
+    Raises:
+        UserError: a part that is no prior.
+    """
+    found: list[tuple[Prior, Mapping[str, Tensor]]] = [] if own is None else [(own, parameters)]
+    if part is not None:
+        made = from_json(part.to_json())
+        found.append((made.around(sampled) if isinstance(made, Centred) else made, sampled))
+    return found
 
 
 def resnet_plus_prior(*, scale: float = 1.0, std: float = 0.01, bias_std: float = 1.0) -> Product:

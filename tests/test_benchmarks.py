@@ -63,3 +63,10 @@ def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> No
     assert abs(sum(seconds[name] for name in names) - seconds["all of the driver"]) < 0.05
     assert re.search(r"driver \d+\.\d{3} ms an event \(goal: at most 1 ms", run)
     assert re.match(r"memory: \d+\.\d kB a chain of 40", memory)
+
+
+def test_the_benchmark_of_learning_coefficients_sets_chains_against_quadrature() -> None:
+    command = [sys.executable, "benchmarks/llc.py", "--smoke", "--chains", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\| crossing \(0, 1\) \| 0\.5000 \| 0\.4996 \| -?\d\.\d+ ± ", done.stdout, re.M)

@@ -9,9 +9,9 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api import callbacks
@@ -309,23 +309,42 @@ def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutco
         folder.write_table("failed", [{"digest": d, "reason": r} for d, r in outcome.failed.items()])
 
 
-def _store_measures(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:
-    """Write the tables of the measures that a density's every run has in its report."""
-    if not outcome.views or not comparison.arms[0].chains[0][0].block_draws:
+def _store_measures(folder: RunStore, comparison: Comparison, outcome: DriverOutcome, names: Sequence[str]) -> None:
+    """Write the tables of these measures, and of those that a density's every run has in its report."""
+    density = bool(comparison.arms[0].chains[0][0].block_draws)
+    if not outcome.views or not (density or names):
         return
     from raychains import measures
+    from raychains.inference.predictive import Selection, select
+    from raychains.store.caches import predictions
 
     task, groups = tasks.build(comparison.task_spec), sorted(outcome.views)
-    context = measures.Context(store=folder, comparison=comparison, split=comparison.split, task=task, groups=groups)
-    for measure in map(measures.named, task.measures):
+    about: dict[str, Any] = {"store": folder, "comparison": comparison, "split": comparison.split, "task": task}
+
+    def selected(arm: int, group: int) -> Selection:
+        return select(folder.root, comparison, comparison.arms[arm].name, group, dropped=outcome.failed)
+
+    def predicted(arm: int, group: int) -> Iterator[Any]:
+        return predictions(folder.root, task.splits()[comparison.split], selected(arm, group).records)
+
+    if not density:
+        about |= {"select": selected, "predictions": predicted}
+    context = measures.Context(groups=groups, **about)
+    for measure in map(measures.named, (*(task.measures if density else ()), *names)):
         for name, rows in measure.tables(context).items():
             folder.write_table(name, rows)
 
 
 def publish(
-    folder: RunStore, comparison: Comparison, outcome: DriverOutcome, data_root: str | None, *, page: bool = True
+    folder: RunStore,
+    comparison: Comparison,
+    outcome: DriverOutcome,
+    data_root: str | None,
+    *,
+    page: bool = True,
+    measures: Sequence[str] = (),
 ) -> Result:
-    """Write tables and ``page`` of a run, those of its task's own measures included; return its `Result`.
+    """Write tables and ``page`` of a run, those of its task's own measures and of ``measures`` included; return its `Result`.
 
     Raises:
         ChainsFailed: some chains were given up; everything else is written.
@@ -333,7 +352,7 @@ def publish(
     from raychains.report import page as pages
 
     store_results(folder, comparison, outcome)
-    _store_measures(folder, comparison, outcome)
+    _store_measures(folder, comparison, outcome, measures)
     if page:
         pages.write(folder, comparison)
     result = Result(folder, comparison, outcome.failed, data_root)

@@ -168,7 +168,10 @@ def present_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def task_of(options: Any) -> tuple[Task | None, Any]:
     """Return the task where the options hold the object itself; and the options with names in place of objects and classes."""
     options = own_parts.named(options)
-    if not isinstance(options.init_from, str | None):
+    if isinstance(options.init_from, tuple):
+        files = tuple(one if isinstance(one, str) else initialization.to_file(one) for one in options.init_from)
+        options = dataclasses.replace(options, init_from=files)
+    elif not isinstance(options.init_from, str | None):
         options = dataclasses.replace(options, init_from=initialization.to_file(options.init_from))
     if isinstance(options.task, str):
         return None, options

@@ -22,7 +22,9 @@ def named(options: Options) -> Options:
     """
     found: dict[str, Any] = {}
     for field, room in (("sampler", samplers), ("schedule", schedules)):
-        given: Any = getattr(options, field, None)
+        if not hasattr(options, field):
+            continue
+        given: Any = getattr(options, field)
         several = isinstance(_default(options, field), tuple)
         listed = tuple(given) if several and isinstance(given, list | tuple) else () if given is None else (given,)
         names = tuple(_name(field, room.KINDS, one) for one in listed)

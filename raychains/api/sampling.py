@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, 
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
-from raychains.core.config import Compare, Run
+from raychains.core.config import Compare, Local, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
@@ -74,7 +74,7 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
     return _run("run", call, workers, page=False, evaluate=False)
 
 
-def _run(command: str, call: Call, workers: Workers | None = None, **settings: bool) -> Result:
+def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else call.worker_pool
     with rooted(call.options.data_root), call.callbacks() as called:
         planned = _planned(command, call.options, call.task)
@@ -111,7 +111,7 @@ def _start_of(root: Storage, name: str | None) -> str | None:
 
 def execute(
     command: str,
-    options: Compare | Run,
+    options: Compare | Run | Local,
     planned: PlannedComparison,
     callback: CallbackList,
     task: Task | None,
@@ -119,6 +119,7 @@ def execute(
     *,
     page: bool = True,
     evaluate: bool = True,
+    measures: Sequence[str] = (),
 ) -> Result:
     """Run a planned comparison, under the name and with the resources that the options say.
 
@@ -127,6 +128,7 @@ def execute(
         workers: where actors run: a ``worker_pool``, or workers in this process; default on Ray.
         page: whether the run's page is drawn.
         evaluate: whether the arms are evaluated.
+        measures: names of measures whose tables are part of the results.
 
     Raises:
         UserError, Interrupted, ChainsFailed: as `compare`.
@@ -145,20 +147,21 @@ def execute(
         if not folder.exists():
             plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
             folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
-        if planned.start is not None:
-            initial_states.publish(root, planned.start)
+        for start in (planned.start, *planned.further):
+            if start is not None:
+                initial_states.publish(root, start)
         outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
-        return publish(folder, comparison, outcome, options.data_root, page=page)
+        return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
 
 
 def _begun(root: Storage, comparison: Comparison) -> bool:
     return any(ChainStore(root, digest).last_attempt() for digest in comparison.chains())
 
 
-def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run) -> Comparison:
+def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run | Local) -> Comparison:
     """Return the comparison, or what an older version planned of it, without the sources of classes, if that is resumed."""
     older = comparison.without_sources()
     if not options.resume or older.digest == comparison.digest:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers, schedules, tasks
+from raychains import priors, samplers, schedules, tasks
 from raychains.chain import initialization, sample_index
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
@@ -104,6 +104,7 @@ class Chain:
             lanes=spec.lanes,
         )
         check_prior(self.task, spec)
+        self._priors = priors.stated(self.task.prior, spec.prior, dict(self.model.named_parameters()), self.sampled)
         self._micro = self._micro_batches()
         self._asked = self.paused = False
         """`paused`: with several ranks, whether rank 0 asked for a stop during the last step; the same on all of them."""
@@ -225,7 +226,8 @@ class Chain:
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
         """See `raychains.chain.pack.Member`."""
-        self._loss_count += steps
+        if self._block is None:  # densities have no loss
+            self._loss_count += steps
         for group in self.sampler.param_groups:
             group["lr"], group["temperature"] = setting.lr, setting.temperature
         return self._events(setting)
@@ -234,6 +236,15 @@ class Chain:
         """See `raychains.chain.pack.Member`."""
         losses.copy_(self._loss_sum)
         self._loss_sum = losses
+
+    def room(self) -> int:
+        """See `raychains.chain.pack.Member`."""
+        return self._block.room if self._block is not None else 0
+
+    def keep(self, draws: Tensor) -> None:
+        """See `raychains.chain.pack.Member`."""
+        assert self._block is not None
+        self._block.extend(draws)
 
     def _micro_batches(self) -> MicroBatches | None:
         if self.spec.micro_batch is None:
@@ -287,8 +298,8 @@ class Chain:
             loss = self.task.backward(self.model, batch, self._augmentation)
         else:
             loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
-        if self.task.prior is not None:
-            log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
+        for prior, parameters in self._priors:
+            log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
                 (-log_density / self._num_data).backward()
         if self.sampler.gradients_per_step == 2:
@@ -298,9 +309,9 @@ class Chain:
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
         """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
         value = self.task.objective(self.model, batch, self._augmentation, loss)
-        if self.task.prior is not None:
+        for prior, parameters in self._priors:
             with torch.no_grad():
-                log_density = self.task.prior.log_density(dict(self.model.named_parameters()))
+                log_density = prior.log_density(parameters)
             value = value - log_density / self.task.num_data
         return value
 

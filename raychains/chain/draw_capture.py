@@ -50,6 +50,17 @@ class Block:
         self.count += 1
         return self.count == self._keeps
 
+    @property
+    def room(self) -> int:
+        """Kept steps before the one that fills the block."""
+        return self._keeps - self.count - 1
+
+    def extend(self, draws: Tensor) -> None:
+        """Keep several steps' draws [n, …] of a target with one variable and one parameter, at most `room`."""
+        (buffer,) = self._buffers.values()
+        buffer[self.count : self.count + len(draws)] = draws
+        self.count += len(draws)
+
     def take(self) -> Iterator[Taken]:
         """Yield the draws so far, variable by variable, and empty the block."""
         count, self.count = self.count, 0

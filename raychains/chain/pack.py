@@ -5,7 +5,8 @@ noise of up to ``width`` chains as rows of static buffers and makes a step of al
 member's tensors are views of its row, so that its samples and checkpoints are made as those of any other chain.
 
 A chain's bytes depend neither on the other rows nor on its place: `raychains.models.stacked` says how, and behind the last
-row the loss and the update have one more that no chain has. Rows without a chain compute on zeros.
+row the loss and the update have one more that no chain has. Rows without a chain compute on zeros. A density's gradient is
+elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
 columns that the host prepares for several steps at once.
 """
@@ -33,7 +34,7 @@ from raychains.models.stacked import VECTOR
 from raychains.samplers import Sampler
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
-from raychains.tasks.base import PredictiveTask
+from raychains.tasks.base import LogDensity, PredictiveTask
 from raychains.tasks.likelihoods import Likelihood
 
 Stop = Callable[[], bool]
@@ -73,6 +74,12 @@ class Member(Protocol):
     def settle(self, losses: Tensor) -> None:
         """Take a place for the sum of losses."""
 
+    def room(self) -> int:
+        """Return how many draws can be kept before one is an event."""
+
+    def keep(self, draws: Tensor) -> None:
+        """Keep draws [n, …] of the one parameter of a density, at most `room`."""
+
 
 def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
     """Refuse a pack of chains that cannot be one program.
@@ -87,20 +94,26 @@ def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
 def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
     """Return why a chain cannot be part of a pack; None where it can."""
     kind = samplers.KINDS[spec.sampler.kind]
+    if not _packable(kind) or not kind.packs(spec.sampler.settings):
+        return f"sampler {spec.sampler.kind} with its settings is not made for packs"
+    for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ())):
+        if getattr(spec, name) != allowed:
+            return f"it has {name} {getattr(spec, name)}"
+    if isinstance(task, LogDensity):
+        return _refusal_of_density(spec, task)
     if not isinstance(task, PredictiveTask):
-        return "its task is no network with a likelihood"
+        return "its task is neither a network with a likelihood nor a density"
+    if spec.lanes > 1:
+        return f"it has lanes {spec.lanes}"
     own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
+    if spec.prior is not None:
+        return "it has a prior of its own, as local chains have"
     if type(task.likelihood).each is Likelihood.each:
         return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
         return "its data are streamed"
-    if not _packable(kind) or not kind.packs(spec.sampler.settings):
-        return f"sampler {spec.sampler.kind} with its settings is not made for packs"
-    for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ()), ("lanes", 1)):
-        if getattr(spec, name) != allowed:
-            return f"it has {name} {getattr(spec, name)}"
     if spec.precision == "bf16" or task.memory_format is not torch.contiguous_format:
         return "bf16 and channels_last are not packed"
     try:
@@ -108,6 +121,14 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     except UserError as error:
         return str(error)
     return None
+
+
+def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
+    if not task.pointwise or type(task).backward is not LogDensity.backward:
+        return "its density's gradient is not elementwise over points"
+    if task.gradient_noise:
+        return "its gradient has noise of its own"
+    return None if spec.block_draws else "its draws are stored one by one"
 
 
 def _packable(kind: type[Sampler]) -> bool:
@@ -175,12 +196,22 @@ class Pack:
     def __init__(self, chain: Member) -> None:
         spec, task = chain.spec, chain.task
         check(spec, task, chain.model)
-        assert isinstance(task, PredictiveTask)
-        self.key, self.width, self._task, self._model = key(spec), spec.pack, task, chain.model
+        self.key, self.width, self._model = key(spec), spec.pack, chain.model
+        self._density = task if isinstance(task, LogDensity) else None
         self._meeting = threading.Condition()
         self._lanes: dict[Member, _Lane] = {}
         self._layout(chain)
-        self._buffers(spec)
+        self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
+        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1]))
+        self._noise_buffer = self._theta.new_zeros(self._noise_steps, *self._theta.shape)
+        self._whole, self._stale = self._density is not None or spec.steps_per_epoch == 1, True
+        """`_stale`: the whole data of every row are to be gathered again."""
+        if isinstance(task, PredictiveTask):
+            self._task = task
+            self._buffers(spec)
+        else:
+            self._path = self._theta.new_zeros(AHEAD, *self._theta.shape)
+            """Positions after each of the prepared steps."""
 
     def _layout(self, chain: Member) -> None:
         rows = self.width + 1
@@ -213,19 +244,14 @@ class Pack:
         }
 
     def _buffers(self, spec: ChainSpec) -> None:
-        rows, device = len(self._theta), self._theta.device
+        rows = len(self._theta)
         size = min(spec.batch_size, self._task.num_data)
-        self._batch, self._whole = spec.batch_size, spec.steps_per_epoch == 1
+        self._batch = spec.batch_size
         self._even = self._task.num_data % size == 0
         self._indices = np.zeros((AHEAD, rows, size), dtype=np.int64)
         self._weights = np.zeros((AHEAD, rows, size))
-        self._numbers = np.zeros((AHEAD, len(self._names), rows, 1))
-        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1]))
-        self._noise_buffer = torch.zeros(self._noise_steps, *self._theta.shape, dtype=self._theta.dtype, device=device)
         self._network: stacked.StackedNetwork | None = None
         self._targets = torch.empty(0)
-        self._stale = True
-        """The whole data of every row are to be gathered again."""
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -273,8 +299,9 @@ class Pack:
             for whole in (self._theta, *(self._joint.state[self._theta][s] for s in self._states)):
                 whole[lane.row] = 0
             self._noise_buffer[:, lane.row] = 0
-            for array in (self._indices, self._weights, self._numbers[:, :, :, 0].swapaxes(1, 2)):
-                array[:, lane.row] = 0
+            self._numbers[:, :, lane.row] = 0
+            if self._density is None:
+                self._indices[:, lane.row] = self._weights[:, lane.row] = 0
             self._stale = True
             self._meeting.notify_all()
 
@@ -323,7 +350,12 @@ class Pack:
             steps = self._prepare(lanes)
             made = 0
             while made < steps:
-                self._step(made, lanes)
+                if self._density is None:
+                    losses = self._gradients_of_network(made)
+                    self._losses += losses
+                else:
+                    self._gradients_of_density(self._density)
+                self._update(made, lanes)
                 made += 1
                 for lane in lanes:
                     lane.chain.step += 1
@@ -347,6 +379,11 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
+            if self._density is not None:  # the last step's draw is the chain's own to keep
+                kept = [i for i in range(made - 1) if lane.ahead[done - made + i].keep]
+                if kept:
+                    (shape,) = self._shapes.values()
+                    lane.chain.keep(self._path[kept, lane.row, : self._size].unflatten(1, shape))
             try:
                 lane.held += lane.chain.moved(made, lane.ahead[done - 1])
             except Exception as error:  # of this chain alone: it diverged, and says so again after what it told before
@@ -372,13 +409,13 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
-            self._fill_batches(lane, steps)
+            if self._density is None:
+                self._fill_batches(lane, steps)
             lane.noise_from = self._sequence(lane).position
         device, dtype = self._theta.device, self._theta.dtype
         self._step_numbers = torch.from_numpy(self._numbers[:steps]).to(device, dtype)
-        if not self._whole or self._stale:
+        if self._density is None and (not self._whole or self._stale):
             self._step_indices = torch.from_numpy(self._indices[:steps]).to(device)
-        if not self._whole or self._stale:
             self._step_weights = torch.from_numpy(self._weights[:steps]).to(device, dtype)
         return steps
 
@@ -386,13 +423,14 @@ class Pack:
         """Return settings and coefficients from the next step on to the first that may have an event."""
         group: dict[str, Any] = dict(chain.sampler.param_groups[0])
         ahead, numbers = [], []
-        epoch = chain.spec.steps_per_epoch
+        epoch, room = chain.spec.steps_per_epoch, chain.room()
         for step in range(chain.step + 1, min(chain.step + AHEAD, chain.spec.steps) + 1):
             setting = chain.schedule.at(step)
             group["lr"], group["temperature"] = setting.lr, setting.temperature
             ahead.append(setting)
             numbers.append(list(chain.sampler.coefficients(group).values()))
-            if setting.keep or chain.logs(step) or (epoch > 1 and step % epoch == 0):
+            room -= setting.keep
+            if room < 0 or chain.logs(step) or (epoch > 1 and step % epoch == 0):
                 break
         return ahead, np.array(numbers)
 
@@ -421,8 +459,13 @@ class Pack:
                 self._weights[whole, lane.row] = 0
                 self._weights[whole, lane.row, :rest] = 1 / rest
 
-    def _step(self, number: int, lanes: Sequence[_Lane]) -> None:
-        """Make the ``number``-th of the prepared steps."""
+    def _gradients_of_density(self, task: LogDensity) -> None:
+        (points,), (gradients,) = self._parameters.values(), self._gradients.values()
+        with torch.no_grad():
+            gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
+
+    def _gradients_of_network(self, number: int) -> Tensor:
+        """Fill in the gradients of the ``number``-th of the prepared steps; return the losses, [rows]."""
         with torch.no_grad():
             network = self._examples(number)
             network.forward(self._of_network[0])
@@ -435,12 +478,18 @@ class Pack:
             for name, gradient in zip(self._of_loss, after[1:], strict=True):
                 self._gradients[name].copy_(gradient)
             network.backward(*self._of_network)
-            self._losses += losses
+        return losses.detach()
+
+    def _update(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Move all rows by the ``number``-th of the prepared steps."""
+        with torch.no_grad():
             if number % self._noise_steps == 0:
                 self._fill_noise(number, lanes)
             self._noise.now = self._noise_buffer[number % self._noise_steps]
             numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
             self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
+            if self._density is not None:
+                self._path[number] = self._theta
 
     def _examples(self, number: int) -> stacked.StackedNetwork:
         """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from raychains.core.options import Form, Options
 from raychains.core.registry import known_names, modules_defining
@@ -252,6 +252,56 @@ class Compare(_OfTask):
         Form(objects=True, help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}."),
     ] = ("cyclical", "decreasing")
     preset: Annotated[str | None, Form(help=PRESET)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(_OfTask):
+    """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
+
+    Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over the n
+    training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for the others.
+    Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are in the run's page and
+    in its tables llc, llc_chains, llc_trace, llc_examples, …; docs/how-to/local-learning-coefficient.md says what to look at.
+
+    Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*' 'fc2.*'
+    """
+
+    usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
+    """Further options that the short help shows."""
+    refused: ClassVar[Mapping[str, str]] = {
+        "temperature": "nbeta sets it",
+        "temperature_ramp": "the temperature is constant",
+        "exploration": "burn_in says how many epochs are not kept",
+        "cycles": "the step size is constant",
+        "samples_per_cycle": "draws says how many are kept",
+        "final_lr": "the step size is constant",
+        "schedule_settings": "the step size is constant",
+        "sample_only": "parameters says which are sampled",
+        "lanes": "networks do not stack",
+        "steps": "give epochs",
+    }
+    """Options of other commands that this one has no use for, with the reason; its short help leaves them out."""
+
+    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
+    """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
+    modules and state dicts."""
+    gamma: Annotated[float, Form(check=at_least_0)] = 1.0
+    """γ: strength of the pull to the checkpoint; 0 is none, and then the chains of a network leave it."""
+    nbeta: Positive = None
+    """nβ: the number of examples times the inverse temperature; default n/ln n."""
+    epsilon: Positive = None
+    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. It is lr = ε·nβ/2 on the mean-loss scale,
+    which may be given instead."""
+    parameters: Patterns = ()
+    """Shell patterns of the sampled parameters, such as 'fc.*'; the others stay at the checkpoint. Default all."""
+    groups: Patterns = ()
+    """Shell patterns of groups of parameters: further arms, each of which samples one group alone."""
+    draws: MaybeCount = None
+    """Kept draws of each chain, evenly spread behind the burn-in; default 200, or as many as there are steps."""
+    burn_in: MaybeNatural = None
+    """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
+    sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
+    """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen after the burn-in."""
 
 
 @dataclass(frozen=True, kw_only=True)

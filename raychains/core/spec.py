@@ -201,6 +201,8 @@ class ChainSpec:
     """When the chain, of an optimiser, stops before its last step, and keeps its best weights as its only sample."""
     pack: int = 0
     """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps it by itself."""
+    prior: Part | None = None
+    """A prior beside the task's own, `raychains.priors`: of a local chain, centred at its start; None adds none."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -230,6 +232,8 @@ class ChainSpec:
         require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
         ok = self.early_stop is None or self.micro_batch is None
         require(ok, "micro_batch", self.micro_batch, "be left out beside early_stop")
+        ok = self.prior is None or (isinstance(self.prior, Part) and (self.start is not None or other is not None))
+        require(ok, "prior", self.prior, "be a Part, of a chain with a start, which it is centred at")
         patterns = self.sample_only
         ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
         require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
@@ -279,6 +283,9 @@ class ChainSpec:
             read[name] = kind.from_json(read[name])
         if read.get("early_stop") is not None:
             read["early_stop"] = EarlyStop.from_json(read["early_stop"])
+        if read.get("prior") is not None:
+            require(isinstance(read["prior"], Mapping), "chain spec: prior", read["prior"], "be an object")
+            read["prior"] = Part.from_json(read["prior"])
         return cls(**read)
 
 

@@ -161,6 +161,7 @@ def _everything(train: int, test: int, seed: int, corruptions: int | None = None
         spoilt = corrupted_images(pictures, kind, corrupted.SEVERITIES, seed=seed)
         yield corrupted.NAME, f"{corrupted.FOLDER}/{kind}.npy", _npy(spoilt.transpose(0, 2, 3, 1)), {}
     for table in uci.TABLES.values():
+        assert table.counts is not None
         counts = _shares(dict(table.counts), train)
         numbers = table_rows(table.name, counts, table.features, seed=seed)
         named = {str(c): n for c, n in counts.items()}

@@ -24,34 +24,51 @@ FOLDER = "uci"
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One file: numbers between blanks, a line per example, the class last."""
+    """One file of numbers, a line per example, with the label or target last.
+
+    Numbers stand between blanks; in a file with ``columns``, between commas below a line of names.
+    """
 
     name: str
     file: str
-    counts: Mapping[int, int]
-    """Examples of each class, as the repository states them; the larger class is label 1."""
+    examples: int
     features: int
+    origin: str
+    """The file that it is, for users who lack it."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that are read, the last one last."""
+    counts: Mapping[int, int] | None = None
+    """Examples of each of two classes, as the repository states them; the larger class is label 1. None: targets are real."""
     md5: str | None
-    """Digest of the numbers (`digest`), because copies of a file differ in blanks and line ends; None checks nothing."""
+    """Digest of the numbers that are read (`digest`), because copies of a file differ in blanks and line ends; None checks
+    nothing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Targeted:
     """A data set as it is published: nothing is scaled."""
 
     name: str
     features: np.ndarray
     """[n, features] float64"""
-    labels: np.ndarray
-    """[n] float64, 0 or 1"""
+    targets: np.ndarray
+    """[n] float64; labels 0 and 1 of two classes."""
     fingerprint: str
-    """`digest` of the file's numbers."""
+    """`digest` of the numbers."""
     stand_in: bool = False
     """True if this is a stand-in of the published set (`raychains.data.standins`)."""
 
 
 TABLES: dict[str, Table] = {
-    name: Table(name=name, file=file, counts=counts, features=features, md5=md5)
+    name: Table(
+        name=name,
+        file=file,
+        examples=sum(counts.values()),
+        features=features,
+        origin="Statlog data",
+        counts=counts,
+        md5=md5,
+    )
     for name, file, counts, features, md5 in (
         ("australian", "australian.dat", {0: 383, 1: 307}, 14, "ef925649864c2c4d5ea67f934c3dd958"),
         ("german", "german.data-numeric", {1: 700, 2: 300}, 24, "4f1e0a984d840985e745d44421595c75"),
@@ -62,45 +79,11 @@ TABLES: dict[str, Table] = {
 published; they are of copies that agree with others and with the published counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegressionTable:
-    """One file of numbers, a line per example, of which one is the target.
-
-    Numbers stand between blanks with the target last; in a file with ``columns``, between commas below a line of names.
-    """
-
-    name: str
-    file: str
-    examples: int
-    features: int
-    origin: str
-    """The file that it is, for users who lack it."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns that are read, the target last."""
-    md5: str | None
-    """Digest of the numbers that are read (`digest`); None checks nothing."""
-
-
-@dataclass(frozen=True, eq=False)
-class Targeted:
-    """A data set with real targets as it is published: nothing is scaled."""
-
-    name: str
-    features: np.ndarray
-    """[n, features] float64"""
-    targets: np.ndarray
-    """[n] float64"""
-    fingerprint: str
-    """`digest` of the numbers."""
-    stand_in: bool = False
-    """True if this is a stand-in of the published set (`raychains.data.standins`)."""
-
-
 _BIKES = "season yr mnth hr holiday weekday workingday weathersit temp atemp hum windspeed cnt"
-REGRESSION_TABLES: dict[str, RegressionTable] = {
+REGRESSION_TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        RegressionTable(
+        Table(
             name="airfoil",
             file="airfoil.data",
             examples=1503,
@@ -108,7 +91,7 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
             origin="airfoil self-noise",
             md5="67f987743753cb2000ba11f3c3f05a4e",
         ),
-        RegressionTable(
+        Table(
             name="bikesharing",
             file="bikesharing-hour.csv",
             examples=17_379,
@@ -117,7 +100,7 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
             columns=tuple(_BIKES.split()),
             md5="e550a8b7ed33989788e66acaa0534f65",
         ),
-        RegressionTable(
+        Table(
             name="concrete",
             file="concrete.data",
             examples=1030,
@@ -125,7 +108,7 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
             origin="concrete compressive strength",
             md5="18ae5d5457908331f68e6f1643ae58d7",
         ),
-        RegressionTable(
+        Table(
             name="energy",
             file="energy.data",
             examples=768,
@@ -133,7 +116,7 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
             origin="energy efficiency, with the heating load last and without the cooling load",
             md5="0869a806f2899cee217ba3eca74ba036",
         ),
-        RegressionTable(
+        Table(
             name="yacht",
             file="yacht.data",
             examples=308,
@@ -141,7 +124,7 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
             origin="yacht hydrodynamics",
             md5="d5fe52b3074e0c440dfa09b350d9f8c5",
         ),
-        RegressionTable(
+        Table(
             name="protein",
             file="protein.data",
             examples=45_730,
@@ -153,61 +136,56 @@ REGRESSION_TABLES: dict[str, RegressionTable] = {
 }
 """Regression sets of the UCI repository. The md5s are ours: none are published; they are of copies with the published counts."""
 EXAMPLES = "examples"
-"""The split under which a data root of stand-ins declares how many examples a table has."""
+"""The split under which a data root of stand-ins declares how many examples a table with real targets has."""
 
 
-def load(name: str, root: str | Path | None = None) -> Labelled:
-    """Return the data set ``name``; label 1 is an approved credit (australian), a bad risk (german), a disease (heart).
+def load(name: str, root: str | Path | None = None) -> Targeted:
+    """Return a data set of `TABLES` or `REGRESSION_TABLES`.
+
+    Label 1 is an approved credit (australian), a bad risk (german), a disease (heart).
 
     Raises:
         UserError: an unknown name; a file that is missing, damaged, or of other numbers.
     """
-    if name not in TABLES:
-        raise unknown_name("data set", name, TABLES)
-    table, folder = TABLES[name], data_root(None if root is None else str(root))
+    known = {**TABLES, **REGRESSION_TABLES}
+    if name not in known:
+        raise unknown_name("data set", name, known)
+    table, folder = known[name], data_root(None if root is None else str(root))
     stand_ins = standin_manifest.find(folder)
     if stand_ins is None:
         return read(table, folder)
-    declared = stand_ins.of(name, *map(str, table.counts))
-    counts = {label: declared[str(label)] for label in table.counts}
+    declared = stand_ins.of(name, *(map(str, table.counts) if table.counts is not None else (EXAMPLES,)))
+    counts = {label: declared[str(label)] for label in table.counts} if table.counts is not None else None
     stand_ins.check(folder / FOLDER / table.file, name)
-    found = read(dataclasses.replace(table, counts=counts, md5=None), folder)
-    return dataclasses.replace(found, stand_in=True)
+    made = dataclasses.replace(table, examples=sum(declared.values()), counts=counts, md5=None)
+    return dataclasses.replace(read(made, folder), stand_in=True)
 
 
-def load_regression(name: str, root: str | Path | None = None) -> Targeted:
-    """Return the data set ``name`` of `REGRESSION_TABLES`: airfoil, bikesharing, concrete, energy, yacht or protein.
+def read(table: Table, root: Path) -> Targeted:
+    """Return one file below ``root``, checked.
 
     Raises:
-        UserError: an unknown name; a file that is missing, damaged, or of other numbers.
-    """
-    if name not in REGRESSION_TABLES:
-        raise unknown_name("data set", name, REGRESSION_TABLES)
-    table, folder = REGRESSION_TABLES[name], data_root(None if root is None else str(root))
-    stand_ins = standin_manifest.find(folder)
-    if stand_ins is None:
-        return read_regression(table, folder)
-    examples = stand_ins.of(name, EXAMPLES)[EXAMPLES]
-    stand_ins.check(folder / FOLDER / table.file, name)
-    found = read_regression(dataclasses.replace(table, examples=examples, md5=None), folder)
-    return dataclasses.replace(found, stand_in=True)
-
-
-def read_regression(table: RegressionTable, root: Path) -> Targeted:
-    """Return one file with real targets below ``root``, checked.
-
-    Raises:
-        UserError: as `load_regression`.
+        UserError: as `load`.
     """
     path = _path(table.name, root, table.file, table.origin)
     lines = _lines(table.name, path)
     rows = _selected(table, path, lines) if table.columns else [line.split() for line in lines]
     numbers = _numbers(table.name, path, rows, (table.examples, table.features + 1))
     found = _checked_digest(table.name, path, numbers, table.md5)
-    return Targeted(table.name, np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].copy(), found)
+    targets = numbers[:, -1].copy() if table.counts is None else _labels(table, path, numbers[:, -1])
+    return Targeted(table.name, np.ascontiguousarray(numbers[:, :-1]), targets, found)
 
 
-def _selected(table: RegressionTable, path: Path, lines: Sequence[str]) -> list[list[str]]:
+def _labels(table: Table, path: Path, classes: np.ndarray) -> np.ndarray:
+    """Return labels 0 and 1, [n] float64, of two classes, as many of each as there must be."""
+    assert table.counts is not None
+    counts = {int(c): int((classes == c).sum()) for c in np.unique(classes)}
+    if counts != dict(table.counts):
+        raise UserError(f"data set {table.name}: {path} must hold the classes {dict(table.counts)}, got {counts}")
+    return (classes == max(table.counts)).astype(np.float64)
+
+
+def _selected(table: Table, path: Path, lines: Sequence[str]) -> list[list[str]]:
     """Return the cells of the table's columns, [n, columns], from a file with a head."""
     try:
         head, *rows = csv.reader(lines) if lines else [[]]
@@ -221,24 +199,6 @@ def _selected(table: RegressionTable, path: Path, lines: Sequence[str]) -> list[
         )
     places = [head.index(name) for name in table.columns]
     return [[row[i] for i in places] if len(row) == len(head) else row for row in rows]
-
-
-def read(table: Table, root: Path) -> Labelled:
-    """Return one file below ``root``, checked.
-
-    Raises:
-        UserError: as `load`.
-    """
-    path = _path(table.name, root, table.file, "Statlog data")
-    rows = [line.split() for line in _lines(table.name, path)]
-    numbers = _numbers(table.name, path, rows, (sum(table.counts.values()), table.features + 1))
-    found = _checked_digest(table.name, path, numbers, table.md5)
-    classes = numbers[:, -1]
-    counts = {int(c): int((classes == c).sum()) for c in np.unique(classes)}
-    if counts != dict(table.counts):
-        raise UserError(f"data set {table.name}: {path} must hold the classes {dict(table.counts)}, got {counts}")
-    labels = (classes == max(table.counts)).astype(np.float64)
-    return Labelled(table.name, np.ascontiguousarray(numbers[:, :-1]), labels, found)
 
 
 def _path(name: str, root: Path, file: str, origin: str) -> Path:

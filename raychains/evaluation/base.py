@@ -116,6 +116,18 @@ class Evaluation(ABC):
             UserError: weights that are not equal, of a task that has no use for them.
         """
 
+    def log_likelihoods(self, block: Array, shard: int) -> Array:
+        """Return log p(y | x, θ) of each example of a shard, [examples], from one sample's block; nats.
+
+        Raises:
+            UserError: the split has no targets.
+        """
+        rows = self.reduce([block], shard).rows
+        name = next((name for name in ("log_p_label", "log_p") if name in rows), None)
+        if name is None:
+            raise UserError("split must have targets for the likelihood of its examples")
+        return np.asarray(rows[name], dtype=np.float64)
+
     @abstractmethod
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         """Return the metrics of every shard's rows: one dict per repeat that the view holds (lanes are repeats)."""

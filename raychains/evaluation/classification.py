@@ -120,6 +120,10 @@ class Classification(Predicting):
         labels = self._labels[self._range(shard)]
         return reduce_classification(blocks, labels, bins=self.bins, weights=weights)
 
+    def log_likelihoods(self, block: Array, shard: int) -> Array:
+        labels = self._labels[self._range(shard)]
+        return block[np.arange(len(labels)), labels].astype(np.float64)
+
     def reduce_average(self, average: Average, shard: int) -> Reduced:
         """Return rows of a predictive whose samples came one after another and were not kept; no curves."""
         return reduce_average(average, self._labels[self._range(shard)], bins=self.bins)

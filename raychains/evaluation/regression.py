@@ -140,6 +140,9 @@ class Regression(_Targeted):
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
         return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights, scale=self._scale)
 
+    def log_likelihoods(self, block: Array, shard: int) -> Array:
+        return log_densities(block, self.targets[self._range(shard)])
+
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
         return [{metric.name: measures.of_points(metric.name, rows) for metric in self._measured}]
@@ -232,6 +235,13 @@ def mixed(log_p: Array, weights: Array | None) -> Array:
         return np.logaddexp.accumulate(log_p + logs, axis=0) - np.log(np.cumsum(weights))[:, None]
 
 
+def log_densities(blocks: Array, targets: Array) -> Array:
+    """Return log N(y; μ, σ²I) of targets [n, outputs] under blocks [..., n, outputs + 1], [..., n], in nats."""
+    z = (targets - blocks[..., :-1]) / blocks[..., -1:]
+    constant = np.log(blocks[..., -1]) + 0.5 * math.log(2 * math.pi)
+    return np.asarray(-0.5 * (z**2).sum(-1) - targets.shape[1] * constant)
+
+
 def reduce_regression(
     blocks: Sequence[Array], targets: Array, weights: Sequence[float] | None = None, scale: float | None = None
 ) -> Reduced:
@@ -248,7 +258,7 @@ def reduce_regression(
     means, sigmas = stacked[..., :-1], stacked[..., -1]
     z = (targets - means) / sigmas[..., None]
     k = targets.shape[1]
-    log_p = -0.5 * (z**2).sum(-1) - k * (np.log(sigmas) + 0.5 * math.log(2 * math.pi))
+    log_p = log_densities(stacked, targets)
     running = mixed(log_p, w)
     cdf = torch.special.ndtr(torch.from_numpy(z)).numpy()
     if w is None:

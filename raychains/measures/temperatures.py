@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
-from raychains import samplers, schedules
+from raychains import priors, samplers, schedules
 from raychains.chain import initialization
 from raychains.chain.precision import DTYPES
 from raychains.core.sample import THETA
@@ -32,7 +32,7 @@ from raychains.plotting import layout
 from raychains.plotting.style import INK, Drawing
 from raychains.samplers.velocity import VelocitySampler
 from raychains.schedules import Schedule
-from raychains.store import ChainStore, SampleRecord, Storage
+from raychains.store import ChainStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
 
 POINTS = 1_000
@@ -137,7 +137,8 @@ def network(task: Task, selection: Selection, *, most: int = NETWORKS) -> Iterat
     if spec.lanes > 1 or not chosen:
         yield _row(NAN, NAN, 0, "", "samples are stacked networks" if chosen else "no θ among the samples")
         return
-    gradient = Gradient(task, spec)
+    start = initial_states.key_of(spec) if spec.prior is not None else None
+    gradient = Gradient(task, spec, None if start is None else initial_states.read(selection.root, start))
     products = []
     for part in chosen.values():
         here = dataclasses.replace(selection, records=part)
@@ -186,7 +187,7 @@ def _halves(selection: Selection, names: Sequence[str]) -> tuple[dict[str, Tenso
 class Gradient:
     """∇U of networks, U = N·(mean loss + ½λ‖θ‖²) − ln prior, in the parameters that the chain of a spec samples."""
 
-    def __init__(self, task: Task, spec: ChainSpec) -> None:
+    def __init__(self, task: Task, spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> None:
         task.to(torch.device("cpu"))
         self._task, self._spec = task, spec
         self._model: nn.Module = task.build_model(seed=0, lanes=1).to(DTYPES[spec.precision])
@@ -200,6 +201,9 @@ class Gradient:
         settings = spec.sampler.settings
         self._num_data = float(settings.get("num_data", task.num_data))
         self._decay = float(settings.get("weight_decay", 0.0))
+        if start is not None:
+            self._model.load_state_dict(dict(start))
+        self._priors = priors.stated(task.prior, spec.prior, dict(self._model.named_parameters()), self._sampled)
 
     def __call__(self, tensors: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
         """Return it by parameter, at a sample's tensors; ``seed`` chooses minibatches, augmentation and dropout."""
@@ -225,10 +229,9 @@ class Gradient:
             name: self._num_data * (total[name] / weight + self._decay * p.detach().double())
             for name, p in self._sampled.items()
         }
-        if self._task.prior is None:
-            return found
         self._model.zero_grad(set_to_none=True)
-        (-self._task.prior.log_density(dict(self._model.named_parameters()))).backward()
+        for prior, parameters in self._priors:
+            (-prior.log_density(parameters)).backward()
         return {n: g + (0.0 if (own := self._sampled[n].grad) is None else own.double()) for n, g in found.items()}
 
 

@@ -18,4 +18,6 @@ PAPERS: Mapping[str, str] = {
     "csgmcmc": "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR 2020",
     "atmc": "Heek, Kalchbrenner: Bayesian Inference for Large Scale Image Classification, 2019",
     "emcmc": "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024",
+    "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin Ensembles, ICLR 2025)",
+    "dropout": "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)",
 }

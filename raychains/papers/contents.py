@@ -12,7 +12,7 @@ from rich.text import Text
 
 from raychains.core.config import Reproduce
 from raychains.core.errors import UserError, unknown_name
-from raychains.data import catalogue
+from raychains.data import catalogue, uci
 from raychains.data.root import data_root, root_of, rooted
 from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
 from raychains.report.console import standard_output
@@ -20,8 +20,11 @@ from raychains.report.console import standard_output
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
 DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "imagenet": "ImageNet"}
 DATA |= {"uci": "UCI (australian, german, heart)"}
+DATA |= {"uci-airfoil": "UCI airfoil", "uci-bikesharing": "UCI bike sharing", "uci-concrete": "UCI concrete"}
+DATA |= {"uci-energy": "UCI energy", "uci-yacht": "UCI yacht", "uci-protein": "UCI protein"}
 """The labels of data sets that experiments may need."""
 FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
+FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in uci.REGRESSION_TABLES.items()}
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
 
@@ -73,6 +76,8 @@ CONTENTS = (
     Listing("emcmc-ablations", "emcmc.ablations", "emcmc", "App. A.2, C; Tables 3, 4, 6–9, Fig. 6", "one setting of Entropy-MCMC at a time", ("cifar10",), (0.01, 0.16, 16, 48)),
     Listing("theorem1", "theory.theorem1", "csgmcmc", "Theorem 1", "bias and mean squared error against the number of steps", (), (0.001, 0.2, 0.2, 0.2)),
     Listing("theorem2", "theory.theorem2", "csgmcmc", "Theorem 2, App. G; Entropy-MCMC's Theorem 1", "W₂ to the target against the bounds", (), (0.002, 0.01, 0.01, 0.01)),
+    Listing("bde-table", "regression.bde_table", "bde", "Benchmark", "airfoil and bike sharing at equal gradient evaluations", ("uci-airfoil", "uci-bikesharing"), (0.01, 0.7, 5, 40)),
+    Listing("uci-table", "regression.uci_table", "dropout", "Readme", "five UCI tables on the classic splits", ("uci-yacht", "uci-concrete", "uci-energy", "uci-airfoil", "uci-protein"), (0.02, 1.5, 30, 400)),
 )
 # fmt: on
 """In the order of the index page."""

@@ -97,7 +97,7 @@ def printed(
         row, _, cells = line.partition(":")
         for (part, column), text in zip(columns, map(str.strip, cells.split("|")), strict=True):
             if text:
-                mean, _, se = text.replace(",", "").partition(" ± ")
+                mean, _, se = text.replace(",", "").replace("−", "-").partition(" ± ")
                 summary = Summary(mean=float(mean), se=float(se or "nan"), n=runs)
                 made.append(Value(part, row.strip(), column, text, summary, source, provenance))
     return tuple(made)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
-METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC"}
+METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
 """The method of each paper: two of them have a Table 1."""
 VERDICTS = ("holds", "does not hold", "cannot be told")
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])

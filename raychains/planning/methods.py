@@ -591,7 +591,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
     repeats, _ = repeats_and_lanes(options, task, name)
     if options.pack == "auto":
         width, packed = min(PACKED, options.chains * repeats), dataclasses.replace(spec, pack=1)
-        if width == 1 or workers > 1 or pack.refusal(packed, task) is not None:
+        if width == 1 or workers > 1 or task.low_dimensional or pack.refusal(packed, task) is not None:
             return 0
         parameters = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
         return width if parameters <= SMALL else 0

@@ -72,8 +72,8 @@ class LogisticRegression(LinearPredictor):
         self.prior_variance, self.fingerprint = float(prior_variance), data.fingerprint
         self.data_notes = (standin_manifest.NOTE.format(name=self.dataset),) if data.stand_in else ()
         inputs = design(data.features)
-        super().__init__(inputs, data.labels, minibatch, 1 / (self.prior_variance * len(inputs)))
-        self.posterior = LogisticPosterior(inputs, data.labels, self.prior_variance)
+        super().__init__(inputs, data.targets, minibatch, 1 / (self.prior_variance * len(inputs)))
+        self.posterior = LogisticPosterior(inputs, data.targets, self.prior_variance)
         """The density itself, in double precision."""
 
     def settings(self) -> dict[str, Any]:

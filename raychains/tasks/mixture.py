@@ -36,6 +36,7 @@ class Mixture25(LogDensity):
     """
 
     dim = 2
+    pointwise = True
     # cSG-MCMC §5.1 for SGLD; the other methods' step sizes are ours.
     defaults = density(
         0.5,
@@ -62,6 +63,17 @@ class Mixture25(LogDensity):
         away = theta.unsqueeze(-1) - self._axis
         weights = torch.softmax(away.square() * (-0.5 / VARIANCE), dim=-1)
         return (weights * away).sum(-1).div_(VARIANCE)
+
+    def packed_gradient(self, theta: Tensor) -> Tensor:
+        """Return ∇U with the modes on the first axis: operations run along the points, a third of the time at thousands of them."""
+        away = theta.reshape(1, -1) - self._axis.to(theta.dtype).unsqueeze(-1)
+        terms = away.square().mul_(-0.5 / VARIANCE)
+        terms.sub_(terms.amax(0)).exp_()
+        total, found = terms[0].clone(), torch.mul(terms, away, out=away)[0]
+        for term, part in zip(terms[1:], away[1:], strict=True):  # a reduction's order may depend on a point's place
+            total += term
+            found += part
+        return found.div_(total.mul_(VARIANCE)).view(theta.shape)
 
     def to(self, device: torch.device) -> None:
         self._axis = self._axis.to(device)

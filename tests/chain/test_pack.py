@@ -16,9 +16,11 @@ from raychains.chain import precision
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
 from raychains.chain.pack import Pack, Packs, key
+from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, Part
 from raychains.schedules import Cyclical
 from raychains.tasks.digits import Digits
+from raychains.tasks.gaussian import Gaussian
 from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
 from tests.chain.test_divergence import wild
 from tests.checks import refused
@@ -158,6 +160,67 @@ def test_a_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str, sam
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+def density(sampler: str = "sghmc", **change: Any) -> ChainSpec:
+    """A chain of the mixture with draws at half of its steps, whose blocks fill in the middle of a cycle."""
+    one = spec("mixture", sampler)
+    settings = {k: v for k, v in one.sampler.settings.items() if not k.startswith(("thermostat", "freeze"))}
+    settings["weight_decay"] = 1e-3  # `colder` has another; chains with and without are of two kinds
+    fields: dict[str, Any] = {
+        "sampler": dataclasses.replace(one.sampler, settings=settings),
+        "lanes": 7,
+        "block_draws": 4,
+        "pack": 5,
+    }
+    return dataclasses.replace(one, **{**fields, **change})
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any_stop(sampler: str) -> None:
+    one = density(sampler)
+    alone = Chain(one)
+    straight = outcome(alone, run(alone))
+    others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
+    for place in range(5):
+        chains = [Chain(s) for s in (*others[:place], one, *others[place:])]
+        told = together(Pack(chains[0]), chains)
+        assert outcome(chains[place], told[place]) == straight, place
+    for every in (1, 7):
+        chain, events = Chain(one), []
+        while not chain.done:
+            events += run(chain, min(one.steps, chain.step + every))
+            state = stored(chain.state_dict())
+            chain = Chain(one)
+            chain.load_state_dict(state)
+        assert outcome(chain, events) == straight
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_packed_density_follows_the_path_of_a_chain_by_itself_to_rounding(sampler: str) -> None:
+    packed = density(sampler)
+    told = [run(Chain(s)) for s in (packed, dataclasses.replace(packed, pack=0))]
+    for a, b in zip(*told, strict=True):
+        assert type(a) is type(b)
+        if isinstance(a, Sample) and isinstance(b, Sample):
+            assert dataclasses.replace(a.meta, digest="") == dataclasses.replace(b.meta, digest="")
+            torch.testing.assert_close(a.tensors["theta"], b.tensors["theta"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_density_that_diverges_leaves_the_others_their_bytes() -> None:
+    one = density()
+    alone = Chain(one)
+    straight = outcome(alone, run(alone))
+    hot = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": 1e30})
+    chains = [Chain(dataclasses.replace(one, schedule=hot)), Chain(one)]
+    pack = Pack(chains[0])
+    for chain in chains:
+        chain.join(pack)
+    with ThreadPoolExecutor(2) as threads:
+        wrong, right = (threads.submit(run, chain) for chain in chains)
+        with pytest.raises(Diverged, match="at step"):
+            wrong.result()
+        assert outcome(chains[1], right.result()) == straight
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
@@ -256,8 +319,10 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     one = made(task, 20)
     with refused("pack", "5", "sampler emcmc with its settings is not made for packs"):
         Chain(made(task, 20, "emcmc"))
-    with refused("pack", "5", "its task is no network with a likelihood"):
-        Chain(spec("mixture", "sgld", pack=5))
+    with refused("pack", "5", "its gradient has noise of its own"):
+        Chain(spec("noisy-mixture", "sgld", pack=5))
+    with refused("pack", "5", "its density's gradient is not elementwise over points"):
+        Chain(dataclasses.replace(spec("mixture", "sgld", pack=5), task=Gaussian().spec()))
     batchnorm = Digits(train=90, norm="batch")
     with refused("pack", "5", "BatchNorm"):
         Chain(made(batchnorm, 20), batchnorm)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +24,13 @@ from ray.cluster_utils import Cluster
 
 import raychains as rc
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import ray_private
-from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
 from raychains.store.chains import preemption_losses
 from tests.chaos import plans, worlds
+from tests.chaos.nodes import Placed
 from tests.chaos.tasks import MortalDigits
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
@@ -164,26 +160,6 @@ class Held(Cloud):
         """See `Cloud`."""
         if self.told and not any(self.doomed in n["Resources"] and n["Alive"] for n in ray.nodes()):
             (self.folder / "go").touch()
-
-
-class Placed(RayWorkers):
-    """The first actors without a CPU, evaluators, are on these nodes: Ray puts some elsewhere when it is busy."""
-
-    def __init__(self, *nodes: str) -> None:
-        super().__init__()
-        self._nodes = list(nodes)
-
-    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
-        if options.cpus or not self._nodes:
-            return super().start(kind, run, options, *args)
-        node = self._nodes.pop(0)
-        for number in itertools.count():
-            wanted = replace(options, node=node, name=f"{options.name}-{number}")
-            actor = super().start(kind, run, wanted, *args)
-            until(lambda actor=actor: ray_private.lives(actor), "an evaluator")
-            if ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node:
-                return actor
-            self.kill(actor)
 
 
 def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
+
+from raychains.orchestration import ray_private
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.orchestration.workers import ActorOptions
+from tests.processes import until
 
 HEALTH = {
     "health_check_initial_delay_ms": 0,
@@ -79,3 +86,23 @@ class Replacing:
         self._thread.join()
         if self._error is not None:
             raise self._error
+
+
+class Placed(RayWorkers):
+    """The first actors without a CPU, evaluators, are on these nodes: Ray puts some elsewhere when it is busy."""
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__()
+        self._nodes = list(nodes)
+
+    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
+        if options.cpus or not self._nodes:
+            return super().start(kind, run, options, *args)
+        node = self._nodes.pop(0)
+        for number in itertools.count():
+            wanted = replace(options, node=node, name=f"{options.name}-{number}")
+            actor = super().start(kind, run, wanted, *args)
+            until(lambda actor=actor: ray_private.lives(actor), "an evaluator")
+            if ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node:
+                return actor
+            self.kill(actor)

@@ -75,8 +75,13 @@ CHANGES: dict[str, Any] = {
     "pack": 20,
     "start_chain": "0" * 64,
     "early_stop": EarlyStop(share=0.15, patience=20),
+    "prior": Part(kind="centred", revision=1, settings={"match": "*", "std": 0.5}),
 }
-WITH: dict[str, dict[str, Any]] = {"compile": {"exact": False}, "sample_only": {"start": "0" * 64}}
+WITH: dict[str, dict[str, Any]] = {
+    "compile": {"exact": False},
+    "sample_only": {"start": "0" * 64},
+    "prior": {"start": "0" * 64},
+}
 """What else a change must bring."""
 
 
@@ -102,14 +107,16 @@ def test_fields_at_their_default_are_left_out_of_the_json() -> None:
     optional = {f.name for f in dataclasses.fields(ChainSpec) if f.default is not dataclasses.MISSING}
     assert optional == {
         "precision", "threads", "lanes", "block_draws", "batchnorm", "exact", "compile", "start", "sample_only",
-        "micro_batch", "start_chain", "early_stop", "pack",
+        "micro_batch", "start_chain", "early_stop", "pack", "prior",
     }  # fmt: skip
     assert not optional & SPEC.to_json().keys()
     every = changed("sample_only", changed("compile", dataclasses.replace(FULL, batchnorm="refuse", micro_batch=2)))
-    alone = {"start_chain", "early_stop", "pack"}  # none goes with all of the others
+    alone = {"start_chain", "early_stop", "pack", "prior"}  # none goes with all of the others
     assert optional - alone <= every.to_json().keys() and through_text(every) == every
     member = changed("pack", changed("start_chain", changed("early_stop")))
-    assert alone <= member.to_json().keys() and through_text(member) == member
+    assert alone - {"prior"} <= member.to_json().keys() and through_text(member) == member
+    local = changed("prior")
+    assert "prior" in local.to_json() and through_text(local) == local and pickle.loads(pickle.dumps(local)) == local
     written_out = {**SPEC.to_json(), **{name: getattr(SPEC, name) for name in optional}, "sample_only": []}
     assert ChainSpec.from_json(written_out).digest == SPEC.digest
 

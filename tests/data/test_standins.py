@@ -79,7 +79,7 @@ def test_real_sets_have_other_fingerprints(root: Path, real_root: Path) -> None:
     for name in uci.TABLES:
         assert uci.load(name, root).fingerprint != uci.load(name, real_root).fingerprint == uci.TABLES[name].md5
     for name in uci.REGRESSION_TABLES:
-        assert uci.load_regression(name, root).fingerprint != uci.load_regression(name, real_root).fingerprint
+        assert uci.load(name, root).fingerprint != uci.load(name, real_root).fingerprint
 
 
 @pytest.mark.parametrize("name", [n for n, entry in catalogue.SETS.items() if "train" in entry.splits])
@@ -110,16 +110,16 @@ def test_tables_have_the_published_columns_and_shares(name: str, root: Path) -> 
     found, table = uci.load(name, root), uci.TABLES[name]
     assert found.features.shape == (TRAIN, table.features) and found.stand_in
     larger = table.counts[max(table.counts)] / sum(table.counts.values())
-    assert abs(found.labels.mean() - larger) <= 0.5 / TRAIN
+    assert abs(found.targets.mean() - larger) <= 0.5 / TRAIN
     design = np.column_stack([np.ones(TRAIN), (found.features - found.features.mean(0)) / found.features.std(0)])
-    weights, *_ = np.linalg.lstsq(design, found.labels, rcond=None)
-    error = ((design @ weights > 0.5) != found.labels).mean()
+    weights, *_ = np.linalg.lstsq(design, found.targets, rcond=None)
+    error = ((design @ weights > 0.5) != found.targets).mean()
     assert 0 < error < min(larger, 1 - larger) - 0.05
 
 
 @pytest.mark.parametrize("name", uci.REGRESSION_TABLES)
 def test_regression_tables_have_the_published_columns_and_can_be_learned(name: str, root: Path) -> None:
-    found = uci.load_regression(name, root)
+    found = uci.load(name, root)
     assert found.features.shape == (TRAIN, uci.REGRESSION_TABLES[name].features) and found.stand_in
     design = np.column_stack([np.ones(TRAIN), (found.features - found.features.mean(0)) / found.features.std(0)])
     weights, *_ = np.linalg.lstsq(design, found.targets, rcond=None)

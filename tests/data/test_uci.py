@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from raychains.data import uci
-from raychains.data.uci import REGRESSION_TABLES, TABLES, RegressionTable, Table
+from raychains.data.uci import REGRESSION_TABLES, TABLES, Table
 from tests.checks import refused
 
 ROWS = [[1.5, -2, 2], [0, 3e2, 1], [4, 5, 1], [-6, 0.25, 2], [7, 8, 1]]
-MADE = Table(name="made", file="made.dat", counts={1: 3, 2: 2}, features=2, md5=uci.digest(np.array(ROWS)))
+MADE = Table(
+    name="made",
+    file="made.dat",
+    examples=5,
+    features=2,
+    origin="set",
+    counts={1: 3, 2: 2},
+    md5=uci.digest(np.array(ROWS)),
+)
 
 
 def written(root: Path, text: str) -> Path:
@@ -29,8 +37,8 @@ def lines(rows: list[list[float]]) -> str:
 def test_features_and_labels_are_read_and_the_larger_class_is_label_1(tmp_path: Path) -> None:
     data = uci.read(MADE, written(tmp_path, lines(ROWS)))
     np.testing.assert_array_equal(data.features, np.array(ROWS)[:, :2])
-    np.testing.assert_array_equal(data.labels, [1, 0, 0, 1, 0])
-    assert data.features.dtype == data.labels.dtype == np.float64 and data.fingerprint == MADE.md5
+    np.testing.assert_array_equal(data.targets, [1, 0, 0, 1, 0])
+    assert data.features.dtype == data.targets.dtype == np.float64 and data.fingerprint == MADE.md5
 
 
 def test_blanks_line_ends_and_spelling_of_numbers_do_not_matter(tmp_path: Path) -> None:
@@ -88,8 +96,8 @@ def test_real_data_have_the_published_counts(
     real_root: Path, name: str, shape: tuple[int, int], ones: int, first: list[float]
 ) -> None:
     data = uci.load(name, real_root)
-    assert data.features.shape == shape and data.labels.shape == shape[:1]
-    assert data.labels.sum() == ones and set(data.labels) == {0.0, 1.0}
+    assert data.features.shape == shape and data.targets.shape == shape[:1]
+    assert data.targets.sum() == ones and set(data.targets) == {0.0, 1.0}
     assert data.features[0, :3].tolist() == first and (data.features.std(0) > 0).all()
     assert data.fingerprint == TABLES[name].md5
 
@@ -97,8 +105,8 @@ def test_real_data_have_the_published_counts(
 # Real targets
 
 NUMBERS = np.array([[1.5, -2, 7.25], [0, 300, 1], [4, 5, -1]])
-REAL = RegressionTable(name="made", file="made.data", examples=3, features=2, origin="set", md5=uci.digest(NUMBERS))
-NAMED = RegressionTable(
+REAL = Table(name="made", file="made.data", examples=3, features=2, origin="set", md5=uci.digest(NUMBERS))
+NAMED = Table(
     name="named",
     file="named.csv",
     examples=3,
@@ -119,7 +127,7 @@ def written_as(root: Path, file: str, text: str) -> Path:
 def test_features_and_targets_are_read_from_both_kinds_of_files(tmp_path: Path) -> None:
     text = "1.50 -2 7.25\n\n0 300 1\r\n4 5.0 -1\n"
     for table, content in ((REAL, text), (NAMED, CSV)):
-        data = uci.read_regression(table, written_as(tmp_path, table.file, content))
+        data = uci.read(table, written_as(tmp_path, table.file, content))
         np.testing.assert_array_equal(data.features, NUMBERS[:, :2])
         np.testing.assert_array_equal(data.targets, NUMBERS[:, 2])
         assert data.fingerprint == table.md5 and data.features.dtype == data.targets.dtype == np.float64
@@ -141,16 +149,16 @@ def test_a_wrong_file_of_columns_is_refused_in_a_line_that_names_it(
     tmp_path: Path, text: str, words: tuple[str, ...]
 ) -> None:
     with refused("named", str(tmp_path / "uci" / "named.csv"), *words):
-        uci.read_regression(NAMED, written_as(tmp_path, NAMED.file, text))
+        uci.read(NAMED, written_as(tmp_path, NAMED.file, text))
 
 
 def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     for name, table in REGRESSION_TABLES.items():
         with refused(name, str(tmp_path / "uci" / table.file), table.origin, "RAYCHAINS_DATA"):
-            uci.load_regression(name)
+            uci.load(name)
     with refused("data set", "boston"):
-        uci.load_regression("boston")
+        uci.load("boston")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,7 @@ def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_real_regression_data_have_the_published_counts(
     real_root: Path, name: str, shape: tuple[int, int], first: list[float], target: float
 ) -> None:
-    data = uci.load_regression(name, real_root)
+    data = uci.load(name, real_root)
     assert data.features.shape == shape and data.targets.shape == shape[:1]
     assert data.features[0, :3].tolist() == first and data.targets[0] == target
     assert (data.features.std(0) > 0).all() and data.fingerprint == REGRESSION_TABLES[name].md5

@@ -93,3 +93,15 @@ def test_without_lightning_the_loop_says_what_is_missing(
         "plain loop: 20 samples" in out
         and "Lightning Fabric is missing (lightning_fabric): pip install lightning-fabric" in out
     )
+
+
+def test_a_transformers_checkpoints_have_their_learning_coefficients(tmp_path: Path) -> None:
+    rows = re.findall(
+        r"^\d +(step-\d+)( attention\.\*)? +(-?[\d.]+) +[\d.]+ +([\d.]+)", said("local_transformer.py", tmp_path), re.M
+    )
+    assert [row[0] for row in rows] == ["step-20", "step-20", "step-80", "step-80", "step-300", "step-300"]
+    losses = [float(row[3]) for row in rows[::2]]
+    assert losses[0] > losses[1] > losses[2], "training lowers the loss"
+    assert float(rows[5][2]) > 0 and float(rows[5][2]) < float(rows[4][2]), (
+        "of the attention alone it is less than of all"
+    )

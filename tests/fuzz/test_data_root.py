@@ -336,7 +336,7 @@ def corruptions(root: Root) -> None:
 def tables(root: Root) -> None:
     for name in uci.TABLES:
         found = comes_to_one_line(lambda n=name: uci.load(n, root.folder))
-        assert found is None or (np.isfinite(found.features).all() and {*found.labels.tolist()} <= {0.0, 1.0})
+        assert found is None or (np.isfinite(found.features).all() and {*found.targets.tolist()} <= {0.0, 1.0})
 
 
 def pictures(root: Root) -> None:
@@ -446,7 +446,7 @@ def test_the_root_itself_is_whole(root: Root) -> None:
     for name, entry in SETS.items():
         for split in entry.splits:
             assert len(sets.load(name, split, root.folder))
-    assert all(len(uci.load(name, root.folder).labels) for name in uci.TABLES)
+    assert all(len(uci.load(name, root.folder).targets) for name in uci.TABLES)
     assert len(corrupted.corrupted(corrupted.CORRUPTIONS[0], 1, root.folder))
     task = tasks.make("imagefolder-lenet", set="imagenet")
     assert len(task.splits()["test"].predict(task.build_model(seed=0, lanes=1).state_dict(), 0))

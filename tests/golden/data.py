@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-IMAGES, EXAMPLES = 1000, 90
-"""Training images of each set; examples of each table."""
+IMAGES, EXAMPLES, ROWS = 1000, 90, 200
+"""Training images of each set; examples of each table with classes, and of each with real targets."""
 IDX = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
 CIFAR = {
     "cifar10": ("cifar-10-batches-py", [f"data_batch_{i}" for i in range(1, 6)], "labels", 10),
@@ -27,17 +27,28 @@ TABLES = {
     "german": ("german.data-numeric", 24, (1, 2)),
     "heart": ("heart.dat", 13, (1, 2)),
 }
+BIKES = "season yr mnth hr holiday weekday workingday weathersit temp atemp hum windspeed cnt"
+REGRESSION_TABLES = {
+    "airfoil": ("airfoil.data", 5, ""),
+    "bikesharing": ("bikesharing-hour.csv", 12, BIKES),
+    "concrete": ("concrete.data", 8, ""),
+    "energy": ("energy.data", 8, ""),
+    "protein": ("protein.data", 9, ""),
+    "yacht": ("yacht.data", 6, ""),
+}
+"""By name: the file, its number of inputs, and the names in the first line of one whose cells stand between commas."""
 
 
 def write(root: Path) -> Path:
     """Write training images, tables and the manifest of a prepared set below ``root``, and return it."""
     md5s = {}
-    for file, content in [*_idx(), *_cifar(), *_tables()]:
+    for file, content in [*_idx(), *_cifar(), *_tables(), *_regression_tables()]:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_bytes(content)
         md5s[file] = hashlib.md5(content, usedforsecurity=False).hexdigest()
     counts: dict[str, dict[str, int]] = {name: {"train": IMAGES} for name in (*IDX, *CIFAR)}
     counts |= {name: {str(c): EXAMPLES // 2 for c in classes} for name, (_, _, classes) in TABLES.items()}
+    counts |= {name: {"examples": ROWS} for name in REGRESSION_TABLES}
     declared = {"format": 1, "made": {"golden": 1}, "counts": counts, "md5": md5s}
     (root / "stand-ins.json").write_text(json.dumps(declared))
     (root / "imagenet").mkdir(exist_ok=True)
@@ -70,6 +81,16 @@ def _tables() -> Iterator[tuple[str, bytes]]:
     for name, (file, features, classes) in TABLES.items():
         rows = [[*row, classes[i % 2]] for i, row in enumerate(_bytes(name, EXAMPLES, features).tolist())]
         yield f"uci/{file}", "".join(" ".join(map(str, row)) + "\n" for row in rows).encode()
+
+
+def _regression_tables() -> Iterator[tuple[str, bytes]]:
+    for name, (file, features, head) in REGRESSION_TABLES.items():
+        between = "," if head else " "
+        rows = [between.join(map(str, row)) for row in _bytes(name, ROWS, features + 1).tolist()]
+        yield (
+            f"uci/{file}",
+            "".join(line + "\n" for line in [*([between.join(head.split())] if head else []), *rows]).encode(),
+        )
 
 
 def _manifest() -> dict[str, object]:

@@ -96,7 +96,6 @@ def digests() -> dict[str, Any]:
                 if preset.early_stop is None or not task.low_dimensional
             }
             for name in tasks.NAMES
-            if not name.startswith("uci-")  # the recorded data root has none of their tables
             for task in [rc.make_task(name, **({"size": 224} if name.startswith("imagefolder") else {}))]
         }
 

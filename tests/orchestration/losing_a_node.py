@@ -5,56 +5,27 @@ Prints as JSON what the run was told and what came out.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
-from ray.exceptions import TaskUnschedulableError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raychains.orchestration import resource_wait
-from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
-from raychains.orchestration.workers import ActorOptions
 from raychains.planning import events
-from tests.chaos.nodes import HEALTH
+from tests.chaos.nodes import HEALTH, Placed
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
-from tests.processes import SECONDS, until
+from tests.processes import SECONDS
 
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
-
-
-class Placed(RayWorkers):
-    """Actors without a CPU, evaluators, go to the nodes by turns: Ray alone may put all of them on one."""
-
-    def __init__(self, nodes: Sequence[str]) -> None:
-        super().__init__()
-        self._turns = itertools.cycle(nodes)
-        for node in nodes:
-            until(lambda node=node: known(node), "the node")
-
-    def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
-        return super().start(kind, run, options if options.cpus else replace(options, node=next(self._turns)), *args)
-
-
-def known(node: str) -> bool:
-    """Whether this process's raylet has heard of the node, which it passes over otherwise."""
-    there = NodeAffinitySchedulingStrategy(node, soft=False)
-    try:
-        return bool(ray.get(ray.remote(lambda: True).options(num_cpus=0, scheduling_strategy=there).remote()))
-    except TaskUnschedulableError:
-        return False
 
 
 class Watch(Diary):
@@ -86,8 +57,8 @@ def main(folder: Path, temporary: str) -> None:
     task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
     plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
     doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
-    diary, workers = Watch(folder / "predictions", doomed), Placed([doomed, head])
-    resources = ResourceConfig(checkpoint_every=0.1, evaluators=3, stall_timeout=SECONDS)  # chains are held on purpose
+    diary, workers = Watch(folder / "predictions", doomed), Placed(doomed, head)
+    resources = ResourceConfig(checkpoint_every=0.1, evaluators=2, stall_timeout=SECONDS)  # chains are held on purpose
     resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
 
     with ThreadPoolExecutor() as pool:  # nodes are started in the main thread

@@ -17,7 +17,7 @@ from raychains.evaluation.base import Array, Evaluation, Reduced
 from raychains.evaluation.exact import ModeCoverage
 from raychains.tasks.base import Position
 from raychains.tasks.mixture import Mixture25
-from tests.processes import SECONDS
+from tests.processes import SECONDS, until
 
 
 class Mixture(Mixture25):
@@ -225,10 +225,7 @@ class _BulkyCoverage(Evaluation):
 
         with self._log.open("a") as f:
             f.write(f"{ray.get_runtime_context().get_node_id()}\n")
-        deadline = time.monotonic() + 60
-        # Until evaluators of two nodes are at it; Ray may have put all of them on one.
-        while len(set(self._log.read_text().split())) < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: len(set(self._log.read_text().split())) >= 2, "an evaluator on each of two nodes")
         counts = self._inner.predict(tensors, shard)
         return np.concatenate([counts, np.zeros((len(counts), 20_000 // len(counts)), dtype=counts.dtype)], axis=1)
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from raychains.data import uci
-from raychains.data.uci import Labelled, Targeted
+from raychains.data.uci import Targeted
 
 EXAMPLES, FEATURES = 80, 3
 
 
-def made(name: str) -> Labelled:
+def made(name: str) -> Targeted:
     """Features of very different sizes, and labels that follow them loosely."""
     rng = np.random.default_rng(len(name))
     features = rng.standard_normal((EXAMPLES, FEATURES)) * [1.0, 20.0, 0.1] + [0.0, 100.0, -3.0]
     logits = 0.5 * features[:, 0] - 0.05 * (features[:, 1] - 100) + 0.3
     labels = (rng.random(EXAMPLES) < 1 / (1 + np.exp(-logits))).astype(np.float64)
-    return Labelled(name, features, labels, uci.digest(np.column_stack([features, labels])))
+    return Targeted(name, features, labels, uci.digest(np.column_stack([features, labels])))
 
 
 def made_regression(name: str) -> Targeted:
@@ -30,5 +30,6 @@ def made_regression(name: str) -> Targeted:
 
 def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tasks read the made sets."""
-    monkeypatch.setattr(uci, "load", lambda name, root=None: made(name))
-    monkeypatch.setattr(uci, "load_regression", lambda name, root=None: made_regression(name))
+    monkeypatch.setattr(
+        uci, "load", lambda name, root=None: made(name) if name in uci.TABLES else made_regression(name)
+    )

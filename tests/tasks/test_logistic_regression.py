@@ -35,7 +35,7 @@ def data(task: Any) -> tuple[torch.Tensor, torch.Tensor]:
     raw = uci.load(task.dataset)
     x = torch.from_numpy(raw.features)
     x = (x - x.mean(0)) / x.std(0, correction=0)
-    return torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], 1), torch.from_numpy(raw.labels)
+    return torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], 1), torch.from_numpy(raw.targets)
 
 
 def potential(task: Any, theta: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
@@ -21,6 +22,18 @@ def test_chains_start_uniformly_in_the_box() -> None:
     # Variance of U[−10, 10] is 100/3; a sample variance of n uniforms has relative s.e. √(.8/n).
     assert abs(float(start.double().square().mean()) / (100 / 3) - 1) < 4 * math.sqrt(0.8 / (2 * lanes))
     assert abs(float(start.mean())) < 4 * math.sqrt(100 / 3 / (2 * lanes))
+
+
+def test_the_gradient_of_a_pack_is_the_gradient_and_a_points_bits_are_its_own() -> None:
+    task = Mixture25()
+    for dtype, tolerance in ((torch.float32, 1e-3), (torch.float64, 1e-12)):
+        points = torch.rand(1003, 2, dtype=dtype, generator=torch.Generator().manual_seed(1)) * 24 - 12
+        packed = task.packed_gradient(points)
+        expected = task.potential(points.numpy())[1]
+        np.testing.assert_allclose(packed.numpy(), expected, rtol=0, atol=tolerance)
+        for first, last in ((0, 1), (3, 10), (5, 1003), (1000, 1003)):
+            assert torch.equal(task.packed_gradient(points[first:last]), packed[first:last])
+            assert torch.equal(task.gradient(points[first:last]), task.gradient(points)[first:last])
 
 
 STEPS, REPEATS, CHAINS = 50_000, 10, 4

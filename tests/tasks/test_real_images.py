@@ -94,7 +94,7 @@ def test_real_data_have_the_papers_sizes(name: str, n: int, dim: int) -> None:
     task: Any = tasks.make(name)
     assert (task.num_data, task.dim) == (n, dim)
     raw = uci.load(task.dataset)
-    x, y = np.column_stack([np.ones(n), (raw.features - raw.features.mean(0)) / raw.features.std(0)]), raw.labels
+    x, y = np.column_stack([np.ones(n), (raw.features - raw.features.mean(0)) / raw.features.std(0)]), raw.targets
     assert x.shape == (n, dim)
     gradient = x.T @ (1 / (1 + np.exp(-x @ task.posterior.mode)) - y) + task.posterior.mode / 100
     assert np.abs(gradient).max() < 1e-7, "the mode, by the plain formula"

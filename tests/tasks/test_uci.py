@@ -162,5 +162,5 @@ def test_the_published_tables_divide_as_published() -> None:
         assert task.num_data == table.examples - math.ceil(0.2 * table.examples)
         train: Any = task.splits()["train"]
         assert abs(train.targets.mean()) < 1e-4 and train.targets.std() == pytest.approx(1, abs=1e-4)
-        raw = uci.load_regression(name).targets
+        raw = uci.load(name).targets
         assert task.scale == pytest.approx(raw[bde_split(len(raw))[0]].std())

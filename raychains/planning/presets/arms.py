@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,9 @@ class Planned:
     comparison: Comparison
     notes: list[str]
     start: Mapping[str, Tensor] | None = None
-    """The start of all chains, to be published with them; None: each initialises itself."""
+    """The start of all chains, or of the first arm's, to be published with them; None: each initialises itself."""
+    further: Sequence[Mapping[str, Tensor]] = ()
+    """The starts of other arms, of a comparison of checkpoints."""
 
 
 def plan(options: Compare, task: Task | None = None) -> Planned:

@@ -273,6 +273,23 @@ def tightest_bound(folder: Path, store: Path, seed: int) -> Both:
     return cell["value"], pseudo_value(partial(logs, k=k), lanes(k, True), cell["repeat"])
 
 
+def regression(folder: Path, store: Path, seed: int) -> Both:
+    """RMSE, and the moments' NLL of standardised targets or the mixture's log density in the target's unit; of one cell."""
+    cell = reading.drawn_cell(folder, seed)
+    y, scale = reading.targets(store, cell, folder.name)
+    shas = [sample["sha256"] for digest in cell["digests"].split() for sample in reading.samples(store, digest)]
+    blocks = np.stack([reading.block(store, sha) for sha in shas])
+    means, sds = blocks[..., 0], blocks[..., 1]
+    if cell["column"] == "rmse":
+        unit = scale if folder.name == "uci-table" else 1.0
+        return cell["value"], unit * float(np.sqrt(((means.mean(0) - y) ** 2).mean()))
+    if cell["column"] == "nll":
+        sd = np.sqrt((sds**2).mean(0) + means.var(0))
+        return cell["value"], float((0.5 * ((y - means.mean(0)) / sd) ** 2 + np.log(sd * np.sqrt(2 * np.pi))).mean())
+    density = (np.exp(-0.5 * ((y - means) / sds) ** 2) / (sds * scale * np.sqrt(2 * np.pi))).mean(0)
+    return cell["value"], float(np.log(density).mean())
+
+
 CHECKS: Mapping[str, Check] = {
     **dict.fromkeys(("table1", "table2", "fig3c"), with_nll),
     **dict.fromkeys(("table4", "fig2", "fig5"), modes),
@@ -296,4 +313,5 @@ CHECKS: Mapping[str, Check] = {
     "emcmc-fig3": early,
     "emcmc-fig4": lenet.fisher,
     "emcmc-fig5": lenet.lines,
+    **dict.fromkeys(("bde-table", "uci-table"), regression),
 }

@@ -51,10 +51,27 @@ def tensors(store: Path, digest: str, file: str) -> dict[str, np.ndarray]:
 
 def labels(store: Path, cell: dict[str, Any], name: str) -> np.ndarray:
     """Of the split that the run of a cell's chains is evaluated on, in the split's order: [examples]."""
+    return _of_split(store, cell, name, "label").astype(int)
+
+
+def targets(store: Path, cell: dict[str, Any], name: str) -> tuple[np.ndarray, float]:
+    """The same of a regression: standardised targets, and their unit in the original one."""
+    return _of_split(store, cell, name, "target"), float(_of_split(store, cell, name, "scale")[0])
+
+
+def _of_split(store: Path, cell: dict[str, Any], name: str, column: str) -> np.ndarray:
     first = cell["digests"].split()[0]
     plans = sorted((store / "runs").glob(f"smoke-{name}-*/plan.json"))
     table = columns(next(p for p in plans if first in p.read_text()).with_name("rows.parquet"))
-    return table["label"][(table["arm"] == table["arm"][0]) & (table["group"] == 0)].astype(int)
+    return table[column][(table["arm"] == table["arm"][0]) & (table["group"] == 0)]
+
+
+def block(store: Path, sha256: str) -> np.ndarray:
+    """A sample's means and σ of the one split that it was kept for, [examples, 2]."""
+    (path,) = (store / "predictions").glob(f"*/{sha256}.safetensors")
+    READ.append(path)
+    shards = load_file(path)
+    return np.concatenate([shards[name] for name in sorted(shards)])
 
 
 # Kept predictions

@@ -1,0 +1,149 @@
+"""bde's benchmark of tabular regression: airfoil and bike sharing by its split, network, prior and metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+from raychains.papers import NOT_SMOKE
+from raychains.papers.claims import Claim, Of, Summary, claim
+from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
+from raychains.papers.experiment import PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison
+from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
+from raychains.papers.tables import Heading
+from raychains.planning.presets.named import Preset
+
+DATASETS = ("airfoil", "bikesharing")
+RMSE, NLL = "rmse", "nll"
+SEEDS = 5
+BDE, BDE_ENSEMBLE = "bde", "bde-ensemble"
+OTHERS = {"tabpfn": "TabPFN v2", "xgboost": "XGBoost", "forest": "Random forest"}
+PRINTED = """
+airfoil bde-ensemble: .3650 ± .0038 | .1760 ± .0043
+airfoil bde: .1215 ± .0042 | −.9126 ± .0131
+airfoil tabpfn: .1359 | −.9338
+airfoil xgboost: .2025 |
+airfoil forest: .2560 |
+bikesharing bde-ensemble: .2880 ± .0052 | −.4550 ± .0173
+bikesharing bde: .2261 ± .0016 | −.7315 ± .0098
+"""
+"""RMSE and NLL on standardised targets, mean ± standard deviation over 5 seeds where there is one; a line per data set and row."""
+SOURCE = "scikit-learn-contrib/bde, paper/paper.md"
+SMALL = Size(tune=20, draws=4, apart=2, start=4, members=2, repeats=2, batch_size=80)
+SIZES: Mapping[str, Mapping[str, Size]] = {
+    "smoke": dict.fromkeys(DATASETS, SMALL),
+    "cpu": {
+        "airfoil": Size(tune=500, draws=20, start=200, members=4, repeats=3),
+        "bikesharing": Size(tune=100, draws=8, apart=5, start=40, members=4, repeats=3),
+    },
+    "gpu": dict.fromkeys(DATASETS, Size(tune=5_000, draws=100, repeats=3)),
+    "paper": dict.fromkeys(DATASETS, Size(tune=50_000, draws=100)),
+}
+
+
+def values() -> tuple[Value, ...]:
+    """Return the printed numbers, with standard errors of the mean from their standard deviations."""
+    made = []
+    for line in PRINTED.strip().splitlines():
+        where, _, cells = line.partition(":")
+        part, row = where.split()
+        for column, text in zip((RMSE, NLL), map(str.strip, cells.split("|")), strict=True):
+            if text:
+                mean, _, sd = text.replace("−", "-").partition(" ± ")
+                n = SEEDS if sd else 0
+                summary = Summary(mean=float(mean), se=float(sd or "nan") / math.sqrt(SEEDS), n=n)
+                made.append(Value(part, row, column, text, summary, SOURCE, "in the authors' repository"))
+    return tuple(made)
+
+
+VALUES = values()
+
+
+def printed_value(part: str, row: str, column: str) -> Value:
+    """Return one of the printed numbers."""
+    (found,) = (v for v in VALUES if (v.part, v.row, v.column) == (part, row, column))
+    return found
+
+
+def deviation(part: str, row: str, column: str) -> float:
+    """Return a printed number's standard deviation over seeds."""
+    summary = printed_value(part, row, column).summary
+    return summary.se * math.sqrt(summary.n)
+
+
+def comparison_of(dataset: str, scale: str) -> Preset:
+    size = SIZES[scale][dataset]
+    made = preset("bde-table", dataset, size, scale, f"{NAMES[dataset]} by bde's protocol")
+    return Preset(**{**vars(made), "options": {**made.options, "repeats": size.repeats}})
+
+
+def tables(run: CompletedRun) -> Tables:
+    return {"cells": run.cells(LABELS.keys(), {"rmse": RMSE, "nll_gaussian": NLL})}
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Return the claims: MILE's published numbers at the published size; methods against each other; MILE against trees."""
+    made: list[Claim] = []
+    for part in DATASETS:
+        label = NAMES[part]
+        for column, what in ((RMSE, "RMSE"), (NLL, "NLL")):
+            mean, sd = printed_value(part, BDE, column).summary.mean, deviation(part, BDE, column)
+            made.append(
+                Claim(
+                    name=f"mile-{column}-as-published-{part}",
+                    text=f"{label}: MILE's {what} is bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}.",
+                    part=part,
+                    left=Of("mile", column),
+                    right=mean,
+                    direction="equal",
+                    tolerance=sd,
+                    rule="one-sample",
+                    scales=("paper",),
+                )
+            )
+            made += claims(part, label, column, "lower", what)
+    for row in OTHERS:
+        mean = printed_value("airfoil", row, RMSE).summary.mean
+        text = f"Airfoil: MILE has a lower RMSE than {OTHERS[row]}'s published {mean:g}."
+        made.append(claim(f"mile-below-{row}", text, "airfoil", RMSE, "mile", "less", mean, scales=NOT_SMOKE))
+    return tuple(made)
+
+
+def settings_at(scale: str) -> list[Setting]:
+    sizes = SIZES[scale]
+    return [
+        Setting("split", "80 % / 20 %, train_test_split with random_state 0", PUBLISHED),
+        Setting("network", "4 × 16 ReLU, outputs μ and softplus σ", PUBLISHED),
+        Setting("seeds", str(sizes["airfoil"].repeats), PUBLISHED),
+        *settings(sizes),
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        **listed("bde-table"),
+        parts=tuple(
+            Part(
+                name=name,
+                label=NAMES[name],
+                data=(f"uci-{name}",),
+                sampled=comparison(partial(comparison_of, name)),
+                tables=tables,
+            )
+            for name in DATASETS
+        ),
+        rows={**LABELS, BDE_ENSEMBLE: "bde: deep ensemble", BDE: "bde: MILE", **OTHERS},
+        columns=(Heading(RMSE, "RMSE", "", 4), Heading(NLL, "NLL of the moments' Gaussian", "nats", 4)),
+        absent="published alone: not run here",
+        values=VALUES,
+        claims=all_claims(),
+        settings=settings_at,
+        differences=DIFFERENCES
+        + """
+smoke cpu gpu paper: Both metrics are on standardised targets. bde prints standard deviations over five seeds, we standard
+    errors of the mean.
+""",
+    ),
+)

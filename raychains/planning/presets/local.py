@@ -1,0 +1,161 @@
+"""The arms of `raychains local`: chains around checkpoints w*, at the temperature N/nβ with a prior centred at w*."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from raychains.chain import initialization
+from raychains.core.config import Local, Run
+from raychains.core.errors import UserError, require
+from raychains.core.spec import Part
+from raychains.core.validation import integer, positive
+from raychains.planning import Arm, Comparison, methods, settings
+from raychains.planning.presets.arms import Planned
+from raychains.priors import Centred
+from raychains.schedules import NonCyclical
+from raychains.tasks import Task
+
+SAMPLERS = ("sgld", "psgld", "sghmc")
+"""Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
+EPSILON, DRAWS, EPS = 1e-4, 200, 0.1
+"""Defaults of ``epsilon`` and ``draws``, and of the number that pSGLD adds to the root mean square of gradients."""
+
+
+def local(options: Local, task: Task | None = None) -> Planned:
+    """Return a comparison with an arm for each checkpoint and each group of parameters.
+
+    Raises:
+        UserError: a setting out of range or without use here, a task that is a density, or no checkpoint.
+    """
+    _check(options)
+    task = methods.make_task(options, options.task, task)
+    about = f"be a network's for a local posterior, got the density {options.task}"
+    if task.low_dimensional or "train" not in task.splits():
+        raise UserError(f"task must {about}")
+    n = task.num_data
+    require(
+        options.nbeta is not None or n > 2, "nbeta", options.nbeta, f"be given for {n} examples: n/ln n is no number"
+    )
+    nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)
+    epsilon = options.epsilon if options.epsilon is not None else EPSILON
+    lr: Any = options.lr if options.lr is not None else epsilon * nbeta / 2
+    positive("lr", lr)
+    own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
+    methods.check_chains(options.chains)
+    repeats, _ = methods.repeats_and_lanes(own, task, options.task)
+    chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
+    _check_patterns(options, task)
+    names = _names(options.init_from)
+    methods.check_total(options.chains * repeats * len(names) * len(chosen))
+    arms: list[Arm] = []
+    notes = [
+        f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
+        f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
+    ]
+    starts: dict[str, Mapping[str, Tensor]] = {}
+    for file, name in zip(options.init_from, names, strict=True):
+        for patterns in chosen:
+            method = methods.resolve(
+                dataclasses.replace(own, init_from=file, sample_only=patterns),
+                task=task, name=options.task, sampler=options.sampler, schedule="constant",
+            )  # fmt: skip
+            if options.gamma > 0:
+                prior = Centred(std=math.sqrt(nbeta / (n * options.gamma))).to_json()
+                method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=Part.from_json(prior)))
+            assert method.start.tensors is not None and method.start.digest is not None
+            starts[method.start.digest] = method.start.tensors
+            notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *method.notes()]
+            group = " ".join(patterns)
+            arms.append(
+                Arm(
+                    name=f"{name} {group}" if group else name,
+                    label=f"{name}, {group}" if group else name,
+                    sampler=method.spec.sampler.kind,
+                    schedule="constant",
+                    chains=tuple(tuple(method.chain(r, c) for c in range(options.chains)) for r in range(repeats)),
+                    length=method.length,
+                    published={},
+                )
+            )
+    comparison = Comparison(task=options.task, unit="epochs", split="train", arms=tuple(arms))
+    first, *further = starts.values()
+    return Planned(comparison, list(dict.fromkeys(notes)), first, further)
+
+
+def _check(options: Local) -> None:
+    """Refuse options without use here."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Local)}
+    for name, why in Local.refused.items():
+        value = getattr(options, name)
+        require(value == defaults[name], name, value, f"be left out for a local posterior: {why}")
+    known = ", ".join(SAMPLERS)
+    require(options.sampler in SAMPLERS, "sampler", options.sampler, f"be one of {known} for a local posterior")
+    require(options.pack in ("none", "auto"), "pack", options.pack, "be none: a prior at w* is not made for packs")
+    if not options.init_from:
+        raise UserError("init_from must name a checkpoint to sample around, got none")
+    require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside lr")
+    several = not isinstance(options.lr, int | float | None)
+    require(not several, "lr", options.lr, "be one number: there is one sampler")
+    twice = [p for p in options.groups if list(options.groups).count(p) > 1 or (p,) == tuple(options.parameters)]
+    require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than parameters")
+
+
+def _check_patterns(options: Local, task: Task) -> None:
+    """Refuse a pattern that matches no parameter, by the option that it was given as."""
+    names = [name for name, _ in task.build_model(seed=0, lanes=1).named_parameters()]
+    for field in ("parameters", "groups"):
+        for pattern in getattr(options, field):
+            known = f"match names of parameters: there are {initialization.some(names)}"
+            require(any(fnmatchcase(name, pattern) for name in names), field, pattern, known)
+
+
+def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
+    """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
+    base = methods.defaults(options.task, task).of(methods.named(options.sampler).kind)
+    epochs = options.epochs if options.epochs is not None else base.epochs
+    batch = options.batch_size if options.batch_size is not None else base.batch_size
+    assert epochs is not None
+    integer("batch_size", batch, 1, task.num_data)
+    burn_in = options.burn_in if options.burn_in is not None else epochs // 5
+    integer("burn_in", burn_in, 0, epochs - 1, f": less than the {epochs} epochs")
+    per_epoch = math.ceil(task.num_data / batch)
+    steps, unkept = epochs * per_epoch, burn_in * per_epoch
+    draws = options.draws if options.draws is not None else min(DRAWS, steps - unkept)
+    thinning = options.thinning if options.thinning is not None else max(1, (steps - unkept) // draws)
+    room = math.ceil((steps - unkept) / thinning)
+    require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
+    given = settings.read("sampler_settings", options.sampler_settings)
+    own: dict[str, Any] = {}
+    if options.sampler == "psgld":
+        own = {"eps": EPS, **({"freeze_preconditioner_after": unkept} if unkept else {})}
+    fields = {f.name: getattr(options, f.name) for f in dataclasses.fields(Run) if hasattr(options, f.name)}
+    fields |= {
+        "lr": lr,
+        "temperature": temperature,
+        "weight_decay": options.weight_decay if options.weight_decay is not None else 0.0,
+        "epochs": epochs,
+        "burn_in": 0,
+        "thinning": thinning,
+        "pack": "none",
+        "repeats": options.repeats if options.repeats is not None else 1,
+        "sampler_settings": {**own, **given},
+        "schedule_settings": {
+            "samples": draws,
+            "warm_up": NonCyclical.noise_from_steps(unkept, steps=steps),
+        },
+        "init_from": None,
+    }
+    return Run(**fields), burn_in
+
+
+def _names(files: Sequence[str]) -> list[str]:
+    """Return the arms' names: the files' own, numbered where several are called the same."""
+    stems = [Path(file).stem for file in files]
+    return [stem if stems.count(stem) == 1 else f"{stem}-{k}" for k, stem in enumerate(stems)]

@@ -1,0 +1,100 @@
+"""Local chains as a plan: temperature, step and prior of the equivalence, arms, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from raychains import priors, tasks
+from raychains.core.config import Local
+from raychains.planning.presets.local import local
+from raychains.tasks import Task
+from tests.checks import refused
+
+N = 50
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    x = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))
+    return tasks.give(Task.from_module(lambda: nn.Linear(3, 2), (x, (x[:, 0] > 0).long()), (x, (x[:, 0] > 0).long())))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("w") / "w.pt"
+    torch.save(nn.Linear(3, 2).state_dict(), path)
+    return str(path)
+
+
+def planned(task: Task, file: str, **settings: Any) -> Any:
+    given = {"init_from": (file,), "epochs": 20, "batch_size": 10, "task": "own", **settings}
+    return local(Local(**given), task)
+
+
+def test_the_target_is_that_of_the_equivalence(task: Task, file: str) -> None:
+    plan = planned(task, file, gamma=4.0, epsilon=1e-3, chains=3)
+    (arm,) = plan.comparison.arms
+    (chains,) = arm.chains
+    spec, nbeta = chains[0], N / math.log(N)
+    settings = spec.schedule.settings
+    assert settings["temperature"] == pytest.approx(N / nbeta) and settings["lr"] == pytest.approx(1e-3 * nbeta / 2)
+    assert spec.sampler.settings["weight_decay"] == 0 and len({s.digest for s in chains}) == 3
+    assert spec.prior is not None
+    prior = priors.from_json(spec.prior.to_json())
+    assert isinstance(prior, priors.Centred) and N * 4 / nbeta * prior.std**2 == pytest.approx(1.0)
+    assert settings["warm_up"] == pytest.approx(0.2) and settings["samples"] == 80 and settings["noise_from"] == 0
+
+
+def test_without_gamma_there_is_no_prior_and_the_spec_is_that_of_a_plain_chain(task: Task, file: str) -> None:
+    (arm,) = planned(task, file, gamma=0.0).comparison.arms
+    assert arm.chains[0][0].prior is None and "prior" not in arm.chains[0][0].to_json()
+
+
+def test_psgld_freezes_its_preconditioner_where_the_burn_in_ends(task: Task, file: str) -> None:
+    (arm,) = planned(task, file, sampler="psgld", burn_in=5).comparison.arms
+    assert arm.chains[0][0].sampler.settings["freeze_preconditioner_after"] == 25
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"init_from": ()}, ("init_from", "none")),
+        ({"parameters": ("fc.*",)}, ("parameters", "fc", "weight")),
+        ({"groups": ("weight", "weight")}, ("groups", "different")),
+        ({"sample_only": ("weight",)}, ("sample_only", "parameters")),
+        ({"temperature": 1.0}, ("temperature", "nbeta")),
+        ({"cycles": 2}, ("cycles", "constant")),
+        ({"pack": "2"}, ("pack", "2")),
+        ({"lr": 0.1, "epsilon": 0.1}, ("epsilon", "lr")),
+        ({"burn_in": 20}, ("burn_in", "20")),
+        ({"draws": 81}, ("draws", "81", "80")),
+        ({"sampler": "sgd"}, ("sampler", "sgd", "psgld")),
+    ],
+)
+def test_what_has_no_use_here_is_refused(
+    task: Task, file: str, settings: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with refused(*words):
+        planned(task, file, **settings)
+
+
+def test_a_density_is_refused(file: str) -> None:
+    with refused("task", "mixture25", "density"):
+        local(Local(task="mixture25", init_from=(file,)))
+
+
+def test_a_centred_prior_is_the_gaussian_around_its_centre(tmp_path: Path) -> None:
+    centre, at = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.0], requires_grad=True)
+    prior = priors.Centred(std=0.3)
+    with refused("centre"):
+        prior.log_density({"w": at})
+    found = prior.around({"w": centre}).log_density({"w": at})
+    expected = torch.distributions.Normal(centre, 0.3).log_prob(at).sum()
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+    assert priors.from_json(prior.around({"w": centre}).to_json()) == prior
