@@ -284,8 +284,10 @@ def reduce_regression(
 def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = None) -> Array:
     """Return the continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs], per output.
 
-    Σ_s w_s A(y − μ_s, σ_s²) − ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the
-    mean distance of a draw from the target less half that of two draws, in the targets' unit; lower is better.
+    Σ_s w_s A(y − μ_s, σ_s²) − ∫F(1 − F) dt, A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the mean distance of a draw from the
+    target less half that of two draws, in the targets' unit; lower is better. The integral is a sum over the pairs of draws,
+    which is exact, or a quadrature that errs by less than 1e-9 of the largest σ, whichever has fewer terms; it holds few arrays
+    of the size of ``means``.
 
     Args:
         means: [samples, n, outputs].
@@ -293,16 +295,19 @@ def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = No
         targets: [n, outputs].
         weights: [samples], summing to 1; None is the same for all.
 
-    Source: Grimit, Gneiting, Berrocal & Johnson 2006, eq. 5; Gneiting & Raftery 2007.
+    Source: Gneiting & Raftery 2007, eq. 21; Grimit, Gneiting, Berrocal & Johnson 2006, eq. 5.
     """
     samples = len(means)
     w = np.full(samples, 1 / samples) if weights is None else weights
-    variances = sigmas[..., None] ** 2
-    found = np.einsum("s,snk->nk", w, _distance(targets - means, variances))
-    for s in range(samples):  # one sample against those before: memory is samples × n, and each pair is met once
-        before = np.einsum("t,tnk->nk", w[:s], _distance(means[s] - means[:s], variances[s] + variances[:s]))
-        itself = 0.5 * w[s] * _distance(np.zeros_like(targets), 2 * variances[s])
-        found -= w[s] * (before + itself)
+    found = np.einsum("s,snk->nk", w, _distance(targets - means, sigmas[..., None] ** 2))
+    nodes = _spread_nodes(means, sigmas)
+    # Whichever needs fewer terms: pairs of draws, or a quadrature's nodes times draws.
+    by_pairs = ~(nodes <= samples / 2).all(axis=1)
+    if by_pairs.any():
+        found[by_pairs] -= _spread_by_pairs(means[:, by_pairs], sigmas[:, by_pairs], w)
+    for i in np.flatnonzero(~by_pairs):
+        for k in range(means.shape[2]):
+            found[i, k] -= _spread_by_quadrature(means[:, i, k], sigmas[:, i], w, int(nodes[i, k]))
     return found
 
 
@@ -313,3 +318,43 @@ def _distance(m: Array, v: Array) -> Array:
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     cdf = torch.special.ndtr(torch.from_numpy(np.asarray(z))).numpy()
     return m * (2 * cdf - 1) + 2 * sd * density
+
+
+def _spread_by_pairs(means: Array, sigmas: Array, w: Array) -> Array:
+    """Return half the mean distance of two draws of each mixture, ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), [n, outputs]."""
+    variances = sigmas[..., None] ** 2
+    found = np.zeros(means.shape[1:])
+    for s in range(len(means)):  # one sample against those before: memory is samples × n, and each pair is met once
+        before = np.einsum("t,tnk->nk", w[:s], _distance(means[s] - means[:s], variances[s] + variances[:s]))
+        itself = 0.5 * w[s] * _distance(np.zeros_like(means[s]), 2 * variances[s])
+        found += w[s] * (before + itself)
+    return found
+
+
+TAIL, STEP = 6.0, 0.6
+"""Standard deviations beyond the outer means where a quadrature ends, and narrowest ones between its nodes.
+
+The trapezoidal rule of F(1 − F) errs by its Fourier transform at 2π/step, which falls as exp(−(σω)²/4): by 1e-11 of the widths.
+The tails hold less than 1e-9 of them.
+"""
+TERMS = 2**20
+"""Values of a component's distribution function that are held at once."""
+
+
+def _spread_nodes(means: Array, sigmas: Array) -> Array:
+    """Return the nodes that each mixture's quadrature needs, [n, outputs]."""
+    wide, narrow = sigmas.max(axis=0)[:, None], sigmas.min(axis=0)[:, None]
+    reach = means.max(axis=0) - means.min(axis=0) + 2 * TAIL * wide
+    return np.ceil(reach / (STEP * narrow)) + 1
+
+
+def _spread_by_quadrature(means: Array, sigmas: Array, w: Array, nodes: int) -> float:
+    """Return half the mean distance of two draws of a mixture, ∫F(1 − F) dt, from its components, [samples] each."""
+    tail = TAIL * sigmas.max()
+    at, step = np.linspace(means.min() - tail, means.max() + tail, nodes, retstep=True)
+    total = 0.0
+    for some in np.array_split(at, math.ceil(nodes * len(means) / TERMS)):
+        z = torch.from_numpy((some[:, None] - means) / sigmas)
+        cdf = torch.special.ndtr(z).numpy() @ w
+        total += float((cdf * (1 - cdf)).sum())
+    return total * float(step)
