@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.tensor  # before torch.Generator is replaced: its annotations name it
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -94,12 +95,30 @@ class Contract(TorchDispatchMode):
 
 @contextmanager
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let tensors be made on ``cuda`` without values; generators are torch's own, which exist without a driver."""
-    without_generators(monkeypatch)
+    """Let tensors be made on ``cuda`` without values or a driver."""
+    # A generator of fake tensors is never asked for a number: None is torch's own.
+    monkeypatch.setattr(Noise, "generator", lambda noise, device: None)
     with FakeTensorMode():
         yield
 
 
-def without_generators(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw noise from torch's own generator: one of a device without a driver can't be made."""
-    monkeypatch.setattr(Noise, "generator", lambda noise, device: None)
+class WithoutDriver(torch.Generator):
+    """A generator that says it is on ``device``, with the state of one on the CPU: tensors without values take nothing from it."""
+
+    def __new__(cls, device: Any = "cpu") -> WithoutDriver:
+        made = super().__new__(cls, "cpu")
+        made._where = torch.device(device)
+        return made
+
+    def __init__(self, device: Any = "cpu") -> None:
+        """Take what `__new__` made."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._where
+
+
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU."""
+    monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
+    monkeypatch.setattr(torch, "Generator", WithoutDriver)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from raychains.chain.chain import Chain
 from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler
-from tests.chain.chain_cases import SAMPLERS
-from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, without_generators
+from tests.chain.chain_cases import CASES, SAMPLERS
+from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, on_meta
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 50
@@ -111,16 +112,27 @@ def test_an_update_neither_waits_for_the_device_nor_touches_the_cpu(kind: str, m
 def test_a_whole_step_takes_no_more_operators_and_memory_than_recorded(
     kind: str, network: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_generators(monkeypatch)
+    on_meta(monkeypatch)
     operators, allocated = counted(network, lambda params: sampler_of(kind, params))
     most_operators, most_allocated = recorded()[kind][network]
     assert operators <= most_operators
     assert allocated <= most_allocated
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch, loss, prior, backward, update and the sum of losses of a whole chain."""
+    on_meta(monkeypatch)
+    chain = Chain(CASES[case], device="meta")
+    chain._one_step()
+    with Contract() as contract:
+        chain._one_step()
+    assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_sghmc_takes_at_most_1_3_times_the_operators_of_sgd(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_generators(monkeypatch)
+    on_meta(monkeypatch)
     floor, _ = counted(network, of_torch)
     assert floor == recorded()["torch.optim.SGD"][network][0]
     assert counted(network, lambda params: sampler_of("sghmc", params))[0] <= 1.3 * floor
@@ -156,7 +168,7 @@ def test_a_step_that_breaks_the_contract_is_refused(name: str, monkeypatch: pyte
 
 
 def test_an_allocation_in_each_step_exceeds_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_generators(monkeypatch)
+    on_meta(monkeypatch)
     own: Any = mutated(lambda params: [torch.empty_like(p) for p in params])
     _, allocated = counted("MLP", lambda params: own(params, lr=0.01, num_data=30, weight_decay=0.1, momentum=0.9))
     assert allocated > recorded()["sghmc"]["MLP"][1]
@@ -168,5 +180,5 @@ def test_lines_that_need_a_driver_are_where_the_list_says(path: str) -> None:
 
 
 if __name__ == "__main__":
-    without_generators(pytest.MonkeyPatch())
+    on_meta(pytest.MonkeyPatch())
     print(table())
