@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from raychains import tasks
 from raychains.chain.chain import Chain
+from raychains.chain.draw_capture import indices_to
+from raychains.data import standins
 from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler
@@ -25,6 +28,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "MLP": (three_layer, (BATCH, 784)),
     "LeNet": (LeNet, (BATCH, 1, 28, 28)),
 }
+STREAMED = ("imagenet-", "imagefolder-")
+"""Tasks of prepared sets, whose batches come from pinned memory."""
 WARM = 2
 """Steps before the one that is counted, in which states are made."""
 
@@ -128,6 +133,29 @@ def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: py
     with Contract() as contract:
         chain._one_step()
     assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standins.make(tmp_path_factory.mktemp("data") / "root", train=40, test=20, corruptions=1)
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.NAMES if not name.startswith(STREAMED)])
+def test_a_task_gives_its_gradient_without_waiting_for_the_device(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch, augmentation, normalisation, forward, loss and backward."""
+    on_meta(monkeypatch)
+    monkeypatch.setenv("RAYCHAINS_DATA", str(root))
+    device = torch.device("meta")
+    task = tasks.make(name)
+    task.to(device)
+    model = task.build_model(seed=0, lanes=1).to(device)
+    batch = indices_to(task.epoch(seed=0, batch_size=8), device)[0]
+    with Contract() as contract:
+        task.backward(model, batch, torch.Generator(device))
+    assert contract.launches > 0
+    assert all(p.grad is not None and p.grad.device == device for p in model.parameters())
 
 
 @pytest.mark.parametrize("network", NETWORKS)
