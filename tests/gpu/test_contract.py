@@ -19,7 +19,7 @@ from raychains.data import standins
 from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler
-from tests.chain.chain_cases import CASES, SAMPLERS
+from tests.chain.chain_cases import CASES, SAMPLERS, spec
 from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, on_meta
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,6 +133,23 @@ def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: py
     with Contract() as contract:
         chain._one_step()
     assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
+
+
+@pytest.mark.parametrize("sampler", ["sghmc", "sam"])
+def test_micro_batches_step_without_waiting_for_the_device(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    chain = Chain(spec("digits", sampler, micro_batch=5), device="meta")
+    chain._one_step()
+    with Contract() as contract:
+        chain._one_step()
+    assert chain._micro is not None and chain._micro.count == 4 and contract.launches > 0
+
+
+def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    chain = Chain(CASES["sghmc-digits"], device="meta")
+    with Contract(), pytest.raises(Broken, match="copy_: a copy from the device"):
+        next(iter(chain._network.take()))  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="module")
