@@ -70,7 +70,8 @@ class MicroBatches:
         for p in self._parameters:
             p.grad = total[place : place + p.numel()].view(p.shape)
             place += p.numel()
-        return total[place].double(), bool(total[place + 1] > 0)
+        # One rank knows its own request; only several have to wait for the device to read rank 0's.
+        return total[place].double(), bool(total[place + 1] > 0) if self._group.size > 1 else ask
 
     def _leaf(self, parts: Any, number: int, whole: int, step: int, ask: bool) -> Tensor:
         """One micro-batch's share of gradient and loss, flat, and the request."""

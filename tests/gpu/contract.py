@@ -1,0 +1,124 @@
+"""The device contract: what a step on a GPU may do, checked where there is none.
+
+Fake ``cuda`` tensors (`fake_cuda`) carry updates and copies, ``meta`` tensors whole steps with their backward pass: neither
+has values. `Contract` sees every operator that torch dispatches on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.tensor  # before torch.Generator is replaced: its annotations name it
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from raychains.samplers.noise import Noise
+
+NEEDS_A_DRIVER = {
+    "raychains/samplers/noise.py": "torch.Generator(device)",
+    "raychains/chain/draw_capture.py": "torch.cuda.Event()",
+    "raychains/chain/precision.py": "_switches(self._spec)",
+    "raychains/chain/process_group.py": "torch.cuda.set_device(self._device)",
+    "raychains/core/rng.py": "torch.cuda.get_rng_state(device)",
+    "raychains/data/source.py": ".pin_memory()",
+    "raychains/inference/ensemble.py": "torch.cuda.mem_get_info(device)",
+}
+"""Lines that only a real driver can run, by file: no test here counts them as covered."""
+
+COPIES = {"_to_copy", "copy_"}
+NO_KERNEL = {
+    "_record_function_enter_new",
+    "_record_function_exit",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+
+
+class Broken(AssertionError):
+    """The contract is broken: the message names the operator and what it did."""
+
+
+class Contract(TorchDispatchMode):
+    """Refuse what makes a GPU wait for the host or the host for a GPU, and count operators and allocations.
+
+    Refused are values read by the host, copies from the device to the CPU, and CPU tensors beside device tensors in any
+    other operator, also within a foreach list. A CPU tensor without dimensions is a number to torch, but it is refused too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: Counter[str] = Counter()
+        """Calls by operator, without views and allocations: each is at least one kernel on a GPU."""
+        self.allocated = 0
+        """Numbers in all tensors that operators returned new."""
+
+    @property
+    def launches(self) -> int:
+        """The number of operators so far."""
+        return self.operators.total()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        on_device = [t for t in given if t.device.type != "cpu"]
+        if name == "_local_scalar_dense" and on_device:
+            raise Broken(f"{name}: the host reads a value and waits for the device")
+        if name in COPIES and on_device:
+            target = args[0].device if name == "copy_" else torch.device(kwargs.get("device") or args[0].device)
+            if target.type == "cpu":
+                raise Broken(f"{name}: a copy from the device to the CPU")
+        elif on_device and len(on_device) < len(given):
+            raise Broken(f"{name}: {len(given) - len(on_device)} of {len(given)} tensors are on the CPU")
+        found = func(*args, **kwargs)
+        returns = func._schema.returns
+        new = [r.alias_info is None for r in returns]
+        writes = any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+        if name not in NO_KERNEL and (writes or any(new) or not returns):
+            self.operators[name] += 1
+        if any(new) and not writes:
+            self.allocated += sum(
+                t.numel() for t in tree_leaves(found) if isinstance(t, Tensor) and t.device.type != "cpu"
+            )
+        return found
+
+
+@contextmanager
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let tensors be made on ``cuda`` without values or a driver."""
+    # A generator of fake tensors is never asked for a number: None is torch's own.
+    monkeypatch.setattr(Noise, "generator", lambda noise, device: None)
+    with FakeTensorMode():
+        yield
+
+
+class WithoutDriver(torch.Generator):
+    """A generator that says it is on ``device``, with the state of one on the CPU: tensors without values take nothing from it."""
+
+    def __new__(cls, device: Any = "cpu") -> WithoutDriver:
+        made = super().__new__(cls, "cpu")
+        made._where = torch.device(device)
+        return made
+
+    def __init__(self, device: Any = "cpu") -> None:
+        """Take what `__new__` made."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._where
+
+
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU."""
+    monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
+    monkeypatch.setattr(torch, "Generator", WithoutDriver)

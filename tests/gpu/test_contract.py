@@ -1,0 +1,229 @@
+"""What can be shown of the path on a GPU without one: no waiting for it, nothing of the CPU in it, few operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from raychains import tasks
+from raychains.chain.chain import Chain
+from raychains.chain.draw_capture import indices_to
+from raychains.data import standins
+from raychains.models.cnn import LeNet
+from raychains.models.mlp import three_layer
+from raychains.samplers import KINDS, SGHMC, Sampler
+from tests.chain.chain_cases import CASES, SAMPLERS, spec
+from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, on_meta
+
+ROOT = Path(__file__).resolve().parents[2]
+BATCH = 50
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "MLP": (three_layer, (BATCH, 784)),
+    "LeNet": (LeNet, (BATCH, 1, 28, 28)),
+}
+STREAMED = ("imagenet-", "imagefolder-")
+"""Tasks of prepared sets, whose batches come from pinned memory."""
+WARM = 2
+"""Steps before the one that is counted, in which states are made."""
+
+
+def sampler_of(kind: str, params: Any) -> Sampler:
+    made: Any = KINDS[kind]
+    sampler: Sampler = made(params, lr=0.01, num_data=30, weight_decay=0.1, seed=1, **SAMPLERS[kind])
+    return sampler
+
+
+def on_fake_cuda(make: Callable[[list[Tensor]], Sampler], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three updates on fake ``cuda`` tensors under the contract."""
+    with fake_cuda(monkeypatch):
+        params = [torch.zeros(shape, device="cuda", requires_grad=True) for shape in ((3, 4), (3,))]
+
+        def loss() -> Tensor:  # backward does not run on fake tensors
+            for p in params:
+                p.grad = torch.zeros_like(p)
+            return torch.zeros((), device="cuda")
+
+        sampler = make(params)
+        with Contract():
+            for _ in range(WARM + 1):
+                sampler.step(loss)
+
+
+def counted(network: str, make: Callable[[list[nn.Parameter]], Any]) -> tuple[int, float]:
+    """Operators of one whole step on ``meta``, and numbers that it allocates, per parameter."""
+    built, shape = NETWORKS[network]
+    model = built().to("meta")
+    inputs, labels = torch.empty(shape, device="meta"), torch.empty(shape[0], dtype=torch.long, device="meta")
+    params = list(model.parameters())
+    optimizer = make(params)
+
+    def loss() -> Tensor:
+        model.zero_grad()
+        value = F.cross_entropy(model(inputs), labels)
+        value.backward()
+        return value.detach()
+
+    with Contract() as contract:
+        for _ in range(WARM):
+            optimizer.step(loss)
+        operators, allocated = contract.launches, contract.allocated
+        optimizer.step(loss)
+    numbers = sum(p.numel() for p in params)
+    return contract.launches - operators, (contract.allocated - allocated) / numbers
+
+
+def of_torch(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.1, foreach=True)
+
+
+def recorded() -> dict[str, dict[str, tuple[int, float]]]:
+    """The table of docs/concepts/execution.md: by sampler and network, operators and numbers allocated per parameter."""
+    text = (ROOT / "docs/concepts/execution.md").read_text()
+    row = re.compile(
+        r"^\| `([\w.-]+)` \| (\d+) \([\d.]+\) \| ([\d.]+) \| (\d+) \([\d.]+\) \| ([\d.]+) \|$", re.MULTILINE
+    )
+    return {name: {"MLP": (int(a), float(b)), "LeNet": (int(c), float(d))} for name, a, b, c, d in row.findall(text)}
+
+
+def table() -> str:
+    """Return the rows of that table as they are measured now (python -m tests.gpu.test_contract prints them)."""
+    makers: dict[str, Any] = {"torch.optim.SGD": of_torch}
+    makers |= {kind: lambda params, kind=kind: sampler_of(kind, params) for kind in sorted(KINDS)}
+    floors = {network: counted(network, of_torch)[0] for network in NETWORKS}
+    rows = []
+    for name, make in makers.items():
+        cells = []
+        for network, floor in floors.items():
+            operators, allocated = counted(network, make)
+            cells += [f"{operators} ({operators / floor:.2f})", f"{allocated + 0.005:.2f}"]  # rounded up: a bound
+        rows.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_update_neither_waits_for_the_device_nor_touches_the_cpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_fake_cuda(lambda params: sampler_of(kind, params), monkeypatch)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_whole_step_takes_no_more_operators_and_memory_than_recorded(
+    kind: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_meta(monkeypatch)
+    operators, allocated = counted(network, lambda params: sampler_of(kind, params))
+    most_operators, most_allocated = recorded()[kind][network]
+    assert operators <= most_operators
+    assert allocated <= most_allocated
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch, loss, prior, backward, update and the sum of losses of a whole chain."""
+    on_meta(monkeypatch)
+    chain = Chain(CASES[case], device="meta")
+    chain._one_step()
+    with Contract() as contract:
+        chain._one_step()
+    assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
+
+
+@pytest.mark.parametrize("sampler", ["sghmc", "sam"])
+def test_micro_batches_step_without_waiting_for_the_device(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    chain = Chain(spec("digits", sampler, micro_batch=5), device="meta")
+    chain._one_step()
+    with Contract() as contract:
+        chain._one_step()
+    assert chain._micro is not None and chain._micro.count == 4 and contract.launches > 0
+
+
+def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    chain = Chain(CASES["sghmc-digits"], device="meta")
+    with Contract(), pytest.raises(Broken, match="copy_: a copy from the device"):
+        next(iter(chain._network.take()))  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standins.make(tmp_path_factory.mktemp("data") / "root", train=40, test=20, corruptions=1)
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.NAMES if not name.startswith(STREAMED)])
+def test_a_task_gives_its_gradient_without_waiting_for_the_device(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch, augmentation, normalisation, forward, loss and backward."""
+    on_meta(monkeypatch)
+    monkeypatch.setenv("RAYCHAINS_DATA", str(root))
+    device = torch.device("meta")
+    task = tasks.make(name)
+    task.to(device)
+    model = task.build_model(seed=0, lanes=1).to(device)
+    batch = indices_to(task.epoch(seed=0, batch_size=8), device)[0]
+    with Contract() as contract:
+        task.backward(model, batch, torch.Generator(device))
+    assert contract.launches > 0
+    assert all(p.grad is not None and p.grad.device == device for p in model.parameters())
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sghmc_takes_at_most_1_3_times_the_operators_of_sgd(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    floor, _ = counted(network, of_torch)
+    assert floor == recorded()["torch.optim.SGD"][network][0]
+    assert counted(network, lambda params: sampler_of("sghmc", params))[0] <= 1.3 * floor
+
+
+MUTATIONS: dict[str, tuple[Callable[[list[Tensor]], Any], str]] = {
+    "item": (lambda params: params[0].sum().item(), "_local_scalar_dense"),
+    "cpu": (lambda params: params[0].cpu(), "_to_copy: a copy from the device"),
+    "copy_": (lambda params: torch.empty(3, 4).copy_(params[0]), "copy_: a copy from the device"),
+    "binary": (lambda params: params[0] * torch.ones(()), "mul: 1 of 2 tensors are on the CPU"),
+    "foreach": (
+        lambda params: torch._foreach_add_(params, [torch.zeros(p.shape) for p in params]),
+        "_foreach_add_: 2 of 4 tensors",
+    ),
+}
+
+
+def mutated(harm: Callable[[list[Tensor]], Any]) -> type[SGHMC]:
+    class Harmed(SGHMC):
+        def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+            super()._update(group, params, grads)
+            harm(params)
+
+    return Harmed
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_step_that_breaks_the_contract_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    harm, message = MUTATIONS[name]
+    own: Any = mutated(harm)
+    with pytest.raises(Broken, match=re.escape(message)):
+        on_fake_cuda(lambda params: own(params, lr=0.01, num_data=30, momentum=0.9, seed=1), monkeypatch)
+
+
+def test_an_allocation_in_each_step_exceeds_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    own: Any = mutated(lambda params: [torch.empty_like(p) for p in params])
+    _, allocated = counted("MLP", lambda params: own(params, lr=0.01, num_data=30, weight_decay=0.1, momentum=0.9))
+    assert allocated > recorded()["sghmc"]["MLP"][1]
+
+
+@pytest.mark.parametrize("path", NEEDS_A_DRIVER)
+def test_lines_that_need_a_driver_are_where_the_list_says(path: str) -> None:
+    assert NEEDS_A_DRIVER[path] in (ROOT / path).read_text()
+
+
+if __name__ == "__main__":
+    on_meta(pytest.MonkeyPatch())
+    print(table())
