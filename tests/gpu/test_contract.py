@@ -34,9 +34,14 @@ WARM = 2
 """Steps before the one that is counted, in which states are made."""
 
 
+COMPARES_VALUES = ("laplace-digits",)
+"""Chains that compare tensors' values once, before their first step, which ``meta`` has none of."""
+
+
 def sampler_of(kind: str, params: Any) -> Sampler:
     made: Any = KINDS[kind]
-    sampler: Sampler = made(params, lr=0.01, num_data=30, weight_decay=0.1, seed=1, **SAMPLERS[kind])
+    optimises = {"temperature": 0.0} if kind == "laplace" else {}  # above that its steps move nothing
+    sampler: Sampler = made(params, lr=0.01, num_data=30, weight_decay=0.1, seed=1, **optimises, **SAMPLERS[kind])
     return sampler
 
 
@@ -124,7 +129,7 @@ def test_a_whole_step_takes_no_more_operators_and_memory_than_recorded(
     assert allocated <= most_allocated
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case not in COMPARES_VALUES])
 def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch, loss, prior, backward, update and the sum of losses of a whole chain."""
     on_meta(monkeypatch)
