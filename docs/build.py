@@ -86,7 +86,7 @@ def names_table() -> str:
     """What each name stands for."""
     rows = ["| name | sampler | schedule | further settings |", "|---|---|---|---|"]
     for name, method in METHODS.items():
-        parts = [f"{k} = {v:g}" for k, v in method.settings.items()]
+        parts = [f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in method.settings.items()]
         if (stop := method.early_stop) is not None:
             parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience}")
         if method.last_epoch_measures:

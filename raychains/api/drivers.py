@@ -22,7 +22,7 @@ from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError,
 from raychains.core.options import command_line
 from raychains.data.root import root_of
 from raychains.planning import Comparison
-from raychains.planning.ensemble_start import ensemble_start
+from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task
@@ -102,7 +102,7 @@ def located(options: Run) -> Run:
     """Return the options with absolute locations: trials have other working folders."""
     root = root_of(options.data_root) if options.data_root is not None else None
     start = options.init_from
-    if start is not None and ensemble_start(start) is None:
+    if start is not None and is_file(start):
         start = os.path.abspath(start)
     return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
 

@@ -18,7 +18,7 @@ from raychains.core.config import Compare, Local, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
-from raychains.planning.ensemble_start import ensemble_start
+from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
 from raychains.planning.presets.default_arms import Planned as PlannedComparison
@@ -85,7 +85,7 @@ def _planned(command: str, options: Compare | Run, task: Task | None) -> Planned
     """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its start."""
     plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
     file = options.init_from
-    if file is None or ensemble_start(file) is not None or not options.resume or Path(file).exists():
+    if file is None or not is_file(file) or not options.resume or Path(file).exists():
         return plan(options)
     root = Storage(options.store)
     digest = _start_of(root, options.name)

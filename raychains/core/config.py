@@ -175,7 +175,7 @@ class Sampling(Common):
     init_from: Annotated[str | None, Form(objects=True)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest); in
     Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep ensemble,
-    which is trained first and stopped early. docs/concepts/execution.md"""
+    which is trained first and stopped early, as those of mile do; none starts them at random. docs/concepts/execution.md"""
     init_strict: bool = True
     """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape are
     taken, the rest is initialised by seed 0, and the plan lists both."""

@@ -11,9 +11,13 @@ from raychains.core.config import Sampling
 from raychains.core.errors import require
 from raychains.planning import per_sampler
 from raychains.planning.per_sampler import PER_SAMPLER
+from raychains.samplers import MethodPreset
+from raychains.tasks import Task
 
 METHOD = "deep-ensemble"
 """The method that makes the members, and the option's first word."""
+RANDOM = "none"
+"""The option's word for random starts of a method that has another start by itself."""
 Options = TypeVar("Options", bound=Sampling)
 
 
@@ -27,6 +31,21 @@ class EnsembleStart:
     """Epochs without a lower loss on what each holds out; None is the method's number."""
 
 
+def start_of(init_from: str | None, method: MethodPreset, task: Task) -> str | None:
+    """Return where a method's chains start: as the option says, otherwise as the method does; None at random.
+
+    Densities have no deep ensemble to start at.
+    """
+    if init_from is None and not task.low_dimensional:
+        return method.settings.get("init_from")
+    return None if init_from == RANDOM else init_from
+
+
+def is_file(init_from: str | None) -> bool:
+    """Return whether the option names a file."""
+    return init_from not in (None, RANDOM) and ensemble_start(init_from) is None
+
+
 def ensemble_start(init_from: str | None) -> EnsembleStart | None:
     """Return what the option says where it names a deep ensemble; None of a file, and without it.
 
@@ -36,7 +55,9 @@ def ensemble_start(init_from: str | None) -> EnsembleStart | None:
     if init_from is None or re.split(r"[^\w-]", init_from)[0] != METHOD:
         return None
     found = re.fullmatch(rf"{METHOD}(?::([1-9]\d{{0,8}}),([1-9]\d{{0,8}}))?", init_from)
-    allowed = f"be a file, a torch.nn.Module, its state dict or {METHOD}[:epochs,patience], with integers above 0"
+    allowed = (
+        f"be a file, a torch.nn.Module, its state dict, {RANDOM} or {METHOD}[:epochs,patience], with integers above 0"
+    )
     require(found is not None, "init_from", init_from, allowed)
     assert found is not None
     epochs, patience = (int(n) if n is not None else None for n in found.groups())

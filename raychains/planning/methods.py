@@ -187,8 +187,7 @@ def resolve(
     if measures:
         last_layer.check_task(task, name)
     schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
-    if options.init_from is None and "init_from" in method.settings:
-        options = dataclasses.replace(options, init_from=method.settings["init_from"])
+    options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
     ensemble = ensemble_start.ensemble_start(options.init_from)
     early_stop = method.early_stop
     if early_stop is not None:
@@ -208,6 +207,9 @@ def resolve(
     positive("lr", lr)
     require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
     part = _sampler(method, options, base, task, lengths, examples)
+    if method.draws is not None and options.thinning is None and not task.low_dimensional:
+        left = lengths.steps - part.settings.get("tune", 0)
+        options = dataclasses.replace(options, thinning=max(1, left // method.draws))
     made = _warmed_up(
         _schedule(schedule, options, base, method, lengths, lr, temperature), part.settings.get("tune", 0)
     )
@@ -621,7 +623,8 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
             among the further settings.
     """
     names = list(chosen)
-    starts = [ensemble_start.METHOD] if ensemble_start.ensemble_start(options.init_from) is not None else []
+    usual = [named(n).settings.get("init_from") for n in names] if options.init_from is None else [options.init_from]
+    starts = [ensemble_start.METHOD] if any(map(ensemble_start.ensemble_start, usual)) else []
     per_sampler.check(options, [*names, *starts])
     kinds = [samplers.KINDS[named(n).kind] for n in names]
     text = " and ".join(sorted(set(names)))

@@ -14,7 +14,7 @@ from raychains.core.config import Common, Run, Sampling
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
-from raychains.planning.ensemble_start import ensemble_start
+from raychains.planning.ensemble_start import RANDOM, ensemble_start
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Point
 from raychains.tasks import Task
@@ -102,13 +102,15 @@ class Points:
     """
 
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
-        one = "be a file where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
+        one = "be a file or none where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
         require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed
         self.options = dataclasses.replace(options, repeats=1 if options.repeats is None else options.repeats)
         """Options that all points share."""
         # The built task has its own settings in it.
-        self._base = dataclasses.replace(self.options, chains=1, task_settings=(), train_subset=None, val_split=None)
+        start = options.init_from if options.init_from is not None else RANDOM
+        base = dataclasses.replace(self.options, chains=1, init_from=start)
+        self._base = dataclasses.replace(base, task_settings=(), train_subset=None, val_split=None)
         self.start: Mapping[str, Tensor] | None = None
         """Initial parameters of the last point's chains, if they come from a file."""
         self.notes: list[str] = []

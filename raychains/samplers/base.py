@@ -44,6 +44,8 @@ class MethodPreset:
     """True if every step reads all training data, unless the user passes a batch size."""
     fixed: bool = False
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
+    draws: int | None = None
+    """Draws that a network's chain keeps at the most, evenly spaced, unless the user passes a thinning; None keeps all."""
     last_epoch_measures: bool = False
     """True if the burn-in is all epochs but the last, unless the user passes one."""
     early_stop: EarlyStop | None = None

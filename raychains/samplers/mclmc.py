@@ -62,7 +62,14 @@ class MCLMC(Isokinetic):
     kind = "mclmc"
     presets: ClassVar[Presets] = {
         "mclmc": MethodPreset(schedule="constant", label="MCLMC", settings={"burn_in": 0}),
-        "mile": MethodPreset(schedule="constant", label="MILE", settings={"burn_in": 0}, tuned=0.5, full_batch=True),
+        "mile": MethodPreset(
+            schedule="constant",
+            label="MILE",
+            settings={"burn_in": 0, "init_from": "deep-ensemble"},
+            tuned=0.5,
+            full_batch=True,
+            draws=100,
+        ),
     }
 
     def __init__(

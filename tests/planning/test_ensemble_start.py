@@ -152,5 +152,5 @@ def test_what_an_ensemble_cannot_start_is_refused(change: dict[str, Any], words:
 
 
 def test_a_trial_is_one_chain_and_has_no_members() -> None:
-    with refused("init_from must be a file where each trial is one chain", "deep-ensemble:5,1"):
+    with refused("init_from must be a file or none where each trial is one chain", "deep-ensemble:5,1"):
         swept.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits"))

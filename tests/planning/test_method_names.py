@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def test_every_method_samples_every_task(name: str, task: str) -> None:
         with refused("sampler must be another one", "laplace needs a network"):
             resolved(name, task, **options)
         return
-    method = resolved(name, task, **options)
+    method = resolved(name, task, **options, init_from="none")
     assert method.spec.sampler.kind == METHODS[name].kind and method.spec.schedule.kind == METHODS[name].schedule
     drawn = [e for e in Chain(method.spec, method.task) if isinstance(e, Sample)]
     assert drawn  # a non-finite draw would have raised
@@ -102,7 +101,9 @@ def test_mile_tunes_for_half_of_its_steps_on_full_batches_and_keeps_draws_of_the
     assert made.spec.batch_size == 500 and made.spec.steps == 1000 and own["tune"] == 500
     assert all(schedule.at(k).temperature == 1 for k in (1, 500, 1000))
     kept = [k for k in range(1, 1001) if schedule.at(k).keep]
-    assert kept and min(kept) > 500 and len(kept) == schedule.kept
+    assert min(kept) > 500 and len(kept) == schedule.kept == 100
+    every = resolved("mile", epochs=2000, thinning=1).schedule
+    assert [k for k in range(1, 1001) if every.at(k).keep] == list(range(901, 1001))
     density = resolved("mile", "gaussian", steps=800).schedule
     assert [k for k in range(1, 401) if density.at(k).keep] == list(range(201, 401))
     given = resolved("mclmc", "gaussian", steps=800, burn_in=100, sampler_settings=("tune=20",)).schedule
@@ -114,11 +115,14 @@ def test_mile_tunes_for_half_of_its_steps_on_full_batches_and_keeps_draws_of_the
         resolved("mclmc", "gaussian", steps=800, sampler_settings=("tune=400",))
 
 
-def test_a_presets_start_gives_way_to_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = {**METHODS["mile"].settings, "init_from": "no-such-file.safetensors"}
-    monkeypatch.setitem(METHODS, "mile", dataclasses.replace(METHODS["mile"], settings=named))
-    with refused("init_from", "no-such-file"):
-        resolved("mile", epochs=200)
+def test_mile_starts_networks_at_a_deep_ensemble_unless_the_user_says_otherwise() -> None:
+    [made, named, other] = [
+        resolved("mile", epochs=200, init_from=start) for start in (None, "deep-ensemble", "deep-ensemble:30,5")
+    ]
+    assert made.spec.start_chain is not None and made.spec.digest == named.spec.digest != other.spec.digest
+    assert resolved("mile", epochs=200, init_from="none").spec.start_chain is None
+    assert resolved("sghmc", epochs=200, init_from="none").spec.digest == resolved("sghmc", epochs=200).spec.digest
+    assert resolved("mile", "gaussian", steps=800).spec.start_chain is None
     with refused("init_from", "another-file"):
         resolved("mile", epochs=200, init_from="another-file.safetensors")
 
