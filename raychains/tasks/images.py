@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, positive
 from raychains.data import corrupted, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
+from raychains.data.root import data_root
 from raychains.data.source import EpochOrder, Resident
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification, OutOfDistribution
@@ -50,6 +52,8 @@ class ImageData:
     """Sets of images of the same shape that show something else: the splits ``ood:NAME``."""
     has_corruptions: bool = False
     """True if CIFAR-10-C holds corruptions of the test images."""
+    reference: str = ""
+    """File below the data root with probabilities of the test images, in their order, by full-batch HMC."""
 
 
 class NormalisedPictures(PredictiveTask):
@@ -149,6 +153,10 @@ class ImageTask(NormalisedPictures):
         self.data_notes = (standin_manifest.NOTE.format(name=self.data.name),) if data.stand_in else ()
         self._data = data  # others who load it in this process share it as long as it is held
         self.source = Resident(*self._train)
+
+    def reference_file(self, split: str) -> Path | None:
+        file = data_root() / self.data.reference if self.data.reference and split == "test" else None
+        return file if file is not None and file.is_file() else None
 
     def read(self, split: str) -> sets.ImageSet:
         """Return the images of ``train`` or ``test``: those of the task's data set."""
@@ -291,7 +299,13 @@ def _cifar(data: ImageData, *, step: float = 0.5, bsam: float | None = None, bsa
 
 MNIST = ImageData(name="mnist", companions=("notmnist", "fashion-mnist"))
 FASHION = ImageData(name="fashion-mnist", companions=("mnist", "notmnist"))
-CIFAR10 = ImageData(name="cifar10", augmented=True, companions=("svhn", "cifar100"), has_corruptions=True)
+CIFAR10 = ImageData(
+    name="cifar10",
+    augmented=True,
+    companions=("svhn", "cifar100"),
+    has_corruptions=True,
+    reference="hmc-cifar10/probabilities.npy",
+)
 CIFAR100 = ImageData(name="cifar100", augmented=True, companions=("svhn", "cifar10"))
 
 
