@@ -418,7 +418,7 @@ def _do(command: str, options: Any) -> None:
     with Terminal() as terminal:
         try:
             if command == "evaluate":
-                chosen = {name: getattr(options, name) for name in ("views", "weights", "measures")}
+                chosen = {name: getattr(options, name) for name in ("views", "weights", "measures", "reference")}
                 result = rc.evaluate(
                     options.run, options.split, **chosen, options=options, callback=terminal, progress=False
                 )

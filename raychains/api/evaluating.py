@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ def evaluate(
     views: Sequence[str] = (),
     weights: Sequence[str] = (),
     measures: Sequence[str | Measure] = (),
+    reference: str | os.PathLike[str] | np.ndarray[Any, Any] | None = None,
     task: Task | None = None,
     options: Common | None = None,
     callback: callbacks.Requested = None,
@@ -63,6 +65,8 @@ def evaluate(
         weights: weightings of samples besides the equal one: `raychains.measures.weights.WEIGHTINGS`.
         measures: further measures: `raychains.measures.NAMES`, import paths ``module:MEASURE``, or
             measures themselves.
+        reference: probabilities [examples, classes] in the split's order that the measure ``fidelity`` compares with, or their
+            file (.npy, .npz, .csv); default HMC's in the data root, of CIFAR-10's test examples.
         task: as for `load`.
         options: the resources of the work.
         callback: one or several, called with events; names of built-in ones, too.
@@ -97,10 +101,12 @@ def evaluate(
     check_views(views)
     check_weights(weights)
     chosen = list({measure.name: measure for measure in map(named, measures)}.values())
+    if reference is not None and not any(measure.takes_reference for measure in chosen):
+        raise UserError("reference must be left out without the measure fidelity, which compares with it")
     with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
-        return _Evaluating(loaded, split, options, called, worker_pool, page).all(views, weights, chosen)
+        return _Evaluating(loaded, split, options, called, worker_pool, page, reference).all(views, weights, chosen)
 
 
 @dataclass
@@ -113,6 +119,7 @@ class _Evaluating:
     callback: CallbackList
     worker_pool: WorkerPool | None = None
     page: bool = True
+    reference: Any = None
 
     def __post_init__(self) -> None:
         own = self.loaded.comparison.split
@@ -227,7 +234,7 @@ class _Evaluating:
             predictions=self._predictions,
             measure=self._points,
             progress=lambda what, done, total: self.callback.on(events.Measuring(what=what, done=done, total=total)),
-            settings={"bins": self.placement.bins},
+            settings={"bins": self.placement.bins, "reference": self.reference},
         )
 
     def _views(self, context: Context, kinds: Sequence[str], weightings: Sequence[str], refused: list[str]) -> None:

@@ -385,6 +385,9 @@ class Evaluate(Common):
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix F),
     stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
     measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
+    reference: Text = None
+    """File of the reference that the measure fidelity compares with: .npy, .npz or .csv with probabilities [examples, classes] in
+    the split's order; default HMC's in the data root, of CIFAR-10's test examples."""
 
 
 @dataclass(frozen=True, kw_only=True)

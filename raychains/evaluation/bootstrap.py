@@ -120,6 +120,17 @@ def paired(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str,
     return out
 
 
+def of_means(columns: Array) -> tuple[Array, Array]:
+    """Return the ends (low, high), [k] each, of the 95 % percentile intervals of the means of columns [n, k], over points drawn
+    with replacement; nan of a single point."""
+    n = len(columns)
+    if n < 2:
+        return np.full(columns.shape[1], np.nan), np.full(columns.shape[1], np.nan)
+    found = resampled(lambda counts: (counts @ columns / n).T, n)
+    low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=1)
+    return low, high
+
+
 def _ends(replicates: Array) -> tuple[float, float]:
     low, high = np.quantile(replicates, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)

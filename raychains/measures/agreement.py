@@ -73,12 +73,22 @@ def _mean(context: Context, arm: int, group: int) -> Array:
 
 def agreement(first: Array, second: Array) -> float:
     """Return the share of examples [n, classes] with the same top class (the first of equals), in [0, 1]."""
-    return float((first.argmax(axis=1) == second.argmax(axis=1)).mean())
+    return float(same_top(first, second).mean())
+
+
+def same_top(first: Array, second: Array) -> Array:
+    """Return for each of the examples [n, classes] whether both have the same top class (the first of equals), bool [n]."""
+    return np.asarray(first.argmax(axis=1) == second.argmax(axis=1))
 
 
 def total_variation(first: Array, second: Array) -> float:
     """Return the mean over the examples [n, classes] of ½ Σ_c |p_c − q_c|, in [0, 1]."""
-    return float((0.5 * np.abs(first.astype(np.float64) - second).sum(axis=1)).mean())
+    return float(variations(first, second).mean())
+
+
+def variations(first: Array, second: Array) -> Array:
+    """Return ½ Σ_c |p_c − q_c| of each of the examples [n, classes], float64 [n] in [0, 1]."""
+    return np.asarray(0.5 * np.abs(first.astype(np.float64) - second).sum(axis=1))
 
 
 @panels.drawn_from("agreement", "between first second", f"first_group second_group {' '.join(LABELS)}")

@@ -61,7 +61,7 @@ class Context:
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called with what is measured, and how much of how much is done."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The user's settings of measures (bins, seed …)."""
+    """The user's settings of measures (bins, seed, reference …)."""
 
     @property
     def seed(self) -> int:
@@ -96,6 +96,8 @@ class Measure:
     """The reason for which it does not apply to a run ("task gaussian is a density …"); None where it does."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     """By name; each is drawn from the measure's tables."""
+    takes_reference: bool = False
+    """True if it compares with the setting ``reference``."""
 
 
 def no_classes(context: Context) -> str | None:

@@ -12,6 +12,7 @@ from raychains.core.errors import UserError, unknown_name
 from raychains.models.cnn import LeNet, SmallCNN
 from raychains.models.mlp import MLP, Linear, three_layer
 from raychains.models.resnet import RESNET50_REVISION, ResNet18, ThinResNet, resnet50
+from raychains.models.resnet_frn_silu import ResNetFrnSilu
 from raychains.models.resnet_plus import ResNetPlus
 
 NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
@@ -22,12 +23,25 @@ NAMES: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "small_cnn": (SmallCNN, SmallCNN.revision),
     "resnet18": (ResNet18, ResNet18.revision),
     "resnet_thin": (ThinResNet, ThinResNet.revision),
+    "resnet_frn_silu": (ResNetFrnSilu, ResNetFrnSilu.revision),
     "resnet_plus": (ResNetPlus, ResNetPlus.revision),
     "resnet50": (resnet50, RESNET50_REVISION),
 }
 """The builder of each name, and its revision."""
 
-__all__ = ["MLP", "NAMES", "LeNet", "Linear", "ResNet18", "ResNetPlus", "SmallCNN", "ThinResNet", "build", "revision"]
+__all__ = [
+    "MLP",
+    "NAMES",
+    "LeNet",
+    "Linear",
+    "ResNet18",
+    "ResNetFrnSilu",
+    "ResNetPlus",
+    "SmallCNN",
+    "ThinResNet",
+    "build",
+    "revision",
+]
 
 
 def build(name: str, **settings: Any) -> nn.Module:

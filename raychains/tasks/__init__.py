@@ -37,6 +37,7 @@ NAMES: dict[str, str] = {
     "cifar10-lenet": "raychains.tasks.images:Cifar10LeNet",
     "cifar100-lenet": "raychains.tasks.images:Cifar100LeNet",
     "cifar10-resnet20": "raychains.tasks.images:Cifar10ResNet20",
+    "cifar10-resnet20-frn-silu": "raychains.tasks.images:Cifar10ResNet20FrnSilu",
     "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
     "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
     "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",

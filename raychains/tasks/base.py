@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -178,6 +179,10 @@ class _Prediction:
 
         ``{"kind": "normalise", "mean": [per channel], "std": [per channel]}`` is (x/255 − mean)/std in float32.
         """
+        return None
+
+    def reference_file(self, split: str) -> Path | None:
+        """Return the file of a reference's probabilities on a split, which the measure ``fidelity`` compares with; None without."""
         return None
 
     def named_network(self) -> dict[str, Any] | None:

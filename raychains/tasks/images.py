@@ -6,13 +6,16 @@ device; crop, flip and normalisation are one vectorised step per batch there.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -20,13 +23,14 @@ import torch
 from torch import Tensor
 
 from raychains.core.errors import UserError, require
-from raychains.core.validation import integer, is_int
+from raychains.core.validation import integer, is_int, positive
 from raychains.data import corrupted, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
+from raychains.data.root import data_root
 from raychains.data.source import EpochOrder, Resident
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification, OutOfDistribution
-from raychains.priors import resnet_plus_prior
+from raychains.priors import Gaussian, resnet_plus_prior
 from raychains.tasks.base import PredictiveTask
 from raychains.tasks.defaults import LATE, SMALL, Defaults, network_rates
 from raychains.tasks.likelihoods import Classes
@@ -48,6 +52,8 @@ class ImageData:
     """Sets of images of the same shape that show something else: the splits ``ood:NAME``."""
     has_corruptions: bool = False
     """True if CIFAR-10-C holds corruptions of the test images."""
+    reference: str = ""
+    """File below the data root with probabilities of the test images, in their order, by full-batch HMC."""
 
 
 class NormalisedPictures(PredictiveTask):
@@ -147,6 +153,10 @@ class ImageTask(NormalisedPictures):
         self.data_notes = (standin_manifest.NOTE.format(name=self.data.name),) if data.stand_in else ()
         self._data = data  # others who load it in this process share it as long as it is held
         self.source = Resident(*self._train)
+
+    def reference_file(self, split: str) -> Path | None:
+        file = data_root() / self.data.reference if self.data.reference and split == "test" else None
+        return file if file is not None and file.is_file() else None
 
     def read(self, split: str) -> sets.ImageSet:
         """Return the images of ``train`` or ``test``: those of the task's data set."""
@@ -289,7 +299,13 @@ def _cifar(data: ImageData, *, step: float = 0.5, bsam: float | None = None, bsa
 
 MNIST = ImageData(name="mnist", companions=("notmnist", "fashion-mnist"))
 FASHION = ImageData(name="fashion-mnist", companions=("mnist", "notmnist"))
-CIFAR10 = ImageData(name="cifar10", augmented=True, companions=("svhn", "cifar100"), has_corruptions=True)
+CIFAR10 = ImageData(
+    name="cifar10",
+    augmented=True,
+    companions=("svhn", "cifar100"),
+    has_corruptions=True,
+    reference="hmc-cifar10/probabilities.npy",
+)
 CIFAR100 = ImageData(name="cifar100", augmented=True, companions=("svhn", "cifar10"))
 
 
@@ -399,6 +415,59 @@ class Cifar10ResNet20(ImageTask):
     def named_network(self) -> dict[str, Any]:
         own = {"depth": self.network["depth"], "classes": self.classes}
         return {"name": "resnet_thin", "settings": own | self._changed({"width": self.network["width"]})}
+
+
+class Cifar10ResNet20FrnSilu(ImageTask):
+    """CIFAR-10 under ResNet-20 with FRN and SiLU, 274,042 parameters, whose posterior full-batch HMC has sampled.
+
+    The prior N(0, prior_variance·I) on all parameters is the task's own, so weight decay must be 0. Inputs are
+    (x/255 − (.49, .48, .44))/.2, images are not augmented, temperature is 1: the posterior of the NeurIPS 2021 competition
+    on approximate inference (Izmailov et al. 2021). The measure ``fidelity`` compares with HMC's predictions.
+
+    Args:
+        train_subset: as for every image task.
+        val_split: likewise.
+        split_seed: likewise.
+        augment: likewise; default no.
+        prior_variance: of each parameter.
+        depth: 6n + 2; HMC's is 20.
+        width: channels of the first of three stages; HMC's is 16.
+    """
+
+    data = dataclasses.replace(CIFAR10, augmented=False)
+    # Step .1 at SGHMC's momentum .1 is as long as .011 at .9; Izmailov et al. run 3e-7 on the sum over 40,960: .0123.
+    defaults = Defaults(
+        lr={**network_rates(0.01), ("cyclical", "sghmc"): 0.1, ("decreasing", "sghmc"): 0.1},
+        epochs=200,
+        batch_size=64,
+        exploration=0.8,
+        samples_per_cycle=3,
+        repeats=1,
+        decreasing=LATE,
+        sampler_settings={"sghmc": {"momentum": 0.1}, "emcmc": {"eta": 4e-4}},
+        eta_for=40_000,
+    )
+
+    def __init__(
+        self,
+        train_subset: int | None = None,
+        val_split: float = 0.0,
+        split_seed: int = 0,
+        augment: bool | None = None,
+        prior_variance: float = 0.2,
+        depth: int = 20,
+        width: int = 16,
+    ) -> None:
+        check_thin(depth, width, is_int(depth) and depth % 6 == 2, "")
+        positive("prior_variance", prior_variance)
+        self.prior = Gaussian(std=math.sqrt(prior_variance))
+        self.network = {"prior_variance": float(prior_variance), "depth": depth, "width": width}
+        super().__init__(train_subset, val_split, split_seed, augment)
+        self.mean, self.std = (0.49, 0.48, 0.44), (0.2, 0.2, 0.2)
+
+    def named_network(self) -> dict[str, Any]:
+        own = {"depth": self.network["depth"], "classes": self.classes}
+        return {"name": "resnet_frn_silu", "settings": own | self._changed({"width": self.network["width"]})}
 
 
 class Cifar10ResNetPlus(ImageTask):

@@ -23,6 +23,7 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [
     ("small_cnn", {"norm": "frn"}, (2, 64), 10),
     ("resnet18", {"classes": 10, "norm": "frn"}, (2, 3, 32, 32), 10),
     ("resnet_thin", {"depth": 8, "norm": "frn"}, (2, 3, 32, 32), 10),
+    ("resnet_frn_silu", {"depth": 8, "width": 4}, (2, 3, 32, 32), 10),
     ("resnet_plus", {"depth": 8, "width": 4}, (2, 3, 32, 32), 10),
     ("resnet50", {"classes": 6}, (2, 3, 32, 32), 6),
 ]
@@ -86,7 +87,7 @@ def test_mistakes_are_one_line() -> None:
         build("lenet", colour=True)
     with refused("resnet18", "classes"):
         build("resnet18")
-    for name in ("resnet_plus", "resnet_thin"):
+    for name in ("resnet_plus", "resnet_thin", "resnet_frn_silu"):
         with refused("depth", "9"):
             build(name, depth=9)
     with refused("classes", "0"):

@@ -51,7 +51,7 @@ def test_every_method_has_settings_for_every_network(name: str, sampler: str) ->
     stop = method.spec.early_stop
     learned = TRAIN - (stop.held_out(TRAIN) if stop is not None else 0)
     assert method.spec.sampler.settings["num_data"] == learned and method.schedule.kept > 0
-    own_prior = name == "cifar10-resnetpp56"
+    own_prior = name in ("cifar10-resnetpp56", "cifar10-resnet20-frn-silu")
     assert (method.spec.sampler.settings["weight_decay"] > 0) != own_prior  # the prior counts once
     cold = samplers.KINDS[METHODS[sampler].kind].noisy_counterpart is not None
     assert cold == (method.schedule.temperature == 0)

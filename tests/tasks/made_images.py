@@ -15,9 +15,10 @@ NETWORKS = {
     "mnist-mlp": "mnist", "mnist-cnn": "mnist", "fashion-mnist-mlp": "fashion-mnist", "cifar10-resnet18": "cifar10",
     "cifar100-resnet18": "cifar100", "cifar10-resnet18-frn": "cifar10", "cifar10-resnetpp56": "cifar10",
     "cifar10-resnet20": "cifar10", "cifar10-lenet": "cifar10", "cifar100-lenet": "cifar100",
+    "cifar10-resnet20-frn-silu": "cifar10",
 }  # fmt: skip
 """Every image task and its data set."""
-LIGHT = {"cifar10-resnetpp56": {"depth": 8, "width": 4}}
+LIGHT = {"cifar10-resnetpp56": {"depth": 8, "width": 4}, "cifar10-resnet20-frn-silu": {"depth": 8, "width": 4}}
 """Smaller networks, where a test runs one."""
 TRAIN, TEST = 240, 110
 Load = Callable[[str, str], ImageSet]

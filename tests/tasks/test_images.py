@@ -106,6 +106,8 @@ def test_settings_name_only_what_differs() -> None:
         ("cifar10-resnetpp56", {"width": 0}, ("width", "0")),
         ("cifar10-resnetpp56", {"prior_std": 0}, ("std", "0")),
         ("cifar10-resnet18", {"hidden": [5]}, ("hidden",)),
+        ("cifar10-resnet20-frn-silu", {"prior_variance": 0}, ("prior_variance", "0")),
+        ("cifar10-resnet20-frn-silu", {"depth": 21}, ("depth", "21")),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_one_line(name: str, settings: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -123,11 +125,37 @@ def test_resnetpp56_is_56_deep_with_twice_the_filters_and_its_own_prior() -> Non
     own = task("cifar10-resnetpp56", prior_scale=2.0).prior
     assert own is not None and '"scale": 2.0' in json.dumps(own.to_json())
     assert own.log_density(dict(model.named_parameters())).isfinite()
-    assert all(task(name).prior is None for name in NETWORKS if name != "cifar10-resnetpp56")
+    own_priors = ("cifar10-resnetpp56", "cifar10-resnet20-frn-silu")
+    assert all(task(name).prior is None for name in NETWORKS if name not in own_priors)
+
+
+def test_hmcs_network_has_the_competitions_prior_scale_and_images() -> None:
+    one = task("cifar10-resnet20-frn-silu", depth=8, width=4)
+    model, other = one.build_model(seed=0, lanes=1), task("cifar10-resnet20-frn-silu", depth=8, prior_variance=1.5)
+    assert one.settings() == {"depth": 8, "width": 4} and other.settings() == {"prior_variance": 1.5, "depth": 8}
+    theta = torch.cat([p.detach().double().flatten() for p in model.parameters()])
+    assert one.prior is not None and other.prior is not None
+    for prior, variance in ((one.prior, 0.2), (other.prior, 1.5)):
+        expected = torch.distributions.Normal(0.0, variance**0.5).log_prob(theta).sum()
+        torch.testing.assert_close(
+            prior.log_density(dict(model.named_parameters())).double(), expected, rtol=1e-6, atol=0
+        )
+    images = made("cifar10", "test").images[:2]
+    generator = torch.Generator().manual_seed(0)
+    seen = one.network_inputs(one.augmented(images, generator), torch.float64)
+    means = torch.tensor([0.49, 0.48, 0.44], dtype=torch.float64).view(3, 1, 1)
+    torch.testing.assert_close(seen, (images.double() / 255 - means) / 0.2, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(one.prepare(images).double(), seen, rtol=1e-5, atol=1e-5)
+    assert one.preparation() == {"kind": "normalise", "mean": [0.49, 0.48, 0.44], "std": [0.2, 0.2, 0.2]}
+
+
+def statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    hmcs = ((0.49, 0.48, 0.44), (0.2, 0.2, 0.2))
+    return hmcs if name == "cifar10-resnet20-frn-silu" else sets.statistics(NETWORKS[name])
 
 
 def by_hand(name: str, images: Tensor) -> Tensor:
-    mean, std = (torch.tensor(v, dtype=torch.float64).view(1, -1, 1, 1) for v in sets.statistics(NETWORKS[name]))
+    mean, std = (torch.tensor(v, dtype=torch.float64).view(1, -1, 1, 1) for v in statistics(name))
     return (images.double() / 255 - mean) / std
 
 
@@ -176,7 +204,7 @@ def test_preparation_is_the_same_for_training_evaluation_and_export(name: str) -
     assert prepared.dtype == torch.float32
     torch.testing.assert_close(prepared.double(), by_hand(name, images), rtol=1e-5, atol=1e-5)
     assert torch.equal(one.inputs(torch.arange(9)), one.prepare(one.source.inputs[:9]))
-    mean, std = sets.statistics(NETWORKS[name])
+    mean, std = statistics(name)
     assert one.preparation() == {"kind": "normalise", "mean": list(mean), "std": list(std)}
     assert json.loads(json.dumps(one.preparation())) == one.preparation()
 

@@ -1,0 +1,84 @@
+"""Files of predictive probabilities: .npy, .npz and .csv, checked row by row."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raychains.core.errors import UserError, format_error, require
+
+SUM = 1e-3
+"""By how much a row's sum may differ from 1: half precision and printed digits."""
+FORMATS = (".npy", ".npz", ".csv")
+
+
+def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
+    """Return probabilities [examples, classes], float64: an array, or a file's.
+
+    A .npz holds one array, or one that is called ``probabilities``; a .csv numbers between commas or blanks, a line for each
+    example, under a line of names or none.
+
+    Args:
+        given: an array or a path.
+        name: the argument's, for messages.
+
+    Raises:
+        UserError: no such file, another format, or rows that are no probabilities.
+    """
+    where = "an array" if isinstance(given, np.ndarray) else os.fspath(given)
+    found = given if isinstance(given, np.ndarray) else _read(Path(given), name)
+    kind = found.dtype.kind in "fiu"
+    require(
+        found.ndim == 2 and kind and found.size > 0,
+        name,
+        f"{where} with {found.dtype} of shape {list(found.shape)}",
+        "hold numbers of shape [examples, classes]",
+    )
+    found = found.astype(np.float64)
+    wrong = ~(np.isfinite(found).all(axis=1) & (found >= 0).all(axis=1) & (np.abs(found.sum(axis=1) - 1) <= SUM))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise UserError(
+            f"{name} must hold probabilities, rows of numbers in [0, 1] that sum to 1, got row {row} of {where} with the sum "
+            f"{found[row].sum():.6g} and the smallest number {found[row].min():.6g} ({int(wrong.sum()):,} such rows of {len(wrong):,})"
+        )
+    return found
+
+
+def _read(path: Path, name: str) -> np.ndarray[Any, Any]:
+    require(path.suffix in FORMATS, name, str(path), f"be a file {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    require(path.is_file(), name, str(path), "be an existing file")
+    try:
+        if path.suffix == ".csv":
+            return _csv(path)
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            return opened
+        with opened:
+            names = list(opened)
+            key = "probabilities" if "probabilities" in names else names[0] if len(names) == 1 else None
+            require(
+                key is not None, name, f"{path} with {', '.join(names)}", "hold one array, or one called probabilities"
+            )
+            return np.asarray(opened[str(key)])
+    except UserError:
+        raise
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(
+            f"{name} must be a readable {path.suffix} file, got {str(path)!r}: {format_error(error)}"
+        ) from None
+
+
+def _csv(path: Path) -> np.ndarray[Any, Any]:
+    with path.open(encoding="utf-8") as lines:
+        first = lines.readline()
+    delimiter = "," if "," in first else None
+    try:
+        [float(word) for word in first.split(delimiter)]
+        header = 0
+    except ValueError:
+        header = 1
+    return np.loadtxt(path, delimiter=delimiter, skiprows=header, ndmin=2)

@@ -1,0 +1,245 @@
+"""Fidelity to a reference: closed forms, means by hand, intervals against scipy, and wrong references in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.spatial import distance
+
+import raychains as rc
+from raychains import measures, tasks
+from raychains.data import probabilities
+from raychains.evaluation import bootstrap
+from raychains.inference.run_data import RunData
+from raychains.measures import Context, fidelity
+from raychains.plotting.style import laid_out
+from raychains.report.figures import FIGURES
+from tests.checks import refused
+from tests.measures import predicted
+from tests.measures.predicted import CLASSES, Predicted
+from tests.tasks import made_images
+
+N = 90
+SPLITS = {"test": lambda: predicted.labelled(0, N, noise=0.7)}
+Array = np.ndarray
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def context_of(run: Predicted, reference: Any, **settings: Any) -> Context:
+    """Samples in the order of views: the first draws of all chains first."""
+
+    def select(arm: int, group: int) -> Any:
+        specs = run.comparison.arms[arm].chains[group]
+        count = len(run.samples[arm, group])
+        return SimpleNamespace(records=[(specs[i % len(specs)], None) for i in range(count)])
+
+    return dataclasses.replace(run.context(reference=reference, **settings), select=select)
+
+
+def tables(run: Predicted, reference: Any, **settings: Any) -> Tables:
+    context = context_of(run, reference, **settings)
+    assert measures.named("fidelity").why_not(context) is None
+    return measures.named("fidelity").tables(context)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Predicted:
+    return Predicted(tmp_path, SPLITS)
+
+
+def a_reference(seed: int = 0) -> Array:
+    return np.random.default_rng(seed).dirichlet(np.full(CLASSES, 0.5), size=N)
+
+
+def test_the_predictive_itself_agrees_wholly_and_has_no_distance(run: Predicted) -> None:
+    own = run.probabilities("test", 0, 0).mean(0)
+    rows = [r for r in tables(run, own)["fidelity"] if r["group"] == 0 and r["arm"] == run.comparison.arms[0].name]
+    assert [r["samples"] for r in rows] == [1, 2, 3]
+    last = rows[-1]
+    assert last["agreement"] == last["agreement_low"] == last["agreement_high"] == 1
+    assert last["total_variation"] == pytest.approx(0, abs=1e-7) and rows[0]["total_variation"] > 1e-3
+
+
+def test_permuted_probabilities_have_known_numbers(run: Predicted) -> None:
+    """A reference whose two largest probabilities a, b are swapped never agrees, and is a − b away."""
+    own = run.probabilities("test", 0, 0).mean(0)
+    order = np.argsort(own, axis=1)
+    swapped, at = own.copy(), np.arange(N)
+    largest, second = own[at, order[:, -1]], own[at, order[:, -2]]
+    swapped[at, order[:, -1]], swapped[at, order[:, -2]] = second, largest
+    last = [r for r in tables(run, swapped)["fidelity"] if r["group"] == 0][2]
+    assert last["agreement"] == 0
+    assert last["total_variation"] == pytest.approx((largest - second).mean(), abs=1e-6)
+
+
+def test_hand_computed_numbers() -> None:
+    p = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3]])
+    q = np.array([[0.5, 0.4, 0.1], [0.5, 0.3, 0.2]])
+    ensemble = object.__new__(fidelity._Ensemble)
+    ensemble.reference = q
+    np.testing.assert_allclose(ensemble._points(p), [[1, 0.2], [0, 0.2]])
+
+
+def test_rows_are_means_over_libraries_distances(run: Predicted) -> None:
+    reference = a_reference()
+    found = tables(run, reference)
+    for (a, g), samples in run.samples.items():
+        own, name = run.probabilities("test", a, g), run.comparison.arms[a].name
+        chains = len(run.comparison.arms[a].chains[g])
+        mine = {t: [r for r in rows if (r["arm"], r["group"]) == (name, g)] for t, rows in found.items()}
+        for n, row in enumerate(mine["fidelity"], 1):
+            p = own[:n].mean(0)
+            each = np.array([distance.cityblock(x, y) / 2 for x, y in zip(p, reference, strict=True)])
+            assert (row["samples"], row["chains"]) == (n, min(n, chains))
+            assert row["total_variation"] == pytest.approx(each.mean(), abs=1e-7)
+            same = p.argmax(1) == reference.argmax(1)
+            assert row["agreement"] == pytest.approx(same.mean())
+        assert len(mine["fidelity"]) == len(samples)
+        for k, row in enumerate(mine["fidelity_chains"], 1):
+            p = own[[i for i in range(len(samples)) if i % chains < k]].mean(0)
+            assert row["chains"] == k and row["agreement"] == pytest.approx((p.argmax(1) == reference.argmax(1)).mean())
+        last = mine["fidelity"][-1]
+        assert mine["fidelity_chains"][-1]["total_variation"] == pytest.approx(last["total_variation"])
+        for table in ("fidelity_classes", "fidelity_bins"):  # their weighted means are the whole's
+            counts = [r["count"] for r in mine[table]]
+            assert sum(counts) == N
+            for metric in ("agreement", "total_variation"):
+                assert np.average([r[metric] for r in mine[table]], weights=counts) == pytest.approx(last[metric])
+        labels = SPLITS["test"]()._labels  # type: ignore[attr-defined]
+        assert {r["class"]: r["count"] for r in mine["fidelity_classes"]} == {
+            c: int((labels == c).sum()) for c in set(labels.tolist())
+        }
+        confidence = reference.max(1)
+        for r in mine["fidelity_bins"]:
+            inside = (confidence >= r["lower"]) & ((confidence < r["upper"]) | (r["bin"] == r["bins"] - 1))
+            assert inside.sum() == r["count"] and same[inside].mean() == pytest.approx(r["agreement"])
+
+
+def test_intervals_are_the_bootstraps_of_the_mean() -> None:
+    """The percentile interval of a mean approaches mean ± 1.96 s/√n; 1,000 resamples give its ends to about 5 %."""
+    columns = np.random.default_rng(0).standard_normal((400, 2)) * [1.0, 3.0]
+    low, high = bootstrap.of_means(columns)
+    half = stats.norm.ppf(0.975) * columns.std(axis=0) / np.sqrt(len(columns))
+    np.testing.assert_allclose((high - low) / 2, half, rtol=0.1)
+    np.testing.assert_allclose((high + low) / 2, columns.mean(0), atol=0.2 * half.max())
+    assert all(np.isnan(end).all() for end in bootstrap.of_means(columns[:1]))
+
+
+def test_chunks_of_the_split_and_the_order_of_samples_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = a_reference(1)
+    whole, turned = Predicted(tmp_path / "whole", SPLITS), Predicted(tmp_path / "turned", SPLITS)
+    for samples in turned.samples.values():
+        samples.reverse()
+    first, second = tables(whole, reference), tables(turned, reference)
+    for metric in ("agreement", "total_variation"):
+        ends = [[r[metric] for r in t["fidelity"] if r["samples"] == 3] for t in (first, second)]
+        np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
+    monkeypatch.setattr(fidelity, "MOST", 2)  # of many samples some numbers are followed, the last among them
+    few = tables(whole, reference)["fidelity"]
+    assert [r["samples"] for r in few[:2]] == [1, 3]
+    assert next(r for r in first["fidelity"] if r["samples"] == 3)["agreement"] == few[1]["agreement"]
+
+
+def test_figures_show_all_samples_and_their_growth(run: Predicted) -> None:
+    run.write(tables(run, a_reference()))
+    data = RunData(run.store, run.comparison)
+    whole, growth = FIGURES["fidelity"](data), FIGURES["fidelity_samples"](data)
+    assert whole is not None and growth is not None
+    assert len(whole.data) == 4 and {r["samples"] for r in whole.data} == {3} and len(growth.data) == 12
+    with laid_out(whole) as figure:
+        assert [axis.get_xlabel() for axis in figure.axes] == ["Same top class (%)", "Total variation (%)"]
+    with laid_out(growth) as figure:
+        assert {axis.get_xlabel() for axis in figure.axes} == {"Samples"}
+
+
+def test_published_numbers_stand_beside_the_same_posterior_alone(run: Predicted) -> None:
+    data = SimpleNamespace(comparison=dataclasses.replace(run.comparison, split="test"))
+    assert fidelity._published(data) == {}  # type: ignore[arg-type]
+    kind = tasks.NAMES["cifar10-resnet20-frn-silu"]
+    one = SimpleNamespace(task_spec=SimpleNamespace(kind=kind), split="test")
+    assert fidelity._published(SimpleNamespace(comparison=one)) == fidelity.PUBLISHED  # type: ignore[arg-type]
+
+
+# References
+
+
+def test_every_format_is_read(tmp_path: Path) -> None:
+    p = a_reference()
+    np.save(tmp_path / "p.npy", p.astype(np.float32))
+    np.savez(tmp_path / "one.npz", p)
+    np.savez(tmp_path / "named.npz", probabilities=p, labels=np.arange(N))
+    np.savetxt(tmp_path / "comma.csv", p, delimiter=",")
+    np.savetxt(tmp_path / "blanks.csv", p)
+    np.savetxt(tmp_path / "header.csv", p, delimiter=",", header="a,b,c,d", comments="")
+    for name in ("p.npy", "one.npz", "named.npz", "comma.csv", "blanks.csv", "header.csv"):
+        np.testing.assert_allclose(probabilities.load(tmp_path / name), p, atol=1e-6)
+    np.testing.assert_array_equal(probabilities.load(p), p)
+
+
+def test_wrong_references_are_one_line(tmp_path: Path, run: Predicted) -> None:
+    p = a_reference()
+    why_not = measures.named("fidelity").why_not
+    bad = tmp_path / "bad.npy"
+    with refused("reference", "missing.npy", "existing"):
+        why_not(context_of(run, tmp_path / "missing.npy"))
+    with refused("reference", "probs.txt", ".npz"):
+        why_not(context_of(run, str(tmp_path / "probs.txt")))
+    bad.write_bytes(b"\x93NUMPY nothing")
+    with refused("reference", "bad.npy", "readable"):
+        why_not(context_of(run, bad))
+    np.savez(tmp_path / "two.npz", a=p, b=p)
+    with refused("reference", "two.npz", "probabilities"):
+        why_not(context_of(run, tmp_path / "two.npz"))
+    (tmp_path / "words.csv").write_text("a,b\nc,d\n")
+    with refused("reference", "words.csv"):
+        why_not(context_of(run, tmp_path / "words.csv"))
+    for wrong, words in (
+        (p[:-1], (f"[{N}, {CLASSES}]", f"[{N - 1}, {CLASSES}]")),
+        (p[:, 0], ("[examples, classes]",)),
+        (np.full((N, 3), 1 / 3), (f"[{N}, 3]",)),
+        (2 * p, ("row 0", "sum")),
+        (np.where(np.arange(N)[:, None] == 7, np.nan, p), ("row 7",)),
+        (np.array([["a"]]), ("numbers",)),
+    ):
+        with refused("reference", *words):
+            why_not(context_of(run, wrong))
+    assert "--reference" in str(why_not(context_of(run, None)))
+    run.task.predicts = "gaussian"
+    assert "no classification" in str(why_not(context_of(run, p)))
+
+
+def test_a_reference_without_the_measure_is_refused(tmp_path: Path) -> None:
+    with refused("reference", "fidelity"):
+        rc.evaluate(str(tmp_path), measures=["agreement"], reference="p.npy")
+
+
+def test_a_reference_in_another_order_is_warned_of(run: Predicted, caplog: pytest.LogCaptureFixture) -> None:
+    labels = SPLITS["test"]()._labels  # type: ignore[attr-defined]
+    right = np.eye(CLASSES)[labels]
+    with caplog.at_level(logging.WARNING):
+        tables(run, right)
+        assert not caplog.records
+        tables(run, np.roll(right, 1, axis=1))
+    assert "order" in caplog.text
+
+
+def test_hmcs_probabilities_are_found_in_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_images.use(monkeypatch)
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    task = tasks.make("cifar10-lenet")
+    assert task.reference_file("test") is None
+    (tmp_path / "hmc-cifar10").mkdir()
+    file = tmp_path / "hmc-cifar10" / "probabilities.npy"
+    file.write_bytes(b"")
+    assert task.reference_file("test") == file and task.reference_file("train") is None
+    assert tasks.make("mnist-mlp").reference_file("test") is None
