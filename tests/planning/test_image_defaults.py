@@ -37,6 +37,7 @@ LAPLACE_REFUSES = {
     "cifar100-resnet18": "the last layer must have at most 6,000 weights",
     "cifar100-lenet": "the last layer must have at most 6,000 weights",
     "cifar10-resnetpp56": "laplace needs the weight decay for its prior",
+    "cifar10-resnet20-frn-silu": "laplace needs the weight decay for its prior",
 }
 
 

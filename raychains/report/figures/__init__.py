@@ -27,7 +27,16 @@ FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Predictive": ("spread", "samples", "cycles", "views", "weights"),
-    "Uncertainty": ("reliability", "calibration", "entropy", "detection", "corrupted", "agreement"),
+    "Uncertainty": (
+        "reliability",
+        "calibration",
+        "entropy",
+        "detection",
+        "corrupted",
+        "agreement",
+        "fidelity",
+        "fidelity_samples",
+    ),
     "Diversity": ("embedding", "interpolation", "disagreement"),
     "Diagnostics": ("mixing", "traces", "ranks", "modes", "temperatures", "reference"),
     "Flatness": ("llc", "llc_trace", "fisher", "directions", "plane"),
