@@ -426,6 +426,11 @@ def _do(command: str, options: Any) -> None:
                 result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:
             terminal.table()
+    if command == "local":
+        for row in result.store.table("llc").to_pylist():
+            print(f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}")
+            if row["warning"]:
+                print(f"  {row['warning']}")
     print(f"report: {result.report}")
 
 

@@ -1,0 +1,90 @@
+"""`raychains local` and `rc.local` as people call them: checkpoints of one network, and what wrong calls are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import raychains as rc
+from raychains import tasks
+from raychains.cli import main
+
+SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Checkpoints of digits' network after one and eight epochs of SGD."""
+    folder, task = tmp_path_factory.mktemp("trained"), tasks.make("digits")
+    model, files = task.build_model(seed=0, lanes=1), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(8):
+        for batch in task.epoch(seed=epoch, batch_size=50):
+            optimizer.zero_grad()
+            task.backward(model, batch, torch.Generator())
+            optimizer.step()
+        if epoch in (0, 7):
+            files.append(str(folder / f"epoch{epoch}.pt"))
+            torch.save(model.state_dict(), files[-1])
+    return files
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_page(
+    trained: list[str], store: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["local", "--task", "digits", "--init-from", *trained, *SHORT, "--store", store, "--name", "along"]
+    assert main(asked) == 0
+    out = capfd.readouterr().out
+    folder = Path(store) / "runs" / "along"
+    rows = rc.load(folder).store.table("llc").to_pylist()
+    assert [row["arm"] for row in rows] == ["epoch0", "epoch7"]
+    for row in rows:
+        assert f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}" in out
+    assert rows[0]["start_loss"] > rows[1]["start_loss"]
+    page = (folder / "report.html").read_text()
+    assert 'id="llc"' in page and 'id="llc_trace"' in page and "could not be drawn" not in page
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=generator)
+    model = nn.Linear(3, 1)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = rc.local(
+        model,
+        (x, x.sum(1)),
+        loss="gaussian",
+        noise=1.0,
+        gamma=1.0,
+        epochs=20,
+        chains=2,
+        draws=10,
+        store=store,
+        progress=False,
+    )
+    [row] = result.store.table("llc").to_pylist()
+    assert row["chains"] == 2 and row["draws"] == 10 and row["gamma"] == 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "--init-from must name a checkpoint to sample around"),
+        (("--init-from", "FILE", "--gamma", "-1"), "--gamma must be a finite number of at least 0, got -1"),
+        (("--init-from", "FILE", "--groups", "zz.*"), "--groups must match names of parameters, got 'zz.*'"),
+        (("--init-from", "no-such-file.pt"), "--init-from must be a file, got 'no-such-file.pt'"),
+    ],
+)
+def test_wrong_calls_are_one_line(
+    words: tuple[str, ...], told: str, trained: list[str], store: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = [trained[0] if word == "FILE" else word for word in words]
+    assert main(["local", "--task", "digits", *given, "--store", store]) == 2
+    err = capfd.readouterr().err
+    assert told in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
