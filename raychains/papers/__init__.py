@@ -20,4 +20,5 @@ PAPERS: Mapping[str, str] = {
     "emcmc": "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024",
     "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin Ensembles, ICLR 2025)",
     "dropout": "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)",
+    "hmc": "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021",
 }

@@ -22,8 +22,10 @@ DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "im
 DATA |= {"uci": "UCI (australian, german, heart)"}
 DATA |= {"uci-airfoil": "UCI airfoil", "uci-bikesharing": "UCI bike sharing", "uci-concrete": "UCI concrete"}
 DATA |= {"uci-energy": "UCI energy", "uci-yacht": "UCI yacht", "uci-protein": "UCI protein"}
+DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 """The labels of data sets that experiments may need."""
 FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
+FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in uci.REGRESSION_TABLES.items()}
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
@@ -78,6 +80,7 @@ CONTENTS = (
     Listing("theorem2", "theory.theorem2", "csgmcmc", "Theorem 2, App. G; Entropy-MCMC's Theorem 1", "W₂ to the target against the bounds", (), (0.002, 0.01, 0.01, 0.01)),
     Listing("bde-table", "regression.bde_table", "bde", "Benchmark", "airfoil and bike sharing at equal gradient evaluations", ("uci-airfoil", "uci-bikesharing"), (0.01, 0.7, 5, 40)),
     Listing("uci-table", "regression.uci_table", "dropout", "Readme", "five UCI tables on the classic splits", ("uci-yacht", "uci-concrete", "uci-energy", "uci-airfoil", "uci-protein"), (0.02, 1.5, 30, 400)),
+    Listing("hmc-cifar10", "fidelity.hmc_cifar10", "hmc", "Metrics", "agreement with full-batch HMC on CIFAR-10, and total variation to it", ("cifar10", "hmc-cifar10"), (0.02, 5.5, 18, 220)),
 )
 # fmt: on
 """In the order of the index page."""

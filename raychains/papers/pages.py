@@ -27,6 +27,7 @@ FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
 METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
+METHODS |= {"hmc": "HMC"}
 """The method of each paper: two of them have a Table 1."""
 VERDICTS = ("holds", "does not hold", "cannot be told")
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])

@@ -290,6 +290,14 @@ def regression(folder: Path, store: Path, seed: int) -> Both:
     return cell["value"], float(np.log(density).mean())
 
 
+def distance_to_hmc(folder: Path, store: Path, seed: int) -> Both:
+    """Total variation between all samples of a cell's chains and the reference among the stand-ins."""
+    cell = reading.drawn_cell(folder, seed, "total_variation")
+    reference = np.load(store / "stand-ins/hmc-cifar10/probabilities.npy")
+    p = reading.mean(store, cell["digests"], len(reference))
+    return cell["value"], float((0.5 * np.abs(p - reference).sum(1)).mean())
+
+
 CHECKS: Mapping[str, Check] = {
     **dict.fromkeys(("table1", "table2", "fig3c"), with_nll),
     **dict.fromkeys(("table4", "fig2", "fig5"), modes),
@@ -314,4 +322,5 @@ CHECKS: Mapping[str, Check] = {
     "emcmc-fig4": lenet.fisher,
     "emcmc-fig5": lenet.lines,
     **dict.fromkeys(("bde-table", "uci-table"), regression),
+    "hmc-cifar10": distance_to_hmc,
 }

@@ -1,0 +1,1 @@
+"""Fidelity of the methods to full-batch HMC on CIFAR-10."""
