@@ -427,7 +427,8 @@ def _do(command: str, options: Any) -> None:
         finally:
             terminal.table()
     if command == "local":
-        for row in result.store.table("llc").to_pylist():
+        found = result.store.table("llc")
+        for row in found.to_pylist() if found is not None else []:  # none where all chains of an arm were dropped
             print(f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}")
             if row["warning"]:
                 print(f"  {row['warning']}")
