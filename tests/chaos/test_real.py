@@ -34,7 +34,7 @@ def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbe
 ) -> None:
     told: list[str] = []
     faults = drawn(seed, FAULTS[seed])
-    for _ in range(3):  # a command may end before the moment of the later ones: they are tried in a new one
+    for _ in range(6):  # a command may end before the moment of the later ones: they are tried in a new one
         records = shop.disturb(faults, told.append)
         assert not any("violations" in record for record in records), "\n".join(told)
         faults = faults[len(ledger.hits(records)) :]

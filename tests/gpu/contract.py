@@ -121,4 +121,5 @@ class WithoutDriver(torch.Generator):
 def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let chains run on ``meta``, which users cannot choose, as if it was a GPU."""
     monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
+    monkeypatch.setattr("raychains.tasks.task_cache._GIVEN", {})  # tasks that other tests gave stay where they are
     monkeypatch.setattr(torch, "Generator", WithoutDriver)

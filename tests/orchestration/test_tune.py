@@ -326,5 +326,5 @@ def test_a_trial_that_stops_early_reports_the_gradients_that_it_made(tmp_path: P
     epochs, rest = divmod(record.meta.step, per_epoch)
     assert rest == 0 and epochs < 150, "it did not stop early"
     assert report["gradient_evaluations"] == epochs * learned and report["epoch"] == 150
-    with refused("init_from must be a file where each trial is one chain"):
+    with refused("init_from must be a file or none where each trial is one chain"):
         trial(tmp_path, {}, sampler="csgld", init_from="deep-ensemble:5,1")
