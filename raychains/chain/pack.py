@@ -8,7 +8,8 @@ A chain's bytes depend neither on the other rows nor on its place: `raychains.mo
 row the loss and the update have one more that no chain has. Rows without a chain compute on zeros. A density's gradient is
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
-columns that the host prepares for several steps at once.
+columns that the host prepares for several steps at once. The microcanonical samplers' step is `raychains.chain.isokinetic_pack`: there
+those members that are behind move until all are at one step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers
+from raychains.chain.isokinetic_pack import IsokineticRows
 from raychains.core.errors import UserError, require
 from raychains.core.sample import Progress
 from raychains.core.spec import ChainSpec, canonical_json
@@ -32,6 +34,7 @@ from raychains.data.source import EpochOrder, Resident
 from raychains.models import stacked
 from raychains.models.stacked import VECTOR
 from raychains.samplers import Sampler
+from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
 from raychains.tasks.base import LogDensity, PredictiveTask
@@ -100,6 +103,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"
     if isinstance(task, LogDensity):
+        if issubclass(kind, Isokinetic):
+            return f"sampler {spec.sampler.kind} packs networks, and a density has lanes"
         return _refusal_of_density(spec, task)
     if not isinstance(task, PredictiveTask):
         return "its task is neither a network with a likelihood nor a density"
@@ -132,17 +137,21 @@ def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
 
 
 def _packable(kind: type[Sampler]) -> bool:
-    """Return whether a sampler's update is `apply` and nothing more."""
+    """Return whether a sampler's step is made for lanes, or its update is `apply` and nothing more."""
+    if issubclass(kind, Isokinetic):
+        return True
     update, apply = (next(c for c in kind.__mro__ if n in vars(c)) for n in ("_update", "apply"))
     return bool(kind.elementwise) and update is apply and unwrap(kind.step) is unwrap(Sampler.step)  # torch wraps them
 
 
 def key(spec: ChainSpec) -> str:
     """Return one text for all chains that one pack can hold: their specs without what may differ from row to row."""
-    plain = {
-        n: v for n, v in spec.to_json().items() if n not in ("seed", "repeat", "chain", "start", "schedule", "steps")
-    }
-    free = samplers.KINDS[spec.sampler.kind].elementwise
+    kind = samplers.KINDS[spec.sampler.kind]
+    own = {"seed", "repeat", "chain", "start", "start_chain"}
+    if not issubclass(kind, Isokinetic):  # whose rows are at one step of one schedule
+        own |= {"schedule", "steps"}
+    plain = {n: v for n, v in spec.to_json().items() if n not in own}
+    free = kind.elementwise
     plain["sampler"] = {n: v == 0 if n in free else v for n, v in plain["sampler"].items()}
     return canonical_json(plain)
 
@@ -235,6 +244,11 @@ class Pack:
         self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
         self._names = list(chain.sampler.coefficients(own))
         self._states = dict(chain.sampler.states(own))
+        self._isokinetic: IsokineticRows | None = None
+        if isinstance(self._joint, Isokinetic):
+            self._isokinetic = IsokineticRows(
+                self._joint, self._theta, self._size, self._gradients_of_network, self._grads
+            )
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return parameters as [rows, …], without a copy, of a buffer [rows, numbers]."""
@@ -282,7 +296,7 @@ class Pack:
                         view[row] = own
                     chain.sampler.state[p][state] = view[row]
             chain.settle(self._losses[row])
-            self._stale = True
+            self._changed()
         return self
 
     def leave(self, chain: Member) -> None:
@@ -302,8 +316,14 @@ class Pack:
             self._numbers[:, :, lane.row] = 0
             if self._density is None:
                 self._indices[:, lane.row] = self._weights[:, lane.row] = 0
-            self._stale = True
+            self._changed()
             self._meeting.notify_all()
+
+    def _changed(self) -> None:
+        """Note that a row has another chain, or none."""
+        self._stale = True
+        if self._isokinetic is not None:
+            self._isokinetic.forget()
 
     # Steps
 
@@ -347,23 +367,39 @@ class Pack:
         while True:
             if self._ended(lanes):
                 return
-            steps = self._prepare(lanes)
+            moving = self._moving(lanes)
+            steps = self._prepare(moving)
             made = 0
             while made < steps:
-                if self._density is None:
+                if self._isokinetic is not None:
+                    (first, *_) = moving
+                    self._losses += self._isokinetic.step(made, first.ahead[first.chain.step - first.at])
+                elif self._density is None:
                     losses = self._gradients_of_network(made)
                     self._losses += losses
+                    self._update(made, lanes)
                 else:
                     self._gradients_of_density(self._density)
-                self._update(made, lanes)
+                    self._update(made, lanes)
                 made += 1
-                for lane in lanes:
+                for lane in moving:
                     lane.chain.step += 1
                 if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
                     break
-            self._note(lanes, made)
+            if self._isokinetic is not None:
+                self._isokinetic.give_back()
+            self._note(moving, made)
             if any(lane.result is not None for lane in lanes):
                 return
+
+    def _moving(self, lanes: Sequence[_Lane]) -> Sequence[_Lane]:
+        """Return the lanes that make the next steps: all, or those behind where rows have to be at one step."""
+        if self._isokinetic is None:
+            return lanes
+        least = min(lane.chain.step for lane in lanes)
+        moving = [lane for lane in lanes if lane.chain.step == least]
+        self._isokinetic.gather(moving)
+        return moving
 
     def _ended(self, lanes: Sequence[_Lane]) -> bool:
         """Return whether lanes are done or to stop; these have a result."""
@@ -409,9 +445,10 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
-            if self._density is None:
-                self._fill_batches(lane, steps)
             lane.noise_from = self._sequence(lane).position
+        if self._density is None:
+            for lane in self._lanes.values() if self._whole else lanes:
+                self._fill_batches(lane, steps)
         device, dtype = self._theta.device, self._theta.dtype
         self._step_numbers = torch.from_numpy(self._numbers[:steps]).to(device, dtype)
         if self._density is None and (not self._whole or self._stale):
@@ -528,6 +565,8 @@ class Pack:
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
+        if self._isokinetic is not None:  # which draws what it needs
+            return
         noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
         self._sequence(lane).position = lane.noise_from + noisy * self._size
 

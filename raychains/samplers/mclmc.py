@@ -145,7 +145,8 @@ class MCLMC(Isokinetic):
         theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
         state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
         aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"
-        mile.adapt(state, state["made"], mile.Phases(group["tune"]), theta, change, ok, aim, diagonal, self._noise.seed)
+        seeds = self._noise.seeds(self.lanes)
+        mile.adapt(state, state["made"], mile.Phases(group["tune"]), theta, change, ok, aim, diagonal, seeds)
         state["made"] += 1
         if state["made"] == group["tune"]:
             for name in ("potential", "sum", "weight", "cap"):

@@ -89,7 +89,7 @@ def adapt(
     ok: Tensor,
     aim: float,
     diagonal: bool,
-    seed: int,
+    seeds: list[int],
 ) -> None:
     """Take in one step of tuning.
 
@@ -101,7 +101,7 @@ def adapt(
         ok: lanes whose numbers are finite, [lanes, 1]; the others are undone.
         aim: the last v.
         diagonal: learn scales, ``state["scales"]`` [lanes, d].
-        seed: of the choice of coordinates.
+        seeds: of each lane's choice of coordinates.
     """
     moving = phases.first + phases.second
     if step < moving:
@@ -124,7 +124,7 @@ def adapt(
         for name in ("mean", "square", "averaged"):
             state.pop(name, None)
     if step >= moving:
-        _measure(state, step - moving, phases, theta, seed)
+        _measure(state, step - moving, phases, theta, seeds)
 
 
 def _adapt_step(state: State, aim: float, d: int, change: Tensor, ok: Tensor) -> None:
@@ -132,10 +132,15 @@ def _adapt_step(state: State, aim: float, d: int, change: Tensor, ok: Tensor) ->
     xi = change.double().square()[:, None] / (d * aim) + 1e-8
     weight = torch.exp(-0.5 * (torch.log(xi) / TRUST).square())
     decay = (EFFECTIVE - 1) / (EFFECTIVE + 1)
-    state["sum"] = decay * state["sum"] + weight * xi / h**6
+    state["sum"] = decay * state["sum"] + weight * xi / _power(h, 6)
     state["weight"] = decay * state["weight"] + weight
     state["cap"] = torch.where(ok, state["cap"], SMALLER * h)
-    state["h"] = torch.minimum((state["sum"] / state["weight"]) ** (-1 / 6), state["cap"])
+    state["h"] = torch.minimum(_power(state["sum"] / state["weight"], -1 / 6), state["cap"])
+
+
+def _power(values: Tensor, exponent: float) -> Tensor:
+    """Return powers that are the same to the bit for any number of lanes: torch rounds those of whole vectors otherwise."""
+    return torch.cat([value**exponent for value in values.split(1)])
 
 
 def _average(state: State, theta: Tensor, ok: Tensor) -> None:
@@ -156,15 +161,16 @@ def _variances(state: State) -> Tensor | None:
     return (state["square"] - state["mean"].square()).clamp_min(0.0) if "mean" in state else None
 
 
-def _measure(state: State, place: int, phases: Phases, theta: Tensor, seed: int) -> None:
+def _measure(state: State, place: int, phases: Phases, theta: Tensor, seeds: list[int]) -> None:
     """Keep a row of the third phase; after the last one set L by autocorrelations."""
     if "rows" not in state:
-        chosen = torch.randperm(theta.shape[1], generator=torch.Generator().manual_seed(seed % 2**63))[:COORDINATES]
+        generators = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
+        chosen = torch.stack([torch.randperm(theta.shape[1], generator=g)[:COORDINATES] for g in generators])
         state["coordinates"] = chosen.to(theta.device)
         rows = -(-phases.third // phases.stride)
-        state["rows"] = theta.new_zeros((rows, len(theta), len(chosen)))
+        state["rows"] = theta.new_zeros((len(theta), rows, chosen.shape[1]))
     if place % phases.stride == 0:
-        state["rows"][place // phases.stride] = theta[:, state["coordinates"]]
+        state["rows"][:, place // phases.stride] = theta.gather(1, state["coordinates"])
     if place == phases.third - 1:
         steps_per = steps_per_effective(state["rows"].double().cpu().numpy(), phases.third)
         found = LENGTH_FACTOR * state["h"] * torch.from_numpy(steps_per).to(theta.device)[:, None]
@@ -173,5 +179,5 @@ def _measure(state: State, place: int, phases: Phases, theta: Tensor, seed: int)
 
 
 def steps_per_effective(rows: np.ndarray, steps: int) -> np.ndarray:
-    """Return the mean over coordinates of steps/ESS of each lane, [lanes], from ``rows`` [rows, lanes, coordinates]."""
-    return np.array([np.mean(steps / ess(rows[None, :, lane], "mean")) for lane in range(rows.shape[1])])
+    """Return the mean over coordinates of steps/ESS of each lane, [lanes], from ``rows`` [lanes, rows, coordinates]."""
+    return np.array([np.mean(steps / ess(lane[None], "mean")) for lane in rows])

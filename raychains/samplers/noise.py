@@ -56,6 +56,10 @@ class Noise:
         else:
             torch._foreach_add_(tensors, [self.like(t) for t in tensors], alpha=std)
 
+    def seeds(self, lanes: int) -> list[int]:
+        """Return the seed of each lane's noise."""
+        return [self.seed] * lanes
+
     def generator(self, device: torch.device) -> torch.Generator:
         """Return the generator of a device that is not the CPU."""
         if device not in self._generators:

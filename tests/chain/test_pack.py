@@ -16,9 +16,9 @@ from raychains.chain import precision
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
 from raychains.chain.pack import Pack, Packs, key
-from raychains.core.sample import Sample
+from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part
-from raychains.schedules import Cyclical
+from raychains.schedules import Constant, Cyclical
 from raychains.tasks.digits import Digits
 from raychains.tasks.gaussian import Gaussian
 from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
@@ -235,6 +235,82 @@ def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -
             chain = Chain(one, task)
             chain.load_state_dict(state)
         assert outcome(chain, events) == straight
+
+
+ISOKINETIC: dict[str, tuple[str, dict[str, Any]]] = {
+    "mclmc": ("mclmc", {}),
+    "mile": ("mclmc", {"tune": 16, "energy_error": 0.001, "preconditioner": "diagonal"}),
+    "smile": ("smile", {"tail": 0.1, "reset_quantile": 0.9}),
+    "psmile": ("psmile", {}),
+}
+
+
+def isokinetic(name: str, task: Task, batch: int, **change: Any) -> ChainSpec:
+    """A chain of `STEPS` steps under a constant step size; of ``mile`` two thirds of them tune."""
+    kind, settings = ISOKINETIC[name]
+    schedule = Constant(steps=STEPS, lr=0.05, samples=4, noise_from=0.0)
+    base = spec("digits", kind).sampler
+    part = dataclasses.replace(base, settings={"num_data": task.num_data, "weight_decay": 1e-3, **settings})
+    return dataclasses.replace(made(task, batch, kind), sampler=part, schedule=schedule.part(), **change)
+
+
+@pytest.mark.parametrize("name", ISOKINETIC)
+@pytest.mark.parametrize("case", ["small", "own"])
+def test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, case: str) -> None:
+    task, batch = TASKS[case][0](), TASKS[case][1]
+    one = isokinetic(name, task, task.num_data if name == "mile" else batch)
+    alone = Chain(one, task)
+    straight = outcome(alone, run(alone))
+    for place in range(5):
+        others = [dataclasses.replace(one, chain=10 + i, repeat=i) for i in range(4)]
+        chains = [Chain(s, task) for s in (*others[:place], one, *others[place:])]
+        told = together(Pack(chains[0]), chains)
+        assert outcome(chains[place], told[place]) == straight, place
+
+
+@pytest.mark.parametrize("name", ISOKINETIC)
+def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str) -> None:
+    """In double precision: the energy's errors, which the step size follows, are small differences."""
+    task = Digits(train=90, hidden=[8])
+    one = isokinetic(name, task, 90 if name == "mile" else 20, precision="fp64")
+    plain, packed = Chain(dataclasses.replace(one, pack=0), task), Chain(one, task)
+    for until in (1, 9, STEPS):
+        told = [run(chain, until) for chain in (plain, packed)]
+        for x, y in zip(*told, strict=True):
+            assert type(x) is type(y)
+            if isinstance(x, Progress) and isinstance(y, Progress):
+                assert (x.loss, x.lr) == pytest.approx((y.loss, y.lr), rel=1e-6)
+        for a, b in zip(plain.model.parameters(), packed.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+    adaptive = [chain.sampler.state_dict()["sampler"]["adaptive"] for chain in (plain, packed)]
+    torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ISOKINETIC)
+def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str) -> None:
+    task = Digits(train=90, hidden=[8])
+    specs = [isokinetic(name, task, 90 if name == "mile" else 20, chain=i) for i in range(4)]
+    alone = [Chain(s, task) for s in specs]
+    straight = [outcome(c, run(c)) for c in alone]
+    chains, told = [Chain(s, task) for s in specs], [[] for _ in specs]
+    for i, until in ((0, 3), (1, 13)):
+        told[i] = run(chains[i], until)
+        state = stored(chains[i].state_dict())
+        chains[i] = Chain(specs[i], task)
+        chains[i].load_state_dict(state)
+    for i, more in enumerate(together(Pack(chains[2]), chains[:3], 21)):
+        told[i] += more
+    for i, more in zip((3, 1, 0, 2), together(Pack(chains[2]), [chains[i] for i in (3, 1, 0, 2)]), strict=True):
+        told[i] += more
+    assert [outcome(c, t) for c, t in zip(chains, told, strict=True)] == straight
+
+
+def test_an_isokinetic_pack_has_one_schedule_and_any_starts() -> None:
+    task = Digits(train=90, hidden=[8])
+    one = isokinetic("mclmc", task, 20)
+    assert key(dataclasses.replace(one, seed=3, start_chain="0" * 64)) == key(one)
+    longer = Constant(steps=STEPS, lr=0.1, samples=4, noise_from=0.0).part()
+    assert key(dataclasses.replace(one, schedule=longer)) != key(one)
 
 
 def test_chains_come_and_go_at_any_step_and_go_on_elsewhere() -> None:

@@ -1,0 +1,140 @@
+"""The microcanonical samplers' step for all rows of a pack: MCLMC, SMILE and pSMILE, two gradients a step.
+
+Their step is made for lanes, and a row is one: norms, h, L and every other number that adapts are those of its row. What a step does depends on
+how many were made (tuning, its phases), so that the rows that move are always at one step; a pack lets those behind catch up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from raychains.samplers.base import wide
+from raychains.samplers.isokinetic import Isokinetic
+from raychains.schedules import ScheduleValues
+
+
+class Chain(Protocol):
+    """What is asked of a chain."""
+
+    sampled: dict[str, torch.nn.Parameter]
+    sampler: Any
+
+
+class Lane(Protocol):
+    """A chain and its row."""
+
+    @property
+    def chain(self) -> Any:
+        """The `Chain`."""
+
+    @property
+    def row(self) -> int:
+        """Its place on axis 0."""
+
+
+class _Noise:
+    """A source of noise for all rows at once: each draws from its chain's own stream."""
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+
+    def like(self, t: Tensor) -> Tensor:
+        """Return noise [rows, d]; 0 in rows that do not move."""
+        drawn = torch.zeros_like(t)
+        for lane in self.lanes:
+            drawn[lane.row] = lane.chain.sampler._noise.like(drawn[lane.row])
+        return drawn
+
+    def seeds(self, rows: int) -> list[int]:
+        """Return the seed of each row's stream; 0 of rows that do not move."""
+        found = {lane.row: lane.chain.sampler._noise.seed for lane in self.lanes}
+        return [found.get(row, 0) for row in range(rows)]
+
+
+class IsokineticRows:
+    """Parameters, directions, gradients and adaptive numbers of the rows that move, and their joint step.
+
+    Args:
+        joint: the sampler, with a lane for each row.
+        theta: the pack's parameters, [rows, at least ``size``].
+        size: numbers of one chain.
+        gradient: fills in the gradients at ``theta`` for a prepared step and returns the losses, [rows].
+        grads: where it puts them, as ``theta``.
+    """
+
+    def __init__(
+        self, joint: Isokinetic, theta: Tensor, size: int, gradient: Callable[[int], Tensor], grads: Tensor
+    ) -> None:
+        self._joint, self._gradient = joint, gradient
+        self._theta, self._grads = theta[:, :size], grads[:, :size]
+        self._noise: Any = _Noise()
+        joint._noise = self._noise
+        self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
+        self._begun = False
+
+    def gather(self, lanes: Sequence[Lane]) -> None:
+        """Take the states of the chains that move from now on, all of which have made the same steps."""
+        if lanes == self._noise.lanes:
+            return
+        self._noise.lanes = list(lanes)
+        self._moving = torch.zeros(len(self._theta), 1, dtype=torch.bool, device=self._theta.device)
+        self._moving[[lane.row for lane in lanes]] = True
+        first = lanes[0].chain
+        self._begun = "direction" in first.sampler.state[next(iter(first.sampled.values()))]
+        if self._begun:
+            for lane in lanes:
+                states = [lane.chain.sampler.state[p] for p in lane.chain.sampled.values()]
+                for whole, name in ((self._u, "direction"), (self._g, "gradient")):
+                    whole[lane.row] = torch.cat([s[name].reshape(-1) for s in states])
+        rows = len(self._theta)
+        adaptive: dict[str, Any] = {
+            n: v.expand(rows, *v.shape[1:]).clone() if isinstance(v, Tensor) else v
+            for n, v in first.sampler._adaptive.items()
+        }
+        for lane in lanes:
+            for name, value in adaptive.items():
+                if isinstance(value, Tensor):
+                    value[lane.row] = lane.chain.sampler._adaptive[name][0]
+        self._joint._adaptive = adaptive
+
+    def forget(self) -> None:
+        """Gather anew before the next step: chains have come or gone."""
+        self._noise.lanes = []
+
+    def give_back(self) -> None:
+        """Give every chain that moved its own states."""
+        for lane in self._noise.lanes:
+            row, sampler = lane.row, lane.chain.sampler
+            parts = [p.numel() for p in lane.chain.sampled.values()]
+            states = zip(self._u[row].split(parts), self._g[row].split(parts), strict=True)
+            for p, (u, g) in zip(lane.chain.sampled.values(), states, strict=True):
+                sampler.state[p] |= {"direction": u.view(p.shape), "gradient": g.view(p.shape)}
+            sampler._adaptive = {
+                n: v[row : row + 1] if isinstance(v, Tensor) else v for n, v in self._joint._adaptive.items()
+            }
+
+    def step(self, number: int, setting: ScheduleValues) -> Tensor:
+        """Make the ``number``-th of the prepared steps; return the losses where it first evaluated them, 0 in rows that rest."""
+        joint = self._joint
+        group: Mapping[str, Any] = joint.param_groups[0]
+        joint.param_groups[0].update(lr=setting.lr, temperature=setting.temperature)
+        losses: list[Tensor] = []
+
+        def at(theta: Tensor) -> tuple[Tensor, Tensor]:
+            self._theta.copy_(theta)
+            with torch.enable_grad():
+                losses.append(self._gradient(number))
+            return losses[-1], self._grads.to(theta.dtype) + group["weight_decay"] * theta
+
+        with torch.no_grad():
+            start = self._theta.to(self._u.dtype, copy=True)
+            if not self._begun:
+                self._u, self._g = joint._first(at(start)[1])
+                self._begun = True
+            theta, self._u, self._g = joint._step(start, self._u, self._g, at)
+            self._theta.copy_(torch.where(self._moving, theta, start))
+            return torch.where(self._moving[:, 0], losses[0], 0.0)
