@@ -53,3 +53,9 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
         width("7", Mixture25(gradient_noise=1.0), "sgld", steps=100)
     with refused("pack", "7", "be none for chains of several workers"):
         width("7", workers_per_chain=2)
+
+
+@pytest.mark.parametrize("pack", ["7", "auto"])
+def test_chains_that_start_at_a_deep_ensemble_are_packed_and_its_members_are_not(pack: str) -> None:
+    made = resolve(Run(task="digits", pack=pack), task=Digits(train=90, hidden=[8]), name="digits", sampler="mile")
+    assert made.spec.pack > 0 and made.start.members is not None and made.start.members.spec.pack == 0
