@@ -71,8 +71,8 @@ class IsokineticRows:
     ) -> None:
         self._joint, self._gradient = joint, gradient
         self._theta, self._grads = theta[:, :size], grads[:, :size]
-        self._noise: Any = _Noise()
-        joint._noise = self._noise
+        self._noise = _Noise()
+        joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
         self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
         self._begun = False
 

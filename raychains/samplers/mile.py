@@ -89,7 +89,7 @@ def adapt(
     ok: Tensor,
     aim: float,
     diagonal: bool,
-    seeds: list[int],
+    seed: list[int],
 ) -> None:
     """Take in one step of tuning.
 
@@ -101,7 +101,7 @@ def adapt(
         ok: lanes whose numbers are finite, [lanes, 1]; the others are undone.
         aim: the last v.
         diagonal: learn scales, ``state["scales"]`` [lanes, d].
-        seeds: of each lane's choice of coordinates.
+        seed: of each lane's choice of coordinates.
     """
     moving = phases.first + phases.second
     if step < moving:
@@ -124,7 +124,7 @@ def adapt(
         for name in ("mean", "square", "averaged"):
             state.pop(name, None)
     if step >= moving:
-        _measure(state, step - moving, phases, theta, seeds)
+        _measure(state, step - moving, phases, theta, seed)
 
 
 def _adapt_step(state: State, aim: float, d: int, change: Tensor, ok: Tensor) -> None:
@@ -140,7 +140,7 @@ def _adapt_step(state: State, aim: float, d: int, change: Tensor, ok: Tensor) ->
 
 def _power(values: Tensor, exponent: float) -> Tensor:
     """Return powers that are the same to the bit for any number of lanes: torch rounds those of whole vectors otherwise."""
-    return torch.cat([value**exponent for value in values.split(1)])
+    return torch.cat([value**exponent for value in values.split(1)]) if len(values) > 1 else values**exponent
 
 
 def _average(state: State, theta: Tensor, ok: Tensor) -> None:
@@ -161,10 +161,10 @@ def _variances(state: State) -> Tensor | None:
     return (state["square"] - state["mean"].square()).clamp_min(0.0) if "mean" in state else None
 
 
-def _measure(state: State, place: int, phases: Phases, theta: Tensor, seeds: list[int]) -> None:
+def _measure(state: State, place: int, phases: Phases, theta: Tensor, seed: list[int]) -> None:
     """Keep a row of the third phase; after the last one set L by autocorrelations."""
     if "rows" not in state:
-        generators = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
+        generators = [torch.Generator().manual_seed(one % 2**63) for one in seed]
         chosen = torch.stack([torch.randperm(theta.shape[1], generator=g)[:COORDINATES] for g in generators])
         state["coordinates"] = chosen.to(theta.device)
         rows = -(-phases.third // phases.stride)
@@ -172,12 +172,12 @@ def _measure(state: State, place: int, phases: Phases, theta: Tensor, seeds: lis
     if place % phases.stride == 0:
         state["rows"][:, place // phases.stride] = theta.gather(1, state["coordinates"])
     if place == phases.third - 1:
-        steps_per = steps_per_effective(state["rows"].double().cpu().numpy(), phases.third)
+        steps_per = steps_per_effective(state["rows"].transpose(0, 1).double().cpu().numpy(), phases.third)
         found = LENGTH_FACTOR * state["h"] * torch.from_numpy(steps_per).to(theta.device)[:, None]
         state["L"] = torch.where(torch.isfinite(found) & (found > 0), found, state["L"])
         del state["rows"], state["coordinates"]
 
 
 def steps_per_effective(rows: np.ndarray, steps: int) -> np.ndarray:
-    """Return the mean over coordinates of steps/ESS of each lane, [lanes], from ``rows`` [lanes, rows, coordinates]."""
-    return np.array([np.mean(steps / ess(lane[None], "mean")) for lane in rows])
+    """Return the mean over coordinates of steps/ESS of each lane, [lanes], from ``rows`` [rows, lanes, coordinates]."""
+    return np.array([np.mean(steps / ess(rows[None, :, lane], "mean")) for lane in range(rows.shape[1])])

@@ -1,4 +1,4 @@
-"""One fit by bde, with the data and budget that `benchmarks/bde.py` hands over.
+"""One fit by bde, with the data and budget that `benchmarks/airfoil.py` hands over.
 
 Runs in an environment with bde; reads JSON on standard input, writes JSON on standard output.
 """

@@ -5,7 +5,7 @@ bde's protocol: 10 members of an MLP 4 × 16 with outputs (μ, softplus σ), war
 core: `raychains run --task uci-airfoil --sampler mile --pack 5`. Each fit is a process of its own, with everything from its start to
 its metrics: start of Ray, import, compilation, prediction.
 
---peer names a Python in whose environment bde (sklearn-contrib-bde) is installed: it runs `benchmarks/bde_peer.py`. The data are in the
+--peer names a Python in whose environment bde (sklearn-contrib-bde) is installed: it runs `benchmarks/airfoil_bde.py`. The data are in the
 data root (RAYCHAINS_DATA).
 """
 
@@ -95,7 +95,7 @@ def main() -> None:
                 {**data, "seed": seed, "warmup": asked.warmup, "steps": STEPS, "apart": APART, "members": MEMBERS}
             )
             cores = f"--xla_force_host_platform_device_count={len(os.sched_getaffinity(0))}"
-            theirs = [asked.peer, str(ROOT / "benchmarks" / "bde_peer.py")]
+            theirs = [asked.peer, str(ROOT / "benchmarks" / "airfoil_bde.py")]
             found["bde"].append(timed(theirs, given, XLA_FLAGS=cores))
         for name, fits in found.items():
             if fits:
