@@ -6,7 +6,7 @@ how many were made (tuning, its phases), so that the rows that move are always a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,19 +17,12 @@ from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import ScheduleValues
 
 
-class Chain(Protocol):
-    """What is asked of a chain."""
-
-    sampled: dict[str, torch.nn.Parameter]
-    sampler: Any
-
-
 class Lane(Protocol):
     """A chain and its row."""
 
     @property
     def chain(self) -> Any:
-        """The `Chain`."""
+        """The chain: its ``sampled`` parameters and its ``sampler`` are read."""
 
     @property
     def row(self) -> int:
@@ -86,6 +79,7 @@ class IsokineticRows:
         first = lanes[0].chain
         self._begun = "direction" in first.sampler.state[next(iter(first.sampled.values()))]
         if self._begun:
+            self._u, self._g = self._u.clone(), self._g.clone()  # a chain that left may hold what was its row
             for lane in lanes:
                 states = [lane.chain.sampler.state[p] for p in lane.chain.sampled.values()]
                 for whole, name in ((self._u, "direction"), (self._g, "gradient")):
@@ -120,8 +114,8 @@ class IsokineticRows:
     def step(self, number: int, setting: ScheduleValues) -> Tensor:
         """Make the ``number``-th of the prepared steps; return the losses where it first evaluated them, 0 in rows that rest."""
         joint = self._joint
-        group: Mapping[str, Any] = joint.param_groups[0]
-        joint.param_groups[0].update(lr=setting.lr, temperature=setting.temperature)
+        group = joint.param_groups[0]
+        group.update(lr=setting.lr, temperature=setting.temperature)
         losses: list[Tensor] = []
 
         def at(theta: Tensor) -> tuple[Tensor, Tensor]:

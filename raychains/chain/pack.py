@@ -367,8 +367,8 @@ class Pack:
         while True:
             if self._ended(lanes):
                 return
-            moving = self._moving(lanes)
-            steps = self._prepare(moving)
+            moving, most = self._moving(lanes)
+            steps = min(most, self._prepare(moving))
             made = 0
             while made < steps:
                 if self._isokinetic is not None:
@@ -392,14 +392,17 @@ class Pack:
             if any(lane.result is not None for lane in lanes):
                 return
 
-    def _moving(self, lanes: Sequence[_Lane]) -> Sequence[_Lane]:
-        """Return the lanes that make the next steps: all, or those behind where rows have to be at one step."""
+    def _moving(self, lanes: Sequence[_Lane]) -> tuple[Sequence[_Lane], int]:
+        """Return the lanes that make the next steps, and how many at most.
+
+        All lanes move; where rows have to be at one step, those that are behind do, until they are level with the next.
+        """
         if self._isokinetic is None:
-            return lanes
-        least = min(lane.chain.step for lane in lanes)
+            return lanes, AHEAD
+        least, *others = sorted({lane.chain.step for lane in lanes})
         moving = [lane for lane in lanes if lane.chain.step == least]
         self._isokinetic.gather(moving)
-        return moving
+        return moving, others[0] - least if others else AHEAD
 
     def _ended(self, lanes: Sequence[_Lane]) -> bool:
         """Return whether lanes are done or to stop; these have a result."""

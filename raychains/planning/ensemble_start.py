@@ -70,12 +70,8 @@ def of_members(options: Options, start: EnsembleStart) -> Options:
     A number of ``lr``, say, is the chains' own; ``lr=deep-ensemble=.01`` is the members'.
     """
     others: dict[str, Any] = {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
-    others |= {
-        "sample_only": (),
-        "sampler_settings": (),
-        "schedule_settings": (),
-        "pack": "none",
-    }  # each stops by itself
+    others |= {"sample_only": (), "sampler_settings": (), "schedule_settings": ()}
+    others["pack"] = "none"  # each stops by itself
     for name in PER_SAMPLER:
         text = isinstance(getattr(options, name), str)
         others[name] = per_sampler.value(options, name, METHOD) if text else None

@@ -305,6 +305,22 @@ def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str) -> None:
     assert [outcome(c, t) for c, t in zip(chains, told, strict=True)] == straight
 
 
+@pytest.mark.parametrize("name", ISOKINETIC)
+def test_an_isokinetic_chain_that_left_keeps_its_state_when_another_takes_its_row(name: str) -> None:
+    task = Digits(train=90, hidden=[8])
+    first, second = (Chain(isokinetic(name, task, 90 if name == "mile" else 20, chain=i), task) for i in range(2))
+    run(second, 3)
+    second.leave()
+    pack = Pack(first)
+    first.join(pack)
+    run(first, 5)
+    first.leave()
+    before = state_hash(first)
+    second.join(pack)
+    run(second, 9)
+    assert state_hash(first) == before
+
+
 def test_an_isokinetic_pack_has_one_schedule_and_any_starts() -> None:
     task = Digits(train=90, hidden=[8])
     one = isokinetic("mclmc", task, 20)
