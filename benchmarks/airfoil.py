@@ -31,14 +31,14 @@ STEPS, APART, MEMBERS, GRADIENTS = 1_000, 10, 10, 2
 """Steps after the tuner, steps between draws, members, gradients of a step (each an epoch: batches are full)."""
 
 
-def fit(seed: int, warmup: int, pack: str, store: str) -> dict[str, float]:
+def fit(seed: int, warmup: int, pack: str, members: int, store: str) -> dict[str, float]:
     """Return our metrics of one fit."""
     import raychains as rc
 
     result = rc.run(
         task="uci-airfoil",
         sampler="mile",
-        chains=MEMBERS,
+        chains=members,
         pack=pack,
         epochs=GRADIENTS * (warmup + STEPS),
         sampler_settings=(f"tune={warmup}",),
@@ -78,22 +78,36 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=50_000, help="steps of the tuner")
     parser.add_argument("--seeds", type=int, default=5, help="fits of each")
     parser.add_argument("--pack", default="5", help="chains of a pack, or none")
+    parser.add_argument("--members", type=int, default=MEMBERS)
+    parser.add_argument(
+        "--smoke", action="store_true", help="only show that it runs: two members, 20 steps of the tuner"
+    )
     parser.add_argument("--fit", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.smoke:
+        asked.warmup, asked.seeds, asked.members, asked.pack = 20, 1, 2, "1"
     if asked.fit is not None:
         with tempfile.TemporaryDirectory() as store:
-            print(json.dumps(fit(asked.fit, asked.warmup, asked.pack, store)))
+            print(json.dumps(fit(asked.fit, asked.warmup, asked.pack, asked.members, store)))
         return
     print(facts())
     data = arrays() if asked.peer else {}
     found: dict[str, list[dict[str, float]]] = {"raychains": [], "bde": []}
     for seed in range(asked.seeds):
-        ours = [sys.executable, __file__, "--fit", str(seed), "--warmup", str(asked.warmup), "--pack", asked.pack]
-        found["raychains"].append(timed(ours, ""))
+        ours = [
+            "--fit",
+            str(seed),
+            "--warmup",
+            str(asked.warmup),
+            "--members",
+            str(asked.members),
+            "--pack",
+            asked.pack,
+        ]
+        found["raychains"].append(timed([sys.executable, __file__, *ours], ""))
         if asked.peer:
-            given = json.dumps(
-                {**data, "seed": seed, "warmup": asked.warmup, "steps": STEPS, "apart": APART, "members": MEMBERS}
-            )
+            budget = {"warmup": asked.warmup, "steps": STEPS, "apart": APART, "members": asked.members}
+            given = json.dumps({**data, "seed": seed, **budget})
             cores = f"--xla_force_host_platform_device_count={len(os.sched_getaffinity(0))}"
             theirs = [asked.peer, str(ROOT / "benchmarks" / "airfoil_bde.py")]
             found["bde"].append(timed(theirs, given, XLA_FLAGS=cores))

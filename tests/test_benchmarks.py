@@ -44,6 +44,19 @@ def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
         assert re.search(r"2 in a pack +\d+\.\d+ µs .*, \d+\.\d\d × as fast as by itself$", case, re.MULTILINE)
 
 
+@pytest.mark.skipif(
+    not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the airfoil table is needed"
+)
+def test_the_airfoil_benchmark_tells_seconds_and_metrics_of_our_fit() -> None:
+    command = [sys.executable, "benchmarks/airfoil.py", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    (row,) = re.findall(r"^\| raychains \| 1 \| (\d\.\d+) \| (-?\d\.\d+) \| (\d+\.?\d*) \|$", done.stdout, re.M)
+    rmse, nll, seconds = map(float, row)
+    # Two members after a few steps of sampling are better than the mean of the targets, whose RMSE is 1 and NLL 1.42.
+    assert rmse < 0.6 and nll < 1 and seconds > 1
+
+
 def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> None:
     command = [sys.executable, "benchmarks/scale.py", "--smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)

@@ -16,6 +16,9 @@ from raychains.samplers.base import wide
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import ScheduleValues
 
+NOISE_AHEAD = 8192
+"""Numbers of noise at most that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
+
 
 class Lane(Protocol):
     """A chain and its row."""
@@ -30,17 +33,35 @@ class Lane(Protocol):
 
 
 class _Noise:
-    """A source of noise for all rows at once: each draws from its chain's own stream."""
+    """A source of noise for all rows at once: each draws from its chain's own stream, ``ahead`` times at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, like: Tensor, ahead: int) -> None:
         self.lanes: list[Lane] = []
+        self._made = like.new_zeros(ahead, *like.shape)
+        self._used = ahead
 
     def like(self, t: Tensor) -> Tensor:
-        """Return noise [rows, d]; 0 in rows that do not move."""
-        drawn = torch.zeros_like(t)
+        """Return noise [rows, d], to be read; 0 in rows that do not move."""
+        if self._used == len(self._made):
+            for lane in self.lanes:
+                self._stream(lane).add(list(self._made[:, lane.row].numpy()), None)
+            self._used = 0
+        self._used += 1
+        return self._made[self._used - 1]
+
+    def rewind(self) -> None:
+        """Put the streams where the noise in use has left them; the rest is made again."""
+        unused, self._used = len(self._made) - self._used, len(self._made)
         for lane in self.lanes:
-            drawn[lane.row] = lane.chain.sampler._noise.like(drawn[lane.row])
-        return drawn
+            self._stream(lane).position -= unused * self._made.shape[2]
+
+    def move(self, lanes: Sequence[Lane]) -> None:
+        """Draw for these lanes from now on."""
+        self.lanes = list(lanes)
+        self._made.zero_()
+
+    def _stream(self, lane: Lane) -> Any:
+        return lane.chain.sampler._noise._sequence(self._made.dtype)
 
     def seeds(self, rows: int) -> list[int]:
         """Return the seed of each row's stream; 0 of rows that do not move."""
@@ -64,16 +85,16 @@ class IsokineticRows:
     ) -> None:
         self._joint, self._gradient = joint, gradient
         self._theta, self._grads = theta[:, :size], grads[:, :size]
-        self._noise = _Noise()
-        joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
         self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
+        self._noise = _Noise(self._u, max(1, NOISE_AHEAD // size))
+        joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
         self._begun = False
 
     def gather(self, lanes: Sequence[Lane]) -> None:
         """Take the states of the chains that move from now on, all of which have made the same steps."""
         if lanes == self._noise.lanes:
             return
-        self._noise.lanes = list(lanes)
+        self._noise.move(lanes)
         self._moving = torch.zeros(len(self._theta), 1, dtype=torch.bool, device=self._theta.device)
         self._moving[[lane.row for lane in lanes]] = True
         first = lanes[0].chain
@@ -100,7 +121,8 @@ class IsokineticRows:
         self._noise.lanes = []
 
     def give_back(self) -> None:
-        """Give every chain that moved its own states."""
+        """Give every chain that moved its own states, and its noise's place."""
+        self._noise.rewind()
         for lane in self._noise.lanes:
             row, sampler = lane.row, lane.chain.sampler
             parts = [p.numel() for p in lane.chain.sampled.values()]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
 from typing import Any, Protocol, Self
@@ -26,9 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers
-from raychains.chain.isokinetic_pack import IsokineticRows
+from raychains.chain.isokinetic_pack import NOISE_AHEAD, IsokineticRows
 from raychains.core.errors import UserError, require
-from raychains.core.sample import Progress
+from raychains.core.sample import THETA, Progress
 from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
 from raychains.models import stacked
@@ -43,8 +43,6 @@ from raychains.tasks.likelihoods import Likelihood
 Stop = Callable[[], bool]
 AHEAD = 64
 """Steps at most whose batches and numbers are prepared together."""
-NOISE_AHEAD = 8192
-"""Numbers of noise that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
 HELD = 0.2
 """Seconds after which progress is returned without a sample."""
 
@@ -129,6 +127,9 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
 
 
 def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
+    kind = samplers.KINDS[spec.sampler.kind]
+    if kind.variables(spec.sampler.settings) != {THETA: 1}:
+        return f"sampler {spec.sampler.kind} draws more than θ, and its task is a density"
     if not task.pointwise or type(task).backward is not LogDensity.backward:
         return "its density's gradient is not elementwise over points"
     if task.gradient_noise:
@@ -185,11 +186,12 @@ class _Rows:
     """A source of noise for the stacked update: one row of numbers for each chain, from its own stream."""
 
     def __init__(self) -> None:
-        self.now = torch.empty(0)
+        self.left: Iterator[Tensor] = iter(())
+        """What the step has not drawn yet."""
 
     def like(self, p: Tensor) -> Tensor:
-        """Return the step's noise, [rows, numbers]."""
-        return self.now
+        """Return the step's next noise, [rows, numbers]."""
+        return next(self.left)
 
 
 class Pack:
@@ -211,8 +213,8 @@ class Pack:
         self._lanes: dict[Member, _Lane] = {}
         self._layout(chain)
         self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
-        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // self._theta.shape[1]))
-        self._noise_buffer = self._theta.new_zeros(self._noise_steps, *self._theta.shape)
+        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // (self._theta.shape[1] * self._joint.noises)))
+        self._noise_buffer = self._theta.new_zeros(self._noise_steps, self._joint.noises, *self._theta.shape)
         self._whole, self._stale = self._density is not None or spec.steps_per_epoch == 1, True
         """`_stale`: the whole data of every row are to be gathered again."""
         if isinstance(task, PredictiveTask):
@@ -231,11 +233,10 @@ class Pack:
         self._theta, self._grads = (torch.zeros(rows, padded, dtype=like.dtype, device=like.device) for _ in range(2))
         self._parameters, self._gradients = self._views(self._theta), self._views(self._grads)
         direct = {n for n, _ in chain.model.named_parameters(recurse=False)}
-        self._of_loss = {n: v.requires_grad_() for n, v in self._views(self._theta).items() if n in direct}
+        self._of_loss = {n: v for n, v in self._parameters.items() if n in direct}
         """Parameters that the loss has beside the network's outputs."""
         self._of_network = [{n: v[: self.width] for n, v in d.items()} for d in (self._parameters, self._gradients)]
         self._losses = torch.zeros(rows, dtype=torch.float64, device=like.device)
-        self._ones = torch.ones(rows, dtype=like.dtype, device=like.device)
         own = chain.sampler.param_groups[0]
         self._joint = samplers.build(
             chain.spec.sampler, [self._theta], lr=own["lr"], temperature=own["temperature"], seed=0, lanes=rows
@@ -289,8 +290,8 @@ class Pack:
                 p.data = self._views(self._theta)[name][row]
                 p.grad = self._views(self._grads)[name][row]
             for state, fill in self._states.items():
-                whole = self._joint.state_of(self._theta, state, fill)
-                whole[row] = fill
+                whole = self._joint.state_of(self._theta, state, fill or 0.0)
+                whole[row] = self._theta[row] if fill is None else fill
                 for p, view in zip(chain.sampled.values(), self._views(whole).values(), strict=True):
                     if (own := chain.sampler.state[p].get(state)) is not None:
                         view[row] = own
@@ -312,7 +313,7 @@ class Pack:
             chain.settle(torch.zeros_like(self._losses[lane.row]))
             for whole in (self._theta, *(self._joint.state[self._theta][s] for s in self._states)):
                 whole[lane.row] = 0
-            self._noise_buffer[:, lane.row] = 0
+            self._noise_buffer[:, :, lane.row] = 0
             self._numbers[:, :, lane.row] = 0
             if self._density is None:
                 self._indices[:, lane.row] = self._weights[:, lane.row] = 0
@@ -509,23 +510,23 @@ class Pack:
         with torch.no_grad():
             network = self._examples(number)
             network.forward(self._of_network[0])
-            self._outputs.detach()[: self.width] = network.outputs
-        each = self._task.likelihood.each(self._of_loss, self._outputs, self._targets)
-        losses = (each * self._step_weights[0 if self._whole else number]).sum(1)
-        after = torch.autograd.grad(losses, [self._outputs, *self._of_loss.values()], self._ones.to(losses.dtype))
+            self._outputs[: self.width] = network.outputs
+        losses, after, others = self._task.likelihood.gradients(
+            self._of_loss, self._outputs.mT, self._targets, self._step_weights[0 if self._whole else number]
+        )
         with torch.no_grad():
-            network.output_gradients.copy_(after[0][: self.width])
-            for name, gradient in zip(self._of_loss, after[1:], strict=True):
+            network.output_gradients.copy_(after.mT[: self.width])
+            for name, gradient in others.items():
                 self._gradients[name].copy_(gradient)
             network.backward(*self._of_network)
-        return losses.detach()
+        return losses
 
     def _update(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Move all rows by the ``number``-th of the prepared steps."""
         with torch.no_grad():
             if number % self._noise_steps == 0:
                 self._fill_noise(number, lanes)
-            self._noise.now = self._noise_buffer[number % self._noise_steps]
+            self._noise.left = iter(self._noise_buffer[number % self._noise_steps])
             numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
             self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
             if self._density is not None:
@@ -543,10 +544,9 @@ class Pack:
         if self._network is None:
             rows, examples = indices.shape
             self._network = stacked.StackedNetwork(self._model, self.width, examples, inputs[:1], self._theta)
-            width = self._network.outputs.shape[2]
-            self._outputs = torch.zeros(rows, examples, width, dtype=self._theta.dtype, device=self._theta.device)
-            self._outputs.requires_grad_()
-        self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2))
+            width = self._network.outputs.shape[1]
+            self._outputs = torch.zeros(rows, width, examples, dtype=self._theta.dtype, device=self._theta.device)
+        self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2).mT)
         self._stale = False
         return self._network
 
@@ -562,16 +562,16 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             noisy = [i for i in range(steps) if lane.numbers[done + i, column] > 0]
-            rows = [self._noise_buffer[i, lane.row, : self._size] for i in noisy]
+            rows = [row for i in noisy for row in self._noise_buffer[i, :, lane.row, : self._size].numpy()]
             if rows:
-                self._sequence(lane).add([row.numpy() for row in rows], None)
+                self._sequence(lane).add(rows, None)
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
         if self._isokinetic is not None:  # which draws what it needs
             return
         noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
-        self._sequence(lane).position = lane.noise_from + noisy * self._size
+        self._sequence(lane).position = lane.noise_from + noisy * self._joint.noises * self._size
 
 
 class Packs:

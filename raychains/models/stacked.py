@@ -1,6 +1,7 @@
 """Gradients of several networks of one kind at once, each on its own examples, by batched products into static buffers.
 
-A network is a row of linear layers and activations. Every row of every buffer begins at whole vectors and is padded to whole
+A network is a row of linear layers and activations. Examples are on the last axis, so that narrow layers have long vectors,
+too. Every row of every buffer begins at whole vectors and is padded to whole
 vectors: matrix products take other instructions for rows that lie otherwise in memory, and elementwise functions for what is
 left at a buffer's end, and both have other rounding errors. So a row's bits depend neither on its place nor on the others.
 """
@@ -142,7 +143,7 @@ class StackedNetwork:
             self._gradients.append(self._shaped(spare[turns % 2], width))
 
     def _buffer(self, width: int) -> tuple[Tensor, Tensor]:
-        """Return zeros [rows, padded], and of them a view [rows, examples, width]."""
+        """Return zeros [rows, padded], and of them a view [rows, width, examples]."""
         rows, examples = self._shape
         padded = -(-examples * width // VECTOR) * VECTOR
         return self._shaped(torch.zeros(rows, padded, dtype=self._like.dtype, device=self._like.device), width)
@@ -151,16 +152,16 @@ class StackedNetwork:
         rows, examples = self._shape
         size = examples * width
         flat = spare.flatten()[: rows * -(-size // VECTOR) * VECTOR].view(rows, -1)
-        return flat, flat[:, :size].unflatten(1, (examples, width))
+        return flat, flat[:, :size].unflatten(1, (width, examples))
 
     @property
     def inputs(self) -> Tensor:
-        """The buffer of inputs, [rows, examples, values], to be filled."""
+        """The buffer of inputs, [rows, values, examples], to be filled."""
         return self._values[0][1]
 
     @property
     def outputs(self) -> Tensor:
-        """The outputs of `forward`, [rows, examples, outputs]."""
+        """The outputs of `forward`, [rows, outputs, examples]."""
         return self._values[-1][1]
 
     @property
@@ -172,12 +173,13 @@ class StackedNetwork:
         """Compute `outputs` from `inputs`."""
         for number, layer in enumerate(self._layers):
             (x, view), (y, out) = self._values[number], self._values[number + 1]
-            if isinstance(layer, str):
-                torch.bmm(view, parameters[f"{layer}.weight"].mT, out=out)
-                if self._bias[layer]:
-                    out.add_(parameters[f"{layer}.bias"].unsqueeze(1))
-            else:
+            if not isinstance(layer, str):
                 layer.forward(x, y)
+            elif self._bias[layer]:
+                bias = parameters[f"{layer}.bias"].unsqueeze(2)
+                torch.baddbmm(bias, parameters[f"{layer}.weight"], view, out=out)
+            else:
+                torch.bmm(parameters[f"{layer}.weight"], view, out=out)
 
     def backward(self, parameters: Parameters, gradients: Parameters) -> None:
         """Write the gradients of every layer's parameters into ``gradients``."""
@@ -187,8 +189,8 @@ class StackedNetwork:
             if not isinstance(layer, str):
                 layer.backward(g, x if layer.needs_input else self._values[number + 1][0])
                 continue
-            torch.bmm(gradient.mT, view, out=gradients[f"{layer}.weight"])
+            torch.bmm(gradient, view.mT, out=gradients[f"{layer}.weight"])
             if self._bias[layer]:
-                torch.sum(gradient, 1, out=gradients[f"{layer}.bias"])
+                torch.sum(gradient, 2, out=gradients[f"{layer}.bias"])
             if number > first:
-                torch.bmm(gradient, parameters[f"{layer}.weight"], out=self._gradients[number][1])
+                torch.bmm(parameters[f"{layer}.weight"].mT, gradient, out=self._gradients[number][1])

@@ -193,7 +193,7 @@ def resolve(
     if early_stop is not None:
         options, early_stop, halve = _stopping_early(options, early_stop, ensemble, task, name)
         ensemble = None
-    options = per_sampler.chosen(options, sampler)
+    of_all, options = options, per_sampler.chosen(options, sampler)
     examples = task.num_data - (early_stop.held_out(task.num_data) if early_stop is not None else 0)
     lengths = _lengths(options, base, task, name, method, halve, examples)
     temperature: Any = base.temperature if options.temperature is None else options.temperature
@@ -219,7 +219,7 @@ def resolve(
     _, lanes = repeats_and_lanes(options, task, name)
     positive_int("cpus_per_chain", options.cpus_per_chain)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
-    start = _start(options, task, name, lanes) if ensemble is None else _members(options, task, name)
+    start = _start(options, task, name, lanes) if ensemble is None else _members(of_all, task, name)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,

@@ -97,6 +97,9 @@ class Sampler(torch.optim.Optimizer):
     elementwise: ClassVar[Set[str]] = frozenset()
     """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty: it cannot be packed."""
 
+    noises: ClassVar[int] = 1
+    """How often a step of a pack draws noise for every parameter."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own_kind(cls)
@@ -189,7 +192,7 @@ class Sampler(torch.optim.Optimizer):
     def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
         """Return the numbers of a step's update rule, for samplers with `elementwise` settings.
 
-        Noise is drawn, once for every parameter, if ``noise`` is above 0. Equal settings but for positive `elementwise`
+        Noise is drawn, `noises` times for every parameter, if ``noise`` is above 0. Equal settings but for positive `elementwise`
         ones give equal names.
         """
         raise NotImplementedError
@@ -199,8 +202,8 @@ class Sampler(torch.optim.Optimizer):
         """Return whether chains under these settings of a part can be packed."""
         return bool(cls.elementwise)
 
-    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return the names and initial values of the states that `state_of` gives each parameter, for packs."""
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
+        """Return the names and initial values of the states that `state_of` gives each parameter, for packs; None begins as its copy."""
         return {}
 
     def apply(

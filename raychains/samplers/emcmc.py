@@ -11,8 +11,8 @@ from torch import Tensor
 
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, one_of, positive
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
-from raychains.samplers.velocity import VelocitySampler, group_noise_std
+from raychains.samplers.base import MethodPreset, Number, Params, Presets, add_, arguments, scale_, scaled, wide
+from raychains.samplers.velocity import VelocitySampler
 
 ANCHOR = "anchor"
 """The variable θₐ: its name among the draws and in the state."""
@@ -68,6 +68,8 @@ class EntropyMCMC(VelocitySampler):
     }
     revision = 2
     statistics_fit = False
+    elementwise = VelocitySampler.elementwise | {"eta", "anchor_decay"}
+    noises = 2
 
     def __init__(
         self,
@@ -92,39 +94,48 @@ class EntropyMCMC(VelocitySampler):
         at_least_0("anchor_decay", group["anchor_decay"])
         one_of("update", group["update"], UPDATES)
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+        lr, eta, decay = group["lr"], group["eta"], group["anchor_decay"]
+        numbers = {**super().coefficients(group), "pull": 1 / (eta * self.num_data)}
+        if group["update"] == "gibbs":
+            shrink = 1 / (1 + eta * self.num_data * decay)
+            return numbers | {"shrink": shrink, "anchor_noise": math.sqrt(group["temperature"] * eta * shrink)}
+        return numbers | {"anchor_step": lr} | ({"anchor_decay": -decay} if decay != 0 else {})
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
+        velocities = {"velocity": 0.0, "anchor_velocity": 0.0} if group["momentum"] != 0 else {}
+        return {**velocities, ANCHOR: None}
+
+    @classmethod
+    def packs(cls, settings: Mapping[str, Any]) -> bool:
+        return settings.get("update", "joint") == "joint"
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
         anchors = [self._anchor(p) for p in params]
         # (θ − θₐ)/(ηN), the pull between the two, of which both see the old values.
-        pulls = torch._foreach_mul(torch._foreach_sub(params, anchors), 1 / (group["eta"] * self.num_data))
-        super()._update(group, params, torch._foreach_add(grads, pulls))  # type: ignore[arg-type]
-        if group["update"] == "gibbs":
-            self._draw_anchors(group, params, anchors)
-        else:
-            self._step_anchors(group, params, anchors, pulls)  # type: ignore[arg-type]
-
-    def _step_anchors(
-        self, group: dict[str, Any], params: list[Tensor], anchors: list[Tensor], pulls: list[Tensor]
-    ) -> None:
-        """The second line of the update; ``pulls`` is used up."""
-        lr, momentum = group["lr"], group["momentum"]
-        if group["anchor_decay"] != 0:
-            torch._foreach_add_(pulls, anchors, alpha=-group["anchor_decay"])
+        pulls = scaled(torch._foreach_sub(params, anchors), numbers["pull"])  # type: ignore[arg-type]
+        super().apply(group, numbers, params, torch._foreach_add(grads, pulls))  # type: ignore[arg-type]
+        if "shrink" in numbers:  # θₐ from its conditional given the new θ
+            torch._foreach_copy_(anchors, params)
+            scale_(anchors, numbers["shrink"])
+            self.add_noise(anchors, numbers["anchor_noise"])
+            return
         velocities = pulls
-        if momentum == 0:
-            torch._foreach_mul_(velocities, lr)
-        else:
+        if "anchor_decay" in numbers:
+            add_(pulls, anchors, numbers["anchor_decay"])
+        if "momentum" in numbers:
             velocities = [self.state_of(p, "anchor_velocity") for p in params]
-            torch._foreach_mul_(velocities, momentum)
-            torch._foreach_add_(velocities, pulls, alpha=lr)
-        self.add_noise(velocities, group_noise_std(group, self.num_data))
+            scale_(velocities, numbers["momentum"])
+            add_(velocities, pulls, numbers["anchor_step"])
+        else:
+            scale_(velocities, numbers["anchor_step"])
+        self.add_noise(velocities, numbers["noise"])
         torch._foreach_add_(anchors, velocities)
 
-    def _draw_anchors(self, group: dict[str, Any], params: list[Tensor], anchors: list[Tensor]) -> None:
-        """θₐ from its conditional given the new θ."""
-        shrink = 1 / (1 + group["eta"] * self.num_data * group["anchor_decay"])
-        torch._foreach_copy_(anchors, params)
-        torch._foreach_mul_(anchors, shrink)
-        self.add_noise(anchors, math.sqrt(group["temperature"] * group["eta"] * shrink))
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        self.apply(group, self.coefficients(group), params, grads)
 
     def _anchor(self, p: Tensor) -> Tensor:
         state = self.state[p]

@@ -50,11 +50,13 @@ def turned(u: Tensor, pull: Tensor, length: Tensor | float) -> tuple[Tensor, Ten
     p, d = (u * e).sum(dim=1, keepdim=True).double(), u.shape[1]
     delta = length * norm.double() / (d - 1)
     zeta = torch.exp(-delta)
-    toward = (1 - zeta) * (1 + zeta + p * (1 - zeta))
-    new = unit(e * toward.to(u.dtype) + u * (2 * zeta).to(u.dtype), u)
+    rest = 1 - zeta
+    toward = rest * (1 + zeta + p * rest)
+    new = e * toward.to(u.dtype) + u * (2 * zeta).to(u.dtype)
+    size = torch.linalg.vector_norm(new, dim=1, keepdim=True)
     stretched = (d - 1) * (delta + torch.log1p((1 - p) * torch.expm1(-2 * delta) / 2))
-    moves = (norm >= STILL) | norm.isnan()  # NaN must stay visible
-    return torch.where(moves, new, u), torch.where(moves, stretched, 0.0)[:, 0]
+    moves = (norm < STILL).logical_not_()  # NaN must stay visible
+    return torch.where(moves & (size != 0), new / size, u), torch.where(moves, stretched, 0.0)[:, 0]
 
 
 def unit(v: Tensor, other: Tensor) -> Tensor:
@@ -200,12 +202,12 @@ class Isokinetic(ClosureSampler):
         gained = theta.new_zeros(self.lanes, dtype=torch.float64)
         loss: Any = None
         for share, move in ((B, 0.5), (1 - 2 * B, 0.5), (B, 0.0)):
-            pull = -g if scales is None else -g * scales
+            uphill = g if scales is None else g * scales
             if temperature > 0:
-                u, change = turned(u, pull * (self.num_data / temperature), share * h)
+                u, change = turned(u, uphill * (-self.num_data / temperature), share * h)
                 gained = gained + change
             else:
-                u = unit(pull, u)
+                u = unit(-uphill, u)
             if move:
                 theta = theta + (move * moved) * (u if scales is None else u * scales)
                 loss, g = at(theta)

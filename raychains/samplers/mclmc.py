@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -141,7 +142,7 @@ class MCLMC(Isokinetic):
         change = new[4] + self.num_data / group["temperature"] * (potential - state["potential"])
         ok = torch.isfinite(change)[:, None]
         for t in new[:3]:
-            ok = ok & torch.isfinite(t).all(dim=1, keepdim=True)
+            ok = ok & torch.isfinite(torch.linalg.vector_norm(t, math.inf, dim=1, keepdim=True))
         theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
         state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
         aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"

@@ -98,7 +98,7 @@ class PSGLD(Sampler):
         numbers = {"step": -group["lr"], "noise": std, "forget": group["alpha"], "learn": 1 - group["alpha"]}
         return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
 
-    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"square_avg": 0.0}
 
     def apply(

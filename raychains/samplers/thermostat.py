@@ -94,7 +94,7 @@ class Thermostat(Sampler):
         }
         return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
 
-    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"momentum": 0.0, "thermostat": 0.0}
 
     def apply(

@@ -45,7 +45,7 @@ class VelocitySampler(Sampler):
             numbers | ({"momentum": momentum} if momentum != 0 else {}) | ({"decay": -lr * decay} if decay != 0 else {})
         )
 
-    def states(self, group: Mapping[str, Any]) -> Mapping[str, float]:
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"velocity": 0.0} if group["momentum"] != 0 else {}
 
     def apply(

@@ -59,6 +59,22 @@ class Likelihood(ABC):
         """
         raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
 
+    def gradients(
+        self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return the losses Σ ``weights``·`each`, [chains], and their gradients in ``outputs`` and in each of ``parameters``.
+
+        Args:
+            parameters, outputs, targets: as for `each`.
+            weights: of the examples, [chains, n].
+        """
+        with torch.enable_grad():
+            places = [t.detach().requires_grad_() for t in (outputs, *parameters.values())]
+            named = dict(zip(parameters, places[1:], strict=True))
+            losses = (self.each(named, places[0], targets) * weights).sum(1)
+            first, *others = torch.autograd.grad(losses, places, torch.ones_like(losses))
+        return losses.detach(), first, dict(zip(named, others, strict=True))
+
     def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
         """Return the Fisher information of p(y | f) about the outputs f of every example, float64 [n, k, k]; undefined where only `loss` is known.
 
@@ -227,6 +243,21 @@ class Heteroscedastic(Likelihood):
         mean, sigma = self.noise.split(outputs)
         z = (targets.reshape(mean.shape).to(outputs.dtype) - mean) / sigma
         return (0.5 * z.square() + sigma.log()).squeeze(2) + 0.5 * math.log(2 * math.pi)
+
+    def gradients(
+        self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return them by their formula, in a third of the time: with z = (y − μ)/σ, −z/σ in μ and (1 − z²)/σ·dσ/dr in r."""
+        wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        mean, sigma = (part.squeeze(2) for part in self.noise.split(wide))
+        z = (targets.reshape(mean.shape).to(wide.dtype) - mean) / sigma
+        squares = z.square()
+        losses = ((0.5 * squares + sigma.log() + 0.5 * math.log(2 * math.pi)) * weights).sum(1)
+        weighted = weights / sigma
+        gradients = torch.empty_like(wide)
+        gradients[..., 0] = -z * weighted
+        gradients[..., 1] = (1 - squares) * weighted * wide[..., 1].sigmoid()
+        return losses, gradients.to(outputs.dtype), {}
 
     def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
         """Return diag(1/σ², 2(dσ/dr)²/σ²) of outputs (μ, r): dσ/dr is the logistic function of r."""

@@ -26,7 +26,8 @@ from tests.chain.test_divergence import wild
 from tests.checks import refused
 
 STEPS = 24
-SAMPLERS = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
+OF_DENSITIES = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
+SAMPLERS = (*OF_DENSITIES, "emcmc")
 
 
 def together(pack: Pack | None, chains: Sequence[Chain], until: int | None = None) -> list[list[Event]]:
@@ -157,7 +158,8 @@ def test_a_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str, sam
         told = [run(chain, until) for chain in two]
         assert [type(e) for e in told[0]] == [type(e) for e in told[1]]
         for a, b in zip(two[0].model.parameters(), two[1].model.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            far = 1e-4 if sampler == "psgld" else 1e-5  # it divides by gradients' sizes, near 0 too
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=far)
 
 
 def density(sampler: str = "sghmc", **change: Any) -> ChainSpec:
@@ -174,7 +176,7 @@ def density(sampler: str = "sghmc", **change: Any) -> ChainSpec:
     return dataclasses.replace(one, **{**fields, **change})
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", OF_DENSITIES)
 def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any_stop(sampler: str) -> None:
     one = density(sampler)
     alone = Chain(one)
@@ -194,7 +196,7 @@ def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any
         assert outcome(chain, events) == straight
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", OF_DENSITIES)
 def test_a_packed_density_follows_the_path_of_a_chain_by_itself_to_rounding(sampler: str) -> None:
     packed = density(sampler)
     told = [run(Chain(s)) for s in (packed, dataclasses.replace(packed, pack=0))]
@@ -409,8 +411,16 @@ def test_what_a_pack_returns_is_what_the_chain_tells_by_itself() -> None:
 def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     task = Digits(train=90, hidden=[8])
     one = made(task, 20)
+    with refused("pack", "5", "sampler swag with its settings is not made for packs"):
+        Chain(made(task, 20, "swag"))
+    gibbs = made(task, 20, "emcmc")
+    gibbs = dataclasses.replace(
+        gibbs, sampler=dataclasses.replace(gibbs.sampler, settings={**gibbs.sampler.settings, "update": "gibbs"})
+    )
     with refused("pack", "5", "sampler emcmc with its settings is not made for packs"):
-        Chain(made(task, 20, "emcmc"))
+        Chain(gibbs)
+    with refused("pack", "5", "sampler emcmc draws more than θ, and its task is a density"):
+        Chain(density("emcmc"))
     with refused("pack", "5", "its gradient has noise of its own"):
         Chain(spec("noisy-mixture", "sgld", pack=5))
     with refused("pack", "5", "its density's gradient is not elementwise over points"):

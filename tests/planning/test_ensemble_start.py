@@ -85,8 +85,10 @@ def test_options_of_the_chains_leave_their_members_alone_but_for_what_is_named()
     }
     changed = both(**others, schedule_settings=("thinning=3",), sampler_settings=("noise_estimate=.01",))
     assert changed.arms[0].chains[0][0] == member and changed.arms[1].chains != both().arms[1].chains
-    named = both(lr="deep-ensemble=.01,sghmc=.1").arms[0].chains[0][0]
+    arms = both(lr="deep-ensemble=.01,sghmc=.1").arms
+    named = arms[0].chains[0][0]
     assert named.schedule.settings["lr"] == 0.01 and named.digest != member.digest
+    assert arms[1].chains[0][0].start_chain == named.digest
     with refused("sampler of lr"):
         both(init_from=None, sampler=("sghmc",), lr="deep-ensemble=.01")
 

@@ -118,6 +118,18 @@ def test_the_heteroscedastic_loss_is_scipys_mean_negative_log_density() -> None:
     assert found["nll"] == pytest.approx(nll, rel=1e-5)
 
 
+def test_the_heteroscedastic_gradients_of_packs_are_autograds() -> None:
+    drawn = torch.Generator().manual_seed(2)
+    outputs = 3 * torch.randn(3, 2, 7, generator=drawn, dtype=torch.float64).mT  # as a pack has them
+    targets, weights = torch.randn(3, 7, generator=drawn).double(), torch.rand(3, 7, generator=drawn).double()
+    ours, given = Heteroscedastic(), ({}, outputs, targets, weights)
+    found, expected = ours.gradients(*given), Likelihood.gradients(ours, *given)
+    for a, b in zip(found[:2], expected[:2], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    (single, gradient, _) = ours.gradients({}, outputs.half(), targets, weights)
+    assert gradient.dtype == torch.float16 and single.dtype == torch.float64
+
+
 def test_a_heteroscedastic_network_has_two_outputs_and_no_other_noise() -> None:
     with refused("heteroscedastic", "[n, 2]"):
         regress(loss="heteroscedastic")

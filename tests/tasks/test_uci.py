@@ -96,6 +96,22 @@ def test_the_prior_is_standard_normal() -> None:
 
 
 @pytest.mark.usefixtures("made")
+def test_weights_begin_as_the_protocols() -> None:
+    """bde: N(0, 1/inputs) and biases 0. Standard errors of a variance of n normal numbers are √(2/n) of itself."""
+    networks = [make(hidden=[64, 64]).build_model(seed=seed, lanes=1) for seed in (3, 3, 4)]
+    assert all(torch.equal(a, b) for a, b in zip(networks[0].parameters(), networks[1].parameters(), strict=True))
+    weights = [w for name, w in networks[0].named_parameters() if name.endswith("weight")]
+    for w, other in zip(weights, (p for p in networks[2].parameters() if p.ndim == 2), strict=True):
+        variance = float(w.detach().square().mean()) * w.shape[1]
+        assert abs(variance - 1) < 4 * (2 / w.numel()) ** 0.5 and not torch.equal(w, other)
+    assert not any(p.any() for name, p in networks[0].named_parameters() if name.endswith("bias"))
+    (layer, *_) = [
+        m for m in make(protocol="splits").build_model(seed=3, lanes=1).modules() if hasattr(m, "in_features")
+    ]
+    assert layer.bias.any() and float(layer.weight.detach().abs().max()) <= layer.in_features**-0.5
+
+
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize(("protocol", "widths", "outputs"), [("bde", [16] * 4, 2), ("splits", [50], 1)])
 def test_the_network_and_its_loss_are_the_protocols(protocol: str, widths: list[int], outputs: int) -> None:
     task = make(protocol=protocol)
