@@ -262,7 +262,7 @@ class Concrete(UciRegression):
 
     dataset = "concrete"
     defaults = _defaults(
-        900, 32, sghmc=(0.001, 0.001), sgld=(0.03, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.01
+        900, 32, sghmc=(0.001, 0.001), sgld=(0.01, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.01
     )
 
 
