@@ -232,8 +232,8 @@ class Pack:
         padded = -(-self._size // VECTOR) * VECTOR
         self._theta, self._grads = (torch.zeros(rows, padded, dtype=like.dtype, device=like.device) for _ in range(2))
         self._parameters, self._gradients = self._views(self._theta), self._views(self._grads)
-        direct = {n for n, _ in chain.model.named_parameters(recurse=False)}
-        self._of_loss = {n: v for n, v in self._parameters.items() if n in direct}
+        beside = stacked.beside(chain.model)
+        self._of_loss = {n: v for n, v in self._parameters.items() if n in beside}
         """Parameters that the loss has beside the network's outputs."""
         self._of_network = [{n: v[: self.width] for n, v in d.items()} for d in (self._parameters, self._gradients)]
         self._losses = torch.zeros(rows, dtype=torch.float64, device=like.device)

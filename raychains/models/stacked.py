@@ -67,6 +67,8 @@ def layers(model: nn.Module) -> list[str | Activation]:
     """
     if next(iter(model.buffers()), None) is not None:
         raise UserError("its network has buffers, such as BatchNorm's statistics")
+    if type(model) is nn.Linear:
+        return [""]
     try:
         with GLOBALS:  # tracing patches torch.nn while it lasts
             nodes = list(fx.symbolic_trace(model).graph.nodes)
@@ -78,11 +80,22 @@ def layers(model: nn.Module) -> list[str | Activation]:
             raise UserError(NO_ROW)
         found += _layer(model, node, first=not found)
     linear = [name for name in found if isinstance(name, str)]
-    used = {f"{name}.{p}" for name in linear for p, _ in model.get_submodule(name).named_parameters()}
-    direct = {name for name, _ in model.named_parameters(recurse=False)}  # the likelihood's own
-    if len(set(linear)) < len(linear) or not linear or {n for n, _ in model.named_parameters()} - direct != used:
+    used = {named(name, p) for name in linear for p, _ in model.get_submodule(name).named_parameters()}
+    own = {n for n, _ in model.named_parameters()} - beside(model)
+    if len(set(linear)) < len(linear) or not linear or own != used:
         raise UserError(f"{NO_ROW}, each of them used once")
     return found
+
+
+def named(layer: str, parameter: str) -> str:
+    """Return the name of a layer's parameter in the network, which may be the layer itself."""
+    return f"{layer}.{parameter}" if layer else parameter
+
+
+def beside(model: nn.Module) -> set[str]:
+    """Return the names of the parameters that a likelihood has added to a network."""
+    own = {"weight", "bias"} if type(model) is nn.Linear else set()
+    return {name for name, _ in model.named_parameters(recurse=False)} - own
 
 
 def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[str | Activation]:
@@ -176,10 +189,10 @@ class StackedNetwork:
             if not isinstance(layer, str):
                 layer.forward(x, y)
             elif self._bias[layer]:
-                bias = parameters[f"{layer}.bias"].unsqueeze(2)
-                torch.baddbmm(bias, parameters[f"{layer}.weight"], view, out=out)
+                bias = parameters[named(layer, "bias")].unsqueeze(2)
+                torch.baddbmm(bias, parameters[named(layer, "weight")], view, out=out)
             else:
-                torch.bmm(parameters[f"{layer}.weight"], view, out=out)
+                torch.bmm(parameters[named(layer, "weight")], view, out=out)
 
     def backward(self, parameters: Parameters, gradients: Parameters) -> None:
         """Write the gradients of every layer's parameters into ``gradients``."""
@@ -189,8 +202,8 @@ class StackedNetwork:
             if not isinstance(layer, str):
                 layer.backward(g, x if layer.needs_input else self._values[number + 1][0])
                 continue
-            torch.bmm(gradient, view.mT, out=gradients[f"{layer}.weight"])
+            torch.bmm(gradient, view.mT, out=gradients[named(layer, "weight")])
             if self._bias[layer]:
-                torch.sum(gradient, 2, out=gradients[f"{layer}.bias"])
+                torch.sum(gradient, 2, out=gradients[named(layer, "bias")])
             if number > first:
-                torch.bmm(parameters[f"{layer}.weight"].mT, gradient, out=self._gradients[number][1])
+                torch.bmm(parameters[named(layer, "weight")].mT, gradient, out=self._gradients[number][1])

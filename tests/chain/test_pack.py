@@ -102,6 +102,7 @@ TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "smooth": (lambda: regression(smooth, "learned"), 37),
     "own": (lambda: regression(Own, 0.5), 10),
     "scattered": (scattered, 10),
+    "bare": (lambda: regression(lambda: nn.Linear(3, 1), "learned"), 10),
 }
 
 
