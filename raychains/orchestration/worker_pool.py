@@ -43,7 +43,7 @@ class WorkerPool(RayWorkers):
                 return actor
         for actor in list(self._idle):
             other, held, *_ = self._actors[actor]
-            if other is kind or (options.gpus and held.gpus):
+            if other is kind or (options.cpus and held.cpus) or (options.gpus and held.gpus):
                 self.kill(actor)
         named = replace(options, name=options.name.replace(f"/{run}/", f"/{self._name}/"))
         actor = super().start(kind, self._name, named, *args)

@@ -19,7 +19,7 @@ from raychains.core.config import Common
 from raychains.inference.predictive import select
 from raychains.measures import interpolation
 from raychains.orchestration import ray_private
-from raychains.orchestration.chain_workers import ChainWorkers
+from raychains.orchestration.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.evaluator_pool import Evaluators
 from raychains.orchestration.messages import TaskPayload
@@ -279,6 +279,21 @@ def test_workers_of_another_kind_take_the_place_of_idle_ones(recorded: Recorded,
     assert not recorded.killed
     workers_of(pool, **changes).ask_for(1)
     assert len(recorded.killed) == 2 and len(recorded.actors) == 2 + changes.get("ranks", 1)
+
+
+def test_idle_workers_of_chains_by_themselves_give_their_cpus_to_packs_and_back(recorded: Recorded) -> None:
+    pool = WorkerPool()
+    workers = workers_of(pool)
+    come_up(workers, 2, recorded)
+    workers.close()
+    packs = workers_of(pool)
+    packs.ask_for(2, [Waiting("a kind", 3, 2)])
+    assert recorded.killed == recorded.actors[:2] and len(recorded.actors) == 4
+    assert all(isinstance(packs.take(ref), c.SlotReady) for ref in packs.references())
+    packs.close()
+    assert len(recorded.killed) == 2, "packs' workers rest"
+    workers_of(pool).ask_for(1)
+    assert len(recorded.killed) == 4 and len(recorded.actors) == 5
 
 
 def test_workers_that_share_their_chains_end_with_the_run(recorded: Recorded) -> None:
