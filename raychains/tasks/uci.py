@@ -271,7 +271,7 @@ class Energy(UciRegression):
 
     dataset = "energy"
     defaults = _defaults(
-        1100, 32, sghmc=(0.001, 0.003), sgld=(0.01, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.01
+        1100, 32, sghmc=(0.0003, 0.003), sgld=(0.001, 0.03), emcmc=0.003, eta=0.0001, psgld=0.01, ensemble=0.01
     )
 
 
