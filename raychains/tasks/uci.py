@@ -290,5 +290,5 @@ class Protein(UciRegression):
     dataset = "protein"
     classic_hidden = (100,)
     defaults = _defaults(
-        60, 100, sghmc=(0.003, 0.003), sgld=(0.03, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.003
+        60, 100, sghmc=(0.001, 0.003), sgld=(0.03, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.003
     )
