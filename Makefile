@@ -43,7 +43,7 @@ help:
 	@echo "The first of them installs into .venv (several minutes). Another Python: make PYTHON=python3.12 test"
 
 compare: .venv/.installed-run
-	.venv/bin/raychains compare --task digits --resume --store "$(STORE)" $(COMPARE_FLAGS)
+	.venv/bin/raychains compare --task digits --pack 10 --resume --store "$(STORE)" $(COMPARE_FLAGS)
 	.venv/bin/raychains compare --task mixture25 --resume --store "$(STORE)" $(COMPARE_FLAGS)
 
 install: .venv/.installed-test
