@@ -44,7 +44,7 @@ help:
 
 compare: .venv/.installed-run
 	.venv/bin/raychains compare --task digits --pack 10 --resume --store "$(STORE)" $(COMPARE_FLAGS)
-	.venv/bin/raychains compare --task mixture25 --resume --store "$(STORE)" $(COMPARE_FLAGS)
+	.venv/bin/raychains compare --task mixture25 --pack 4 --resume --store "$(STORE)" $(COMPARE_FLAGS)
 
 install: .venv/.installed-test
 
