@@ -117,7 +117,8 @@ class Chain:
         """Which noise streams the chain is on; above 0 after `restart_noise`."""
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
-        self._dropout = seeded(self.device, stream_seed(spec, "dropout"))
+        self.dropout = seeded(self.device, stream_seed(spec, "dropout"))
+        """States of the streams that dropout draws from: `raychains.core.rng.streams`."""
         # Python's and NumPy's generators, from which a user's network may draw, start anew with each gradient.
         own = tasks.is_own(spec.task) and not self.task.low_dimensional
         self._globals = stream_seed(spec, "globals") if own else None
@@ -131,13 +132,14 @@ class Chain:
         self._last_layer: LastLayer | None = None
         if isinstance(self.sampler, LastLayerLaplace):
             self._last_layer = LastLayer(spec, self.task, self.model, self.sampler, self.device)
-        self._num_data = self.task.num_data if self._early is None else len(self._early.learned)
+        self.num_data = self.task.num_data if self._early is None else len(self._early.learned)
+        """Examples that it learns from."""
         self._order: tuple[int, Sequence[Any]] = (-1, ())
         batches = len(self._batches(0))
         if batches != spec.steps_per_epoch:
             raise UserError(
                 f"steps per epoch must be {batches} for batches of {spec.batch_size} from "
-                f"{self._num_data} data, got {spec.steps_per_epoch}"
+                f"{self.num_data} data, got {spec.steps_per_epoch}"
             )
         self._log_every = spec.steps_per_epoch if spec.steps_per_epoch > 1 else max(1, spec.steps // LOG_POINTS)
         self._pack: Pack | None = None
@@ -175,7 +177,7 @@ class Chain:
         if self.spec.pack:
             return self._advance_in_pack(stop)
         outside = streams(self.device)
-        set_streams(self.device, self._dropout)
+        set_streams(self.device, self.dropout)
         try:
             with self._execution.stepping(), nullcontext() if self._globals is None else kept_globals():
                 together = self.group.size > 1
@@ -188,7 +190,7 @@ class Chain:
                         break
             return []
         finally:
-            self._dropout = streams(self.device)
+            self.dropout = streams(self.device)
             set_streams(self.device, outside)
 
     # In a pack
@@ -229,8 +231,13 @@ class Chain:
         """See `raychains.chain.pack.Member`."""
         return step % self._log_every == 0 or step == self.spec.steps
 
+    def measures(self, step: int) -> bool:
+        """See `raychains.chain.pack.Member`."""
+        return self._early is not None and (step % self.spec.steps_per_epoch == 0 or step == self.spec.steps)
+
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
         """See `raychains.chain.pack.Member`."""
+        self._measure()
         if self._block is None:  # densities have no loss
             self._loss_count += steps
         for group in self.sampler.param_groups:
@@ -293,9 +300,13 @@ class Chain:
             self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
             self._loss_count += 1
         self.step += 1
-        if self._early is not None and (self.step % self.spec.steps_per_epoch == 0 or self.step == self.spec.steps):
-            self._early.measure(self.model, self.device)
+        self._measure()
         return setting
+
+    def _measure(self) -> None:
+        if self.measures(self.step):
+            assert self._early is not None
+            self._early.measure(self.model, self.device)
 
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
@@ -311,7 +322,7 @@ class Chain:
         for prior, parameters in self._priors:
             log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
-                (-log_density / self._num_data).backward()
+                (-log_density / self.num_data).backward()
         if self.sampler.gradients_per_step == 2:
             self._execution.settle(self.sampled.values())
         return loss
@@ -457,7 +468,7 @@ class Chain:
             "buffers": initialization.unsaved(self.model),
             "sampler": self.sampler.state_dict(),
             "augmentation": self._augmentation.get_state(),
-            "dropout": self._dropout,
+            "dropout": self.dropout,
             "loss_sum": self._loss_sum,
             "loss_count": self._loss_count,
             "block": block,
@@ -496,7 +507,7 @@ class Chain:
         for p, own in self.sampler.state.items():
             own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})
         self._augmentation.set_state(state["augmentation"].to(torch.uint8))
-        self._dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
+        self.dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
         self._loss_sum = state["loss_sum"].to(self.device).clone()
         self._loss_count = state["loss_count"]
         if self._block is not None:

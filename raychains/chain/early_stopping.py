@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raychains import samplers, schedules
 from raychains.core.errors import require
-from raychains.core.rng import kept_buffers, set_streams, streams
+from raychains.core.rng import GLOBALS, kept_buffers, set_streams, streams
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec, stream_seed
 from raychains.tasks import Task
@@ -90,12 +90,13 @@ class EarlyStopping:
 def predicting(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Put a network into evaluation mode in the body; its modes, its buffers and the global streams stay what they are."""
     training = [m for m in model.modules() if m.training]
-    before = streams(device)
-    try:
-        with kept_buffers(model):
-            model.eval()
-            yield
-    finally:
-        for module in training:
-            module.training = True
-        set_streams(device, before)
+    with GLOBALS:  # a member of a pack is not alone in its process
+        before = streams(device)
+        try:
+            with kept_buffers(model):
+                model.eval()
+                yield
+        finally:
+            for module in training:
+                module.training = True
+            set_streams(device, before)

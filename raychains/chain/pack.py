@@ -8,8 +8,9 @@ A chain's bytes depend neither on the other rows nor on its place: `raychains.mo
 row the loss and the update have one more that no chain has. Rows without a chain compute on zeros. A density's gradient is
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
-columns that the host prepares for several steps at once. The microcanonical samplers' step is `raychains.chain.isokinetic_pack`: there
-those members that are behind move until all are at one step.
+columns that the host prepares for several steps at once. A sampler without such an update (`Sampler.apply`) moves each row by
+itself, after the gradients of all. The microcanonical samplers' step is `raychains.chain.isokinetic_pack`: there those members that
+are behind move until all are at one step.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Member(Protocol):
     sampler: Sampler
     schedule: Schedule
     step: int
+    num_data: int
+    dropout: list[Tensor]
 
     @property
     def done(self) -> bool:
@@ -68,6 +71,9 @@ class Member(Protocol):
 
     def logs(self, step: int) -> bool:
         """Return whether there is a progress record after ``step`` steps."""
+
+    def measures(self, step: int) -> bool:
+        """Return whether the loss on held-out examples is measured after ``step`` steps."""
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Any]:
         """Note steps that were made, the last of them under ``setting``; return the events."""
@@ -95,8 +101,9 @@ def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
 def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
     """Return why a chain cannot be part of a pack; None where it can."""
     kind = samplers.KINDS[spec.sampler.kind]
-    if not _packable(kind) or not kind.packs(spec.sampler.settings):
-        return f"sampler {spec.sampler.kind} with its settings is not made for packs"
+    own_step = unwrap(kind.step) is not unwrap(Sampler.step)  # torch wraps them
+    if not issubclass(kind, Isokinetic) and (own_step or kind.gradients_per_step > 1):
+        return f"sampler {spec.sampler.kind} has a step of its own"
     for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ())):
         if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"
@@ -128,6 +135,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
 
 def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
     kind = samplers.KINDS[spec.sampler.kind]
+    if not _together(spec):
+        return f"sampler {spec.sampler.kind} with its settings moves each chain by itself, and its task is a density"
     if kind.variables(spec.sampler.settings) != {THETA: 1}:
         return f"sampler {spec.sampler.kind} draws more than θ, and its task is a density"
     if not task.pointwise or type(task).backward is not LogDensity.backward:
@@ -137,12 +146,11 @@ def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
     return None if spec.block_draws else "its draws are stored one by one"
 
 
-def _packable(kind: type[Sampler]) -> bool:
-    """Return whether a sampler's step is made for lanes, or its update is `apply` and nothing more."""
-    if issubclass(kind, Isokinetic):
-        return True
+def _together(spec: ChainSpec) -> bool:
+    """Return whether one update moves all rows: the sampler's is `apply` and nothing more."""
+    kind = samplers.KINDS[spec.sampler.kind]
     update, apply = (next(c for c in kind.__mro__ if n in vars(c)) for n in ("_update", "apply"))
-    return bool(kind.elementwise) and update is apply and unwrap(kind.step) is unwrap(Sampler.step)  # torch wraps them
+    return update is apply and kind.updates_together(spec.sampler.settings)
 
 
 def key(spec: ChainSpec) -> str:
@@ -152,8 +160,10 @@ def key(spec: ChainSpec) -> str:
     if not issubclass(kind, Isokinetic):  # whose rows are at one step of one schedule
         own |= {"schedule", "steps"}
     plain = {n: v for n, v in spec.to_json().items() if n not in own}
-    free = kind.elementwise
-    plain["sampler"] = {n: v == 0 if n in free else v for n, v in plain["sampler"].items()}
+    if issubclass(kind, Isokinetic) or _together(spec):
+        plain["sampler"] = {n: v == 0 if n in kind.elementwise else v for n, v in plain["sampler"].items()}
+    else:
+        plain["sampler"] = {"kind": spec.sampler.kind}
     return canonical_json(plain)
 
 
@@ -180,6 +190,7 @@ class _Lane:
     """Their coefficients, [steps, names]."""
     noise_from: int = 0
     """Position of its noise where the steps began that are prepared now."""
+    dropout: torch.Generator = field(default_factory=torch.Generator)
 
 
 class _Rows:
@@ -213,13 +224,14 @@ class Pack:
         self._lanes: dict[Member, _Lane] = {}
         self._layout(chain)
         self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
-        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // (self._theta.shape[1] * self._joint.noises)))
-        self._noise_buffer = self._theta.new_zeros(self._noise_steps, self._joint.noises, *self._theta.shape)
+        noises = chain.sampler.noises if self._names else 0
+        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // (self._theta.shape[1] * max(1, noises))))
+        self._noise_buffer = self._theta.new_zeros(self._noise_steps, noises, *self._theta.shape)
         self._whole, self._stale = self._density is not None or spec.steps_per_epoch == 1, True
         """`_stale`: the whole data of every row are to be gathered again."""
         if isinstance(task, PredictiveTask):
             self._task = task
-            self._buffers(spec)
+            self._buffers(chain)
         else:
             self._path = self._theta.new_zeros(AHEAD, *self._theta.shape)
             """Positions after each of the prepared steps."""
@@ -238,18 +250,29 @@ class Pack:
         self._of_network = [{n: v[: self.width] for n, v in d.items()} for d in (self._parameters, self._gradients)]
         self._losses = torch.zeros(rows, dtype=torch.float64, device=like.device)
         own = chain.sampler.param_groups[0]
+        self._isokinetic: IsokineticRows | None = None
+        self._joint: Sampler | None = None
+        """What moves all rows at once; None where each chain's own sampler moves its row."""
+        self._names: list[str] = []
+        """Of the numbers that it needs at every step."""
+        self._states: dict[str, tuple[Tensor, float | None]] = {}
+        """Of the sampler, as the parameters, and what each begins with: None is a copy of these."""
+        if not isinstance(chain.sampler, Isokinetic) and not _together(chain.spec):
+            return
         self._joint = samplers.build(
             chain.spec.sampler, [self._theta], lr=own["lr"], temperature=own["temperature"], seed=0, lanes=rows
         )
-        self._noise: Any = _Rows()
-        self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
-        self._names = list(chain.sampler.coefficients(own))
-        self._states = dict(chain.sampler.states(own))
-        self._isokinetic: IsokineticRows | None = None
         if isinstance(self._joint, Isokinetic):
             self._isokinetic = IsokineticRows(
                 self._joint, self._theta, self._size, self._gradients_of_network, self._grads
             )
+            return
+        self._noise: Any = _Rows()
+        self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
+        self._names = list(chain.sampler.coefficients(own))
+        self._states = {
+            name: (self._joint.state_of(self._theta, name), fill) for name, fill in chain.sampler.states(own).items()
+        }
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return parameters as [rows, …], without a copy, of a buffer [rows, numbers]."""
@@ -258,14 +281,18 @@ class Pack:
             n: p.unflatten(1, s) if s else p.squeeze(1) for (n, s), p in zip(self._shapes.items(), parts, strict=True)
         }
 
-    def _buffers(self, spec: ChainSpec) -> None:
-        rows = len(self._theta)
-        size = min(spec.batch_size, self._task.num_data)
-        self._batch = spec.batch_size
-        self._even = self._task.num_data % size == 0
+    def _buffers(self, chain: Member) -> None:
+        rows, examples = len(self._theta), chain.num_data
+        self._batch = chain.spec.batch_size
+        size = min(self._batch, examples)
+        self._even = examples % size == 0
         self._indices = np.zeros((AHEAD, rows, size), dtype=np.int64)
         self._weights = np.zeros((AHEAD, rows, size))
-        self._network: stacked.StackedNetwork | None = None
+        one, _ = self._task.source.batch(torch.zeros(1, dtype=torch.int64, device=self._theta.device))
+        one = self._task.network_inputs(one, self._theta.dtype)
+        self._network = stacked.StackedNetwork(self._model, self.width, size, one, self._theta)
+        width = self._network.outputs.shape[1]
+        self._outputs = self._theta.new_zeros(rows, width, size)
         self._targets = torch.empty(0)
 
     def __len__(self) -> int:
@@ -284,13 +311,13 @@ class Pack:
             require(len(self._lanes) < self.width, "chain", chain.spec.digest[:12], "find a free row: the pack is full")
             row = min(set(range(self.width)) - {lane.row for lane in self._lanes.values()})
             kind = canonical_json([chain.spec.schedule.to_json(), chain.spec.sampler.to_json()])
-            self._lanes[chain] = _Lane(chain, row, kind)
+            self._lanes[chain] = lane = _Lane(chain, row, kind)
+            lane.dropout.set_state(chain.dropout[0])
             for name, p in chain.sampled.items():
                 self._views(self._theta)[name][row] = p.detach()
                 p.data = self._views(self._theta)[name][row]
                 p.grad = self._views(self._grads)[name][row]
-            for state, fill in self._states.items():
-                whole = self._joint.state_of(self._theta, state, fill or 0.0)
+            for state, (whole, fill) in self._states.items():
                 whole[row] = self._theta[row] if fill is None else fill
                 for p, view in zip(chain.sampled.values(), self._views(whole).values(), strict=True):
                     if (own := chain.sampler.state[p].get(state)) is not None:
@@ -311,7 +338,7 @@ class Pack:
                 for state in self._states:
                     chain.sampler.state[p][state] = chain.sampler.state[p][state].clone()
             chain.settle(torch.zeros_like(self._losses[lane.row]))
-            for whole in (self._theta, *(self._joint.state[self._theta][s] for s in self._states)):
+            for whole in (self._theta, *(whole for whole, _ in self._states.values())):
                 whole[lane.row] = 0
             self._noise_buffer[:, :, lane.row] = 0
             self._numbers[:, :, lane.row] = 0
@@ -372,6 +399,8 @@ class Pack:
             steps = min(most, self._prepare(moving))
             made = 0
             while made < steps:
+                if self._density is None and self._network.drops:
+                    self._drop(moving)
                 if self._isokinetic is not None:
                     (first, *_) = moving
                     self._losses += self._isokinetic.step(made, first.ahead[first.chain.step - first.at])
@@ -385,6 +414,8 @@ class Pack:
                 made += 1
                 for lane in moving:
                     lane.chain.step += 1
+                if any(lane.result is not None for lane in lanes):
+                    break
                 if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
                     break
             if self._isokinetic is not None:
@@ -417,6 +448,9 @@ class Pack:
     def _note(self, lanes: Sequence[_Lane], made: int) -> None:
         """Tell every lane of the steps made, and have its events."""
         for lane in lanes:
+            if lane.result is not None:  # its own update failed
+                continue
+            lane.chain.dropout = [lane.dropout.get_state()]
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
             if self._density is not None:  # the last step's draw is the chain's own to keep
@@ -449,7 +483,8 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
-            lane.noise_from = self._sequence(lane).position
+            if self._names:
+                lane.noise_from = self._sequence(lane).position
         if self._density is None:
             for lane in self._lanes.values() if self._whole else lanes:
                 self._fill_batches(lane, steps)
@@ -469,9 +504,9 @@ class Pack:
             setting = chain.schedule.at(step)
             group["lr"], group["temperature"] = setting.lr, setting.temperature
             ahead.append(setting)
-            numbers.append(list(chain.sampler.coefficients(group).values()))
+            numbers.append(list(chain.sampler.coefficients(group, step).values()) if self._names else [])
             room -= setting.keep
-            if room < 0 or chain.logs(step) or (epoch > 1 and step % epoch == 0):
+            if room < 0 or chain.logs(step) or chain.measures(step) or (epoch > 1 and step % epoch == 0):
                 break
         return ahead, np.array(numbers)
 
@@ -521,8 +556,24 @@ class Pack:
             network.backward(*self._of_network)
         return losses
 
+    def _drop(self, lanes: Sequence[_Lane]) -> None:
+        """Draw the next step's dropout of each row, of as many examples as its batch has."""
+        for lane in lanes:
+            position = lane.chain.step % lane.chain.spec.steps_per_epoch
+            self._network.drop(lane.row, min(self._batch, lane.chain.num_data - position * self._batch), lane.dropout)
+
     def _update(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Move all rows by the ``number``-th of the prepared steps."""
+        if self._joint is None:
+            for lane in lanes:
+                setting = lane.ahead[lane.chain.step - lane.at]
+                for group in lane.chain.sampler.param_groups:
+                    group["lr"], group["temperature"] = setting.lr, setting.temperature
+                try:
+                    lane.chain.sampler.step()
+                except Exception as error:  # of this chain alone
+                    lane.result = error
+            return
         with torch.no_grad():
             if number % self._noise_steps == 0:
                 self._fill_noise(number, lanes)
@@ -535,17 +586,11 @@ class Pack:
     def _examples(self, number: int) -> stacked.StackedNetwork:
         """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""
         if self._whole and not self._stale:
-            assert self._network is not None
             return self._network
         indices = self._step_indices[0 if self._whole else number]
         inputs, targets = self._task.source.batch(indices.flatten())
         inputs = self._task.network_inputs(inputs, self._theta.dtype)
         self._targets = targets.unflatten(0, indices.shape)
-        if self._network is None:
-            rows, examples = indices.shape
-            self._network = stacked.StackedNetwork(self._model, self.width, examples, inputs[:1], self._theta)
-            width = self._network.outputs.shape[1]
-            self._outputs = torch.zeros(rows, width, examples, dtype=self._theta.dtype, device=self._theta.device)
         self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2).mT)
         self._stale = False
         return self._network
@@ -568,10 +613,10 @@ class Pack:
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
-        if self._isokinetic is not None:  # which draws what it needs
+        if not self._names:  # each draws what it needs
             return
         noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
-        self._sequence(lane).position = lane.noise_from + noisy * self._joint.noises * self._size
+        self._sequence(lane).position = lane.noise_from + noisy * self._noise_buffer.shape[1] * self._size
 
 
 class Packs:

@@ -1,6 +1,6 @@
 """Gradients of several networks of one kind at once, each on its own examples, by batched products into static buffers.
 
-A network is a row of linear layers and activations. Examples are on the last axis, so that narrow layers have long vectors,
+A network is a row of linear layers, activations and dropout. Examples are on the last axis, so that narrow layers have long vectors,
 too. Every row of every buffer begins at whole vectors and is padded to whole
 vectors: matrix products take other instructions for rows that lie otherwise in memory, and elementwise functions for what is
 left at a buffer's end, and both have other rounding errors. So a row's bits depend neither on its place nor on the others.
@@ -59,8 +59,19 @@ FUNCTIONS: dict[Any, Activation] = {
 NO_ROW = "its network is no row of linear layers and activations"
 
 
-def layers(model: nn.Module) -> list[str | Activation]:
-    """Return a network's layers in order: names of linear ones, and activations.
+@dataclass(frozen=True)
+class Dropout:
+    """Sets each value to 0 with probability ``p``, and divides the others by 1 − p."""
+
+    p: float
+
+
+Layer = str | Activation | Dropout
+"""A linear layer is its name."""
+
+
+def layers(model: nn.Module) -> list[Layer]:
+    """Return a network's layers in order.
 
     Raises:
         UserError: it has others, or its forward pass is more than a row of them.
@@ -74,7 +85,7 @@ def layers(model: nn.Module) -> list[str | Activation]:
             nodes = list(fx.symbolic_trace(model).graph.nodes)
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
-    found: list[str | Activation] = []
+    found: list[Layer] = []
     for before, node in pairwise(nodes[:-1]):
         if list(node.all_input_nodes) != [before]:
             raise UserError(NO_ROW)
@@ -98,7 +109,7 @@ def beside(model: nn.Module) -> set[str]:
     return {name for name, _ in model.named_parameters(recurse=False)} - own
 
 
-def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[str | Activation]:
+def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[Layer]:
     """Return the layer of one operation: none of what changes nothing."""
     given = (node.args[1:], dict(node.kwargs))
     if node.op == "call_module":
@@ -106,8 +117,10 @@ def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[str | Activa
         kind = type(module)
         if kind is nn.Linear:
             return [str(node.target)]
+        if type(module) is nn.Dropout and 0 < module.p < 1:
+            return [Dropout(module.p)]
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            raise UserError("its network has dropout")
+            raise UserError(f"its network has {module}")
         flat = first and kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
         if flat or kind is nn.Identity or isinstance(module, nn.modules.dropout._DropoutNd):
             return []
@@ -149,7 +162,11 @@ class StackedNetwork:
         self._values, turns = [self._buffer(widths[0])], 0
         self._gradients = [self._values[0]]
         spare = [self._buffer(max(widths))[0] for _ in range(2)]
+        self._masks: dict[int, tuple[Tensor, Tensor]] = {}
+        """Of each dropout layer, by its number."""
         for layer, width in zip(self._layers, widths[1:], strict=True):
+            if isinstance(layer, Dropout):
+                self._masks[len(self._values) - 1] = self._buffer(width)
             inplace = isinstance(layer, Activation) and not layer.needs_input
             self._values.append(self._values[-1] if inplace else self._buffer(width))
             turns += isinstance(layer, str)
@@ -182,12 +199,27 @@ class StackedNetwork:
         """The buffer of the gradients of `outputs`, to be filled before `backward`."""
         return self._gradients[-1][1]
 
+    @property
+    def drops(self) -> bool:
+        """Return whether it has dropout, whose masks `drop` has to draw."""
+        return bool(self._masks)
+
+    def drop(self, row: int, examples: int, generator: torch.Generator) -> None:
+        """Draw a row's masks for its first ``examples``, in the order and shape in which `torch.nn.Dropout` draws them."""
+        for number, (_, mask) in self._masks.items():
+            layer = self._layers[number]
+            assert isinstance(layer, Dropout)
+            drawn = mask.new_empty(examples, mask.shape[1]).bernoulli_(1 - layer.p, generator=generator)
+            mask[row, :, :examples] = drawn.div_(1 - layer.p).mT
+
     def forward(self, parameters: Parameters) -> None:
         """Compute `outputs` from `inputs`."""
         for number, layer in enumerate(self._layers):
             (x, view), (y, out) = self._values[number], self._values[number + 1]
-            if not isinstance(layer, str):
+            if isinstance(layer, Activation):
                 layer.forward(x, y)
+            elif isinstance(layer, Dropout):
+                torch.mul(x, self._masks[number][0], out=y)
             elif self._bias[layer]:
                 bias = parameters[named(layer, "bias")].unsqueeze(2)
                 torch.baddbmm(bias, parameters[named(layer, "weight")], view, out=out)
@@ -199,8 +231,11 @@ class StackedNetwork:
         first = next(i for i, layer in enumerate(self._layers) if isinstance(layer, str))
         for number in range(len(self._layers) - 1, first - 1, -1):
             layer, (x, view), (g, gradient) = self._layers[number], self._values[number], self._gradients[number + 1]
-            if not isinstance(layer, str):
+            if isinstance(layer, Activation):
                 layer.backward(g, x if layer.needs_input else self._values[number + 1][0])
+                continue
+            if isinstance(layer, Dropout):
+                g.mul_(self._masks[number][0])
                 continue
             torch.bmm(gradient, view.mT, out=gradients[named(layer, "weight")])
             if self._bias[layer]:

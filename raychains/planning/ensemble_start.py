@@ -71,7 +71,6 @@ def of_members(options: Options, start: EnsembleStart) -> Options:
     """
     others: dict[str, Any] = {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
     others |= {"sample_only": (), "sampler_settings": (), "schedule_settings": ()}
-    others["pack"] = "none"  # each stops by itself
     for name in PER_SAMPLER:
         text = isinstance(getattr(options, name), str)
         others[name] = per_sampler.value(options, name, METHOD) if text else None

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive
-from raychains.samplers.base import EarlyStop, MethodPreset, Params, Presets, Sampler, arguments, wide
+from raychains.samplers.base import (
+    EarlyStop,
+    MethodPreset,
+    Number,
+    Params,
+    Presets,
+    Sampler,
+    addcdiv_,
+    addcmul_,
+    arguments,
+    divide_,
+    lerp_,
+    scale_,
+    wide,
+)
 
 
 class AdamW(Sampler):
@@ -52,6 +68,7 @@ class AdamW(Sampler):
         ),
     }
     noisy_counterpart = "psgld"
+    elementwise = frozenset({"beta1", "beta2", "weight_decay"})
 
     def __init__(
         self,
@@ -75,12 +92,41 @@ class AdamW(Sampler):
         fraction("beta2", group["beta2"])
         positive("eps", group["eps"])
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         lr, beta1, beta2 = group["lr"], group["beta1"], group["beta2"]
-        for p, grad in zip(params, grads, strict=True):
-            grad, state = grad.to(wide(p.dtype)), self.state[p]
-            state["updates"] = k = state.get("updates", 0) + 1
-            mean = self.state_of(p, "mean").lerp_(grad, 1 - beta1)
-            square = self.state_of(p, "square_avg").mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-            size = (square.sqrt() / math.sqrt(1 - beta2**k)).add_(group["eps"])
-            p.mul_(1 - lr * group["weight_decay"]).addcdiv_(mean, size, value=-lr / (1 - beta1**k))
+        return {
+            "noise": 0.0,
+            "learn": 1 - beta1,
+            "forget_squares": beta2,
+            "learn_squares": 1 - beta2,
+            "correction": math.sqrt(1 - beta2**update),
+            "keep": 1 - lr * group["weight_decay"],
+            "step": -lr / (1 - beta1**update),
+        }
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
+        return {"mean": 0.0, "square_avg": 0.0}
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        grads = [g.to(wide(p.dtype)) for p, g in zip(params, grads, strict=True)]
+        means, squares = ([self.state_of(p, name) for p in params] for name in ("mean", "square_avg"))
+        lerp_(means, grads, numbers["learn"])
+        scale_(squares, numbers["forget_squares"])
+        addcmul_(squares, grads, grads, numbers["learn_squares"])
+        sizes = list(torch._foreach_sqrt(squares))
+        divide_(sizes, numbers["correction"])
+        torch._foreach_add_(sizes, group["eps"])
+        scale_(params, numbers["keep"])
+        addcdiv_(params, means, sizes, numbers["step"])
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        alike: dict[int, list[int]] = {}
+        for number, p in enumerate(params):
+            state = self.state[p]
+            state["updates"] = state.get("updates", 0) + 1
+            alike.setdefault(state["updates"], []).append(number)
+        for updates, which in alike.items():
+            numbers = self.coefficients(group, updates)
+            self.apply(group, numbers, [params[i] for i in which], [grads[i] for i in which])

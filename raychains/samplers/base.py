@@ -95,7 +95,7 @@ class Sampler(torch.optim.Optimizer):
     presets: ClassVar[Presets] = {}
     """The methods that run this sampler, by the names that users give."""
     elementwise: ClassVar[Set[str]] = frozenset()
-    """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty: it cannot be packed."""
+    """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty without `apply`."""
 
     noises: ClassVar[int] = 1
     """How often a step of a pack draws noise for every parameter."""
@@ -189,8 +189,8 @@ class Sampler(torch.optim.Optimizer):
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """The update rule for one parameter group, under ``no_grad``."""
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """Return the numbers of a step's update rule, for samplers with `elementwise` settings.
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
+        """Return the numbers of the ``update``-th update, counted from 1, for samplers with `elementwise` settings.
 
         Noise is drawn, `noises` times for every parameter, if ``noise`` is above 0. Equal settings but for positive `elementwise`
         ones give equal names.
@@ -198,8 +198,8 @@ class Sampler(torch.optim.Optimizer):
         raise NotImplementedError
 
     @classmethod
-    def packs(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether chains under these settings of a part can be packed."""
+    def updates_together(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether `apply` moves all chains of a pack at once under these settings of a part; else each moves itself."""
         return bool(cls.elementwise)
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
@@ -369,6 +369,15 @@ def scale_(tensors: list[Tensor], factor: Number) -> None:
         torch._foreach_mul_(tensors, factor)
 
 
+def divide_(tensors: list[Tensor], divisor: Number) -> None:
+    """Divide tensors in place."""
+    if isinstance(divisor, Tensor):
+        for t in tensors:
+            t.div_(divisor)
+    else:
+        torch._foreach_div_(tensors, divisor)
+
+
 def scaled(tensors: list[Tensor], factor: Number) -> list[Tensor]:
     """Return tensors times ``factor``."""
     if isinstance(factor, Tensor):
@@ -392,6 +401,24 @@ def addcmul_(tensors: list[Tensor], left: Tensors, right: Tensors, factor: Numbe
             t.addcmul_(x * factor, y)
     else:
         torch._foreach_addcmul_(tensors, left, right, value=factor)
+
+
+def addcdiv_(tensors: list[Tensor], above: list[Tensor], below: list[Tensor], factor: Number) -> None:
+    """Add ``factor`` times quotients to tensors in place."""
+    if isinstance(factor, Tensor):
+        for t, x, y in zip(tensors, above, below, strict=True):
+            t.addcdiv_(x * factor, y)
+    else:
+        torch._foreach_addcdiv_(tensors, above, below, value=factor)
+
+
+def lerp_(tensors: list[Tensor], others: list[Tensor], share: Number) -> None:
+    """Move tensors in place by ``share`` of their way to others."""
+    if isinstance(share, Tensor):
+        for t, other in zip(tensors, others, strict=True):
+            t.lerp_(other, share)
+    else:
+        torch._foreach_lerp_(tensors, others, share)
 
 
 def positive_number(number: Number) -> bool:

@@ -94,9 +94,9 @@ class EntropyMCMC(VelocitySampler):
         at_least_0("anchor_decay", group["anchor_decay"])
         one_of("update", group["update"], UPDATES)
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         lr, eta, decay = group["lr"], group["eta"], group["anchor_decay"]
-        numbers = {**super().coefficients(group), "pull": 1 / (eta * self.num_data)}
+        numbers = {**super().coefficients(group, update), "pull": 1 / (eta * self.num_data)}
         if group["update"] == "gibbs":
             shrink = 1 / (1 + eta * self.num_data * decay)
             return numbers | {"shrink": shrink, "anchor_noise": math.sqrt(group["temperature"] * eta * shrink)}
@@ -107,7 +107,7 @@ class EntropyMCMC(VelocitySampler):
         return {**velocities, ANCHOR: None}
 
     @classmethod
-    def packs(cls, settings: Mapping[str, Any]) -> bool:
+    def updates_together(cls, settings: Mapping[str, Any]) -> bool:
         return settings.get("update", "joint") == "joint"
 
     def apply(

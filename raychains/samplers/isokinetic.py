@@ -121,12 +121,8 @@ class Isokinetic(ClosureSampler):
         self._join(parameters, [p.detach() for p in parameters], grads)
         return losses[0]
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         return {}  # a step reads its settings itself
-
-    @classmethod
-    def packs(cls, settings: Mapping[str, Any]) -> bool:
-        return True
 
     @abstractmethod
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:

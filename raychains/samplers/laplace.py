@@ -56,7 +56,6 @@ class LastLayerLaplace(VelocitySampler):
     presets: ClassVar[Presets] = {
         "laplace": MethodPreset(schedule="linear", label="Last-layer Laplace", last_epoch_measures=True)
     }
-    elementwise = frozenset()
 
     def __init__(
         self,

@@ -90,10 +90,10 @@ class PSGLD(Sampler):
     elementwise = frozenset({"alpha", "weight_decay"})
 
     @classmethod
-    def packs(cls, settings: Mapping[str, Any]) -> bool:
+    def updates_together(cls, settings: Mapping[str, Any]) -> bool:
         return settings.get("freeze_preconditioner_after") is None  # else it depends on how many updates were made
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         std = math.sqrt(2 * group["lr"] * group["temperature"] / self.num_data)
         numbers = {"step": -group["lr"], "noise": std, "forget": group["alpha"], "learn": 1 - group["alpha"]}
         return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})

@@ -79,10 +79,10 @@ class Thermostat(Sampler):
     elementwise = frozenset({"momentum", "thermostat_rate", "weight_decay"})
 
     @classmethod
-    def packs(cls, settings: Mapping[str, Any]) -> bool:
+    def updates_together(cls, settings: Mapping[str, Any]) -> bool:
         return settings.get("thermostat", "coordinate") == "coordinate"
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         lr, temperature, rate = group["lr"], group["temperature"], group["thermostat_rate"]
         numbers = {
             "time": math.sqrt(lr / self.num_data),

@@ -38,7 +38,7 @@ class VelocitySampler(Sampler):
 
     elementwise = frozenset({"momentum", "noise_estimate", "weight_decay"})
 
-    def coefficients(self, group: Mapping[str, Any]) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
         numbers = {"step": -lr, "noise": group_noise_std(group, self.num_data)}
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
+from raychains.core.rng import GLOBALS
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, EarlyStop, stream_seed
 from raychains.planning import methods
@@ -68,9 +70,11 @@ def by_hand(spec: ChainSpec, task: Task) -> tuple[dict[str, Tensor], int, list[f
     return best, steps, losses
 
 
-@pytest.mark.parametrize("patience", [LOW, HIGH])
-def test_its_sample_is_the_best_weights_of_a_plain_loop_and_it_stops_where_that_does(task: Task, patience: int) -> None:
-    spec = member(task, patience)
+@pytest.mark.parametrize(("patience", "pack"), [(LOW, 0), (LOW, 3), (HIGH, 0)])
+def test_its_sample_is_the_best_weights_of_a_plain_loop_and_it_stops_where_that_does(
+    task: Task, patience: int, pack: int
+) -> None:
+    spec = member(task, patience, pack=pack)
     best, steps, losses = by_hand(spec, task)
     chain = Chain(spec, task)
     events = run(chain)
@@ -84,6 +88,17 @@ def test_its_sample_is_the_best_weights_of_a_plain_loop_and_it_stops_where_that_
         torch.testing.assert_close(sample.tensors[name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_it_measures_while_no_other_thread_builds_a_network_or_uses_the_global_streams(task: Task) -> None:
+    chain = Chain(member(task), task)
+    assert chain._early is not None
+    with ThreadPoolExecutor(1) as thread:
+        with GLOBALS:
+            measuring = thread.submit(chain._early.measure, chain.model, chain.device)
+            assert not wait([measuring], timeout=0.2).done
+        measuring.result()
+    assert chain._early.loss is not None
+
+
 def test_members_hold_out_examples_of_their_own_and_never_step_on_them(task: Task) -> None:
     chains = [Chain(member(task, chain=n), task) for n in range(2)]
     parts = [set(c._early.held_out.tolist()) for c in chains if c._early is not None]
@@ -93,8 +108,9 @@ def test_members_hold_out_examples_of_their_own_and_never_step_on_them(task: Tas
         assert seen == set(range(120)) - held
 
 
-def test_it_resumes_bit_for_bit_from_every_step_around_the_best_and_the_last(task: Task) -> None:
-    spec = member(task)
+@pytest.mark.parametrize("pack", [0, 3])
+def test_it_resumes_bit_for_bit_from_every_step_around_the_best_and_the_last(task: Task, pack: int) -> None:
+    spec = member(task, pack=pack)
     whole = Chain(spec, task)
     [expected] = [e for e in run(whole) if isinstance(e, Sample)]
     for cut in (1, 6, 7, whole.step // 2, whole.step - 1):

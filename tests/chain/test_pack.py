@@ -11,13 +11,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raychains import Task
+from raychains import Task, samplers
 from raychains.chain import precision
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
 from raychains.chain.pack import Pack, Packs, key
+from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part
+from raychains.planning import methods
+from raychains.samplers import SGD
 from raychains.schedules import Constant, Cyclical
 from raychains.tasks.digits import Digits
 from raychains.tasks.gaussian import Gaussian
@@ -27,7 +30,17 @@ from tests.checks import refused
 
 STEPS = 24
 OF_DENSITIES = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
-SAMPLERS = (*OF_DENSITIES, "emcmc")
+TOGETHER = (*OF_DENSITIES, "emcmc", "adamw")
+BY_THEMSELVES = ("swag", "entropy-sgd", "entropy-sgld", "frozen", "gibbs", "scalar", "lion")
+"""Samplers, or settings of theirs, that move each row by itself."""
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "frozen": ("psgld", {"freeze_preconditioner_after": 15, "eps": 1.0}),
+    "gibbs": ("emcmc", {"update": "gibbs"}),
+    "scalar": ("sgnht", {"thermostat": "scalar"}),
+    "lion": ("sgd", {}),
+}
+"""By the names of `BY_THEMSELVES`: the sampler, and settings beside the usual ones."""
+SAMPLERS = (*TOGETHER, *BY_THEMSELVES)
 
 
 def together(pack: Pack | None, chains: Sequence[Chain], until: int | None = None) -> list[list[Event]]:
@@ -57,6 +70,16 @@ class Own(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.second(torch.sigmoid(self.first(x.flatten(1))))
         return out
+
+
+class Lion(SGD):
+    """A user's optimiser."""
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        for p, g in zip(params, grads, strict=True):
+            mean = self.state_of(p, "mean")
+            p.sub_(mean.lerp(g, 0.1).sign_(), alpha=0.01 * group["lr"])
+            mean.lerp_(g, 0.01)
 
 
 class Gated(Own):
@@ -96,6 +119,19 @@ def smooth() -> nn.Module:
     )
 
 
+def dropping() -> nn.Module:
+    return nn.Sequential(
+        nn.Dropout(0.1),
+        nn.Linear(3, 6),
+        nn.Tanh(),
+        nn.Dropout(0.5),
+        nn.Linear(6, 5),
+        nn.Dropout(0.2),
+        nn.SiLU(),
+        nn.Linear(5, 1),
+    )
+
+
 TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "small": (lambda: Digits(train=90, hidden=[8]), 20),  # the last batch of an epoch is short
     "digits": (Digits, 50),
@@ -103,21 +139,26 @@ TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "own": (lambda: regression(Own, 0.5), 10),
     "scattered": (scattered, 10),
     "bare": (lambda: regression(lambda: nn.Linear(3, 1), "learned"), 10),
+    "dropping": (lambda: regression(dropping, 0.5), 10),
 }
 
 
 def made(task: Task, batch_size: int, sampler: str = "sghmc", width: int = 5, **change: Any) -> ChainSpec:
     """A chain of `STEPS` steps of two cycles."""
+    own = {"kind": Lion.kind} if sampler == "lion" else {}
+    sampler, more = SETTINGS.get(sampler, (sampler, {}))
     base = spec("digits", sampler)
+    temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
     schedule = Cyclical(
-        steps=STEPS, lr=0.05, cycles=2, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=1.0
+        steps=STEPS, lr=0.05, cycles=2, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=temperature
     )
     settings = {k: v for k, v in base.sampler.settings.items() if not k.startswith(("thermostat", "freeze"))} | {
-        "num_data": task.num_data
+        "num_data": task.num_data,
+        **more,
     }
     fields: dict[str, Any] = {
         "task": task.spec(),
-        "sampler": dataclasses.replace(base.sampler, settings=settings),
+        "sampler": dataclasses.replace(base.sampler, settings=settings, **own),
         "schedule": schedule.part(),
         "steps_per_epoch": -(-task.num_data // batch_size),
         "batch_size": batch_size,
@@ -412,14 +453,12 @@ def test_what_a_pack_returns_is_what_the_chain_tells_by_itself() -> None:
 def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     task = Digits(train=90, hidden=[8])
     one = made(task, 20)
-    with refused("pack", "5", "sampler swag with its settings is not made for packs"):
-        Chain(made(task, 20, "swag"))
-    gibbs = made(task, 20, "emcmc")
-    gibbs = dataclasses.replace(
-        gibbs, sampler=dataclasses.replace(gibbs.sampler, settings={**gibbs.sampler.settings, "update": "gibbs"})
-    )
-    with refused("pack", "5", "sampler emcmc with its settings is not made for packs"):
-        Chain(gibbs)
+    with refused("pack", "5", "sampler sam has a step of its own"):
+        Chain(made(task, 20, "sam"))
+    with refused("pack", "5", "sampler laplace has a step of its own"):
+        Chain(made(task, 20, "laplace"))
+    with refused("pack", "5", "sampler psgld with its settings moves each chain by itself, and its task is a density"):
+        Chain(spec("mixture", "psgld", pack=5))
     with refused("pack", "5", "sampler emcmc draws more than θ, and its task is a density"):
         Chain(density("emcmc"))
     with refused("pack", "5", "its gradient has noise of its own"):
@@ -431,9 +470,9 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
         Chain(made(batchnorm, 20), batchnorm)
     with refused("pack", "5", "it has micro_batch 5"):
         Chain(dataclasses.replace(one, micro_batch=5))
-    dropping = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)), 1.0)
-    with refused("pack", "5", "its network has dropout"):
-        Chain(made(dropping, 37), dropping)
+    channels = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout1d(0.5), nn.Linear(4, 1)), 1.0)
+    with refused("pack", "5", "its network has Dropout1d(p=0.5"):
+        Chain(made(channels, 37), channels)
     data = (task.source.inputs, task.source.targets)
     own = Task.from_module(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data, data, nn.CrossEntropyLoss())
     with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
@@ -450,13 +489,51 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
         Chain(dataclasses.replace(one, pack=4), task).join(pack)
 
 
+def test_a_chain_whose_own_update_fails_leaves_and_the_others_have_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Digits(train=90, hidden=[8])
+    chains = [Chain(made(task, 20, "swag", chain=i), task) for i in range(4)]
+    straight = outcome(chains[3], run(chains[3]))
+    pack = Pack(chains[0])
+    three = [*chains[:2], Chain(chains[3].spec, task)]
+    for chain in three:
+        chain.join(pack)
+    step = three[1].sampler.step
+
+    def failing() -> None:
+        if three[1].step == 7:
+            raise OSError("of its own")
+        step()
+
+    monkeypatch.setattr(three[1].sampler, "step", failing)
+    with ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(run, chain) for chain in three]
+        assert str(ends[1].exception()) == "of its own"
+        assert ends[0].exception() is None and outcome(three[2], ends[2].result()) == straight
+
+
+@pytest.mark.parametrize("batch", [20, 90])
+def test_members_of_a_deep_ensemble_stop_each_by_itself(batch: int) -> None:
+    task = Digits(train=90, hidden=[8])
+    options = Run(init_from="deep-ensemble:30,4", lr="deep-ensemble=.1", batch_size=batch, pack="4")
+    one = methods.resolve(options, task=task, name="digits", sampler="deep-ensemble").spec
+    specs = [dataclasses.replace(one, chain=i) for i in range(4)]
+    alone = [Chain(s, task) for s in specs]
+    straight = [outcome(c, run(c)) for c in alone]
+    assert len({c.step for c in alone}) > 1 and min(c.step for c in alone) < one.steps
+    chains = [Chain(s, task) for s in specs]
+    told = together(Pack(chains[0]), [chains[i] for i in (2, 0, 3, 1)])
+    assert [outcome(chains[i], t) for i, t in zip((2, 0, 3, 1), told, strict=True)] == [
+        straight[i] for i in (2, 0, 3, 1)
+    ]
+
+
 def test_an_error_of_a_joint_step_ends_all_of_its_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Digits(train=90, hidden=[8])
     chains = [Chain(made(task, 20, chain=i), task) for i in range(3)]
     pack = Pack(chains[0])
     for chain in chains:
         chain.join(pack)
-    monkeypatch.setattr(pack, "_joint", None)
+    monkeypatch.setattr(pack, "_joint", ())
     with ThreadPoolExecutor(3) as threads:
         ends = [threads.submit(chain.advance) for chain in chains]
         assert {type(end.exception()) for end in ends} == {AttributeError}

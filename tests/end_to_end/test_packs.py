@@ -62,7 +62,8 @@ def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     ray_session: None, tmp_path: Path
 ) -> None:
     run = partial(rc.compare, task="digits", chains=2, repeats=1, epochs=40, task_settings={"train": 90, "hidden": [8]})
-    result = run(sampler=("sgld", "emcmc", "swag"), pack="auto", store=str(tmp_path), name="mixed")
+    result = run(sampler=("sgld", "swag", "deep-ensemble", "sam"), pack="auto", store=str(tmp_path), name="mixed")
     specs = result.comparison.chains()
-    assert {spec.sampler.kind: spec.pack for spec in specs.values()} == {"sgld": 2, "emcmc": 2, "swag": 0}
+    packs = {spec.sampler.kind: spec.pack for spec in specs.values()}
+    assert packs == {"sgld": 2, "swag": 2, "adamw": 2, "sam": 0}
     assert stored_hashes(str(tmp_path), specs) == undisturbed_hashes(specs)

@@ -29,7 +29,7 @@ def width(pack: str, task: Task | None = None, sampler: str = "sghmc", **options
         (12, {"repeats": 3}),
         (20, {"repeats": 9}),
         (0, {"chains": 1}),
-        (0, {"sampler": "swag"}),
+        (0, {"sampler": "sam"}),
         (0, {"workers_per_chain": 2}),
         (0, {"task": Digits(train=90, norm="batch")}),
         (0, {"task": Digits(train=90, hidden=[300, 300])}),
@@ -47,8 +47,8 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
     for wrong in ("0", "65", "-1", "many", "2.5"):
         with refused("pack", "auto", wrong):
             width(wrong)
-    with refused("pack", "7", "sampler swag with its settings is not made for packs"):
-        width("7", sampler="swag")
+    with refused("pack", "7", "sampler sam has a step of its own"):
+        width("7", sampler="sam")
     with refused("pack", "7", "its gradient has noise of its own"):
         width("7", Mixture25(gradient_noise=1.0), "sgld", steps=100)
     with refused("pack", "7", "be none for chains of several workers"):
@@ -56,6 +56,6 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("pack", ["7", "auto"])
-def test_chains_that_start_at_a_deep_ensemble_are_packed_and_its_members_are_not(pack: str) -> None:
+def test_chains_that_start_at_a_deep_ensemble_are_packed_and_so_are_its_members(pack: str) -> None:
     made = resolve(Run(task="digits", pack=pack), task=Digits(train=90, hidden=[8]), name="digits", sampler="mile")
-    assert made.spec.pack > 0 and made.start.members is not None and made.start.members.spec.pack == 0
+    assert made.spec.pack > 0 and made.start.members is not None and made.start.members.spec.pack == made.spec.pack

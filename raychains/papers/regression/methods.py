@@ -108,7 +108,7 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
         minibatch = {} if method == "mile" else own
         sampler = ENSEMBLE if method == MORE else method
         schedule = "constant" if method in STARTED else "cyclical" if method in CYCLICAL else "decreasing"
-        packed = {} if sampler == ENSEMBLE or scale in ON_GPUS else {"pack": str(size.members)}
+        packed = {} if scale in ON_GPUS else {"pack": str(size.members)}
         given = {"chains": size.members, **packed, **minibatch, **options[method]}
         variants.append(Variant(method, "", sampler, given, schedule=schedule))
     settings = tuple(f"{key}={value}" for key, value in task_settings.items())
@@ -206,6 +206,6 @@ smoke cpu gpu paper: Step sizes are the tasks' defaults. They were chosen on exa
     else was tuned, and MILE and pSMILE find their own.
 smoke cpu gpu paper: Our deep ensemble is AdamW on minibatches with the prior's weight decay, its members stop after 20
     epochs without a lower loss on 15 % of the training data. bde's takes plain Adam steps on all examples.
-smoke cpu: Chains of every method but the deep ensembles are packed, which changes their rounding alone.
+smoke cpu: Chains are packed, which changes their rounding alone.
 smoke cpu gpu: MILE warms up for fewer steps than bde's 50,000, and all other methods run as much shorter.
 """
