@@ -455,13 +455,14 @@ def _serve(options: Any) -> None:
 
 
 def _plan(options: Any) -> None:
-    from raychains.api.commands import plan, quote, rate
+    from raychains.api.commands import mean_rate, plan, quote, rate, steps_on_gpu
     from raychains.report.console import Console
     from raychains.report.terminal import show_costs
 
     comparison, budget, costs = plan(options)
-    speed = rate(options)
-    show_costs(Console(), options, comparison, budget, costs, speed, quote(options, costs, speed))
+    steps = steps_on_gpu(options, comparison)
+    speed = mean_rate(comparison, steps) if steps else rate(options)
+    show_costs(Console(), options, comparison, budget, costs, speed, quote(options, costs, speed), steps)
 
 
 def _prepare(options: Any) -> None:

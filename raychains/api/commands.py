@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from raychains.core.options import options_of
 from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget, duration
-from raychains.planning.budget import gradients_made
+from raychains.planning.budget import gradient_evaluations, gradients_made
 from raychains.planning.costs import Costs, costs, devices_of
 from raychains.planning.methods import workers_of
 from raychains.planning.presets import default_arms
@@ -26,6 +26,7 @@ from raychains.tasks.prepared import check_name
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
     from raychains.data.prepared.manifest import Manifest
+    from raychains.planning.gpu_time import Step
 
 
 def rate(options: Plan) -> float | None:
@@ -55,8 +56,9 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     Raises:
         UserError: a setting out of range.
     """
-    if options.measured_on is not None and options.images_per_second is not None:
-        raise UserError(f"measured_on must be left out beside images_per_second, got {options.measured_on!r}")
+    given = [n for n in ("images_per_second", "measured_on", "gpu") if getattr(options, n) is not None]
+    if len(given) > 1:
+        raise UserError(f"{given[1]} must be left out beside {given[0]}, got {getattr(options, given[1])!r}")
     for field in ("images_per_second", "price"):
         value = getattr(options, field)
         require(value is None or (is_number(value) and value > 0), field, value, "be a finite number above 0")
@@ -69,6 +71,34 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
         comparison = default_arms.compare(options).comparison
         done = finished_chains(Storage(options.store), comparison.chains())
         return comparison, budget(comparison, done), costs(comparison, tasks.build(comparison.task_spec), done)
+
+
+def steps_on_gpu(options: Plan, comparison: Comparison) -> dict[str, Step]:
+    """Return what a step of each chain takes on the option's ``gpu``, by digest; empty without it.
+
+    Raises:
+        UserError: a task of which that cannot be estimated.
+    """
+    if options.gpu is None:
+        return {}
+    from raychains.planning.gpu_time import estimate
+
+    known: dict[Any, Step] = {}
+    found = {}
+    with rooted(options.data_root):
+        task = tasks.build(comparison.task_spec)
+        for digest, spec in comparison.chains().items():
+            alike = (spec.sampler, spec.batch_size, spec.micro_batch, spec.precision, spec.compile, spec.early_stop)
+            if alike not in known:
+                known[alike] = estimate(spec, task, options.gpu, workers=workers_of(options)[0])
+            found[digest] = known[alike]
+    return found
+
+
+def mean_rate(comparison: Comparison, steps: Mapping[str, Step]) -> float:
+    """Return the gradient evaluations a second of one device on average over all chains."""
+    gradients = {digest: gradient_evaluations(spec) for digest, spec in comparison.chains().items()}
+    return sum(gradients.values()) / sum(n / steps[digest].rate for digest, n in gradients.items())
 
 
 def quote(options: Plan, costs: Costs, rate: float | None) -> Quote | None:

@@ -316,6 +316,8 @@ class Plan(Compare):
 
     images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
+    gpu: Annotated[str | None, Form(metavar="{A100,H100,H200}")] = None
+    """Estimate them instead, from the operators of a step and the GPU's data sheet. docs/how-to/cluster.md"""
     measured_on: Text = None
     """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one worker, instead of
     images_per_second, and whose chains that left nodes tell preemption_loss."""

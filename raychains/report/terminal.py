@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
     from raychains.inference import Exported
+    from raychains.planning.gpu_time import Step
 
 WIDE = 10_000
 """Columns in which every table is measured."""
@@ -422,10 +423,16 @@ def show_costs(
     costs: Costs,
     rate: float | None,
     quote: Quote | None = None,
+    steps: Mapping[str, Step] | None = None,
 ) -> None:
-    """Print the arms of a plan and what is still to be paid for."""
+    """Print the arms of a plan, their ``steps`` on a GPU, by digest, where these were estimated, and what is still to be paid for."""
     console.print(plan_table(comparison, steps=False))
     lines = cost_lines(options, budget, costs, rate)
+    if steps:
+        from raychains.planning.gpu_time import ASSUMED
+
+        console.print(step_table(comparison, steps, f"a step on one {options.gpu}, estimated"))
+        lines.insert(0, ASSUMED)
     if quote is not None:
         console.print(price_table(quote))
         lines += price_lines(quote)
@@ -459,6 +466,18 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
         f" at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
     )
     return found
+
+
+def step_table(comparison: Comparison, steps: Mapping[str, Step], title: str) -> RichTable:
+    """The steps of chains on a GPU, those that are equal once, and what each is bound by."""
+    kinds = {(spec.sampler.kind, steps[digest]) for digest, spec in comparison.chains().items()}
+    rows = []
+    for kind, step in sorted(kinds, key=lambda each: (each[0], each[1].rate)):
+        work = (f"{step.operators:,}", f"{step.flops / 1e9:,.3g}", f"{step.bytes / 1e9:,.3g}")
+        numbers = texts(*work, f"{step.seconds * 1e3:,.3g}", f"{step.rate:,.0f}", step.bound)
+        rows.append(Row((f"{kind}, {step.examples:,}",), numbers))
+    columns = [("operators",), ("GFLOP",), ("GB",), ("ms",), ("gradients", "a second"), ("bound", "by")]
+    return terminal(Table("sampler, examples", columns, rows), title)
 
 
 def price_table(quote: Quote) -> RichTable:

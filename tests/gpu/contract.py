@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from raychains.chain.operators import launches, writes
 from raychains.samplers.noise import Noise
 
 NEEDS_A_DRIVER = {
@@ -33,15 +34,6 @@ NEEDS_A_DRIVER = {
 """Lines that only a real driver can run, by file: no test here counts them as covered."""
 
 COPIES = {"_to_copy", "copy_"}
-NO_KERNEL = {
-    "_record_function_enter_new",
-    "_record_function_exit",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-}
 
 
 class Broken(AssertionError):
@@ -81,12 +73,9 @@ class Contract(TorchDispatchMode):
         elif on_device and len(on_device) < len(given):
             raise Broken(f"{name}: {len(given) - len(on_device)} of {len(given)} tensors are on the CPU")
         found = func(*args, **kwargs)
-        returns = func._schema.returns
-        new = [r.alias_info is None for r in returns]
-        writes = any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
-        if name not in NO_KERNEL and (writes or any(new) or not returns):
+        if launches(func):
             self.operators[name] += 1
-        if any(new) and not writes:
+        if any(r.alias_info is None for r in func._schema.returns) and not writes(func):
             self.allocated += sum(
                 t.numel() for t in tree_leaves(found) if isinstance(t, Tensor) and t.device.type != "cpu"
             )

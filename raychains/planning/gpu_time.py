@@ -1,0 +1,175 @@
+"""The time of a step on a GPU, estimated where there is none: from the operators of the step and the device's data sheet.
+
+The step is made on this CPU, with two small batches; every operator's work is linear in the number of examples. On the GPU a
+kernel takes as long as the slowest of its products, its reads and writes, and its start; the host launches one operator after
+the other, and is not waited for. A chain with CUDA graphs is launched as a whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from raychains import samplers, schedules
+from raychains.chain.chain import Chain
+from raychains.chain.operators import Operator, Operators
+from raychains.core.errors import UserError
+from raychains.core.spec import ChainSpec
+from raychains.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A device, by its data sheet."""
+
+    flops: Mapping[str, float]
+    """Floating-point operations a second of dense products, by precision."""
+    bandwidth: float
+    """Bytes a second of its memory."""
+
+
+_HOPPER = {"fp64": 67e12, "fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12}
+GPUS = {
+    "A100": Gpu(flops={"fp64": 19.5e12, "fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12}, bandwidth=2.039e12),
+    "H100": Gpu(flops=_HOPPER, bandwidth=3.35e12),
+    "H200": Gpu(flops=_HOPPER, bandwidth=4.8e12),
+}
+"""Of the form SXM, the A100 with 80 GB."""
+OF_PRODUCTS, OF_BANDWIDTH = 0.6, 0.8
+"""Assumed: shares of the data sheet's numbers that kernels reach."""
+KERNEL, LAUNCH = 2e-6, 8e-6
+"""Assumed: seconds that a kernel takes at least, and that the host needs to launch an operator."""
+ASSUMED = (
+    f"estimated, not measured: kernels reach {OF_PRODUCTS:.0%} of the data sheet's products and {OF_BANDWIDTH:.0%} of its bandwidth and take "
+    f"{KERNEL * 1e6:.0f} µs at least, the host launches one in {LAUNCH * 1e6:.0f} µs; benchmarks/chain.py --device cuda measures it"
+)
+STEPS = 3
+"""The last of them is counted: before it states are made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of one device's share of a batch."""
+
+    examples: int
+    gradients: int
+    """Gradient evaluations."""
+    operators: int
+    flops: float
+    bytes: float
+    seconds: float
+    bound: str
+    """What takes the most time: ``launches``, ``products`` or ``memory``."""
+
+    @property
+    def rate(self) -> float:
+        """Gradient evaluations a second."""
+        return self.gradients / self.seconds
+
+
+def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step:
+    """Return what a step of a chain takes on a device of `GPUS`; with ``workers``, without what they send each other.
+
+    Raises:
+        UserError: a density, or a task whose operators depend on how many examples there are.
+    """
+    if task.low_dimensional:
+        raise UserError(f"gpu must be left out for task {spec.task.kind}, got {gpu}: it is a density")
+    examples = spec.micro_batch or math.ceil(spec.batch_size / workers)
+    called = [*_at(spec, task, examples), *_noise(spec, task)]
+    device = GPUS[gpu]
+    times = [_seconds(operator, spec.precision, device) for operator in called]
+    products, memory = (sum(max(t) for t in times if t.index(max(t)) == i) for i in (0, 1))
+    kernels = sum(max(*t, KERNEL) for t in times)
+    host = 0.0 if spec.compile == "cuda-graphs" else LAUNCH * len(called)
+    bound = "launches" if host > kernels or kernels > 2 * (products + memory) else "memory"
+    return Step(
+        examples=examples,
+        gradients=examples * samplers.gradients_per_step(spec.sampler),
+        operators=len(called),
+        flops=sum(o.flops for o in called),
+        bytes=sum(o.bytes for o in called),
+        seconds=max(host, kernels),
+        bound="products" if bound == "memory" and products > memory else bound,
+    )
+
+
+def _seconds(operator: Operator, precision: str, gpu: Gpu) -> tuple[float, float]:
+    """Return the seconds of an operator's products and those of its bytes."""
+    by_dtype = {torch.float64: "fp64", torch.float32: "tf32" if precision == "tf32" else "fp32"}
+    flops = gpu.flops[by_dtype.get(operator.dtype, "bf16")]
+    return operator.flops / (OF_PRODUCTS * flops), operator.bytes / (OF_BANDWIDTH * gpu.bandwidth)
+
+
+def _at(spec: ChainSpec, task: Task, examples: int) -> list[Operator]:
+    """Return the operators of a step of so many examples, from those of two small batches.
+
+    Raises:
+        UserError: the two have other operators.
+    """
+    parts = samplers.build(spec.sampler, [torch.zeros(1)], lr=0.0, temperature=0.0, seed=0, lanes=1).parts
+    few, more = 2 * parts, 4 * parts
+    first, second = (_operators(spec, task, n) for n in (few, more))
+    if [o.name for o in first] != [o.name for o in second]:
+        raise UserError(
+            f"gpu must be left out for task {spec.task.kind}: its operators depend on how many examples there are; give "
+            "images_per_second"
+        )
+
+    def at(a: float, b: float) -> float:
+        return a + (b - a) * (examples - few) / (more - few)
+
+    return [
+        dataclasses.replace(a, flops=at(a.flops, b.flops), bytes=at(a.bytes, b.bytes))
+        for a, b in zip(first, second, strict=True)
+    ]
+
+
+def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]:
+    """Return the operators of a step, made on this CPU."""
+    learned = task.num_data - (spec.early_stop.held_out(task.num_data) if spec.early_stop is not None else 0)
+    chain = Chain(
+        dataclasses.replace(
+            spec,
+            batch_size=examples,
+            steps_per_epoch=math.ceil(learned / examples),
+            precision="fp32" if spec.precision == "tf32" else spec.precision,
+            compile="none",
+            pack=0,
+            micro_batch=None,
+            start=None,
+            start_chain=None,
+            sample_only=(),
+        ),
+        task,
+    )
+    last = min(STEPS, spec.steps)
+    with _threads():
+        chain.advance(lambda: chain.step >= last - 1)
+        with Operators() as operators:
+            chain.advance(lambda: chain.step >= last)
+    return operators.called
+
+
+def _noise(spec: ChainSpec, task: Task) -> list[Operator]:
+    """Return the operators of noise on a GPU: a CPU draws it without torch's."""
+    if schedules.build(spec.schedule).temperature == 0 or samplers.KINDS[spec.sampler.kind].noisy_counterpart:
+        return []
+    model = task.build_model(seed=0, lanes=1)
+    size = 4.0 * sum(p.numel() for p in model.parameters())
+    return [Operator("normal_", torch.float32, 0, size), Operator("_foreach_add_", torch.float32, 0, 3 * size)]
+
+
+@contextmanager
+def _threads() -> Iterator[None]:
+    """Set torch's threads back to what they were once the body is through."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
