@@ -35,7 +35,8 @@ help:
 	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
 	@echo "make gpu         laws of all samplers, exact resume and the chain benchmark on DEVICE=cuda (or any; default cpu),"
-	@echo "                 as JSON in OUT=gpu.json; GPU_FLAGS='--short', GPU_FLAGS=\"--only 'law/*'\""
+	@echo "                 as JSON in OUT=gpu.json and a page beside it; SMOKE=1: seconds; GPU_FLAGS=\"--minutes 8 --only 'law/*'\";"
+	@echo "                 the same command goes on where one was interrupted"
 	@echo "make lint        ruff: rules and format          make format   rewrite to that format"
 	@echo "make types       mypy"
 	@echo "make install     only build .venv, with the test tools"
@@ -73,7 +74,7 @@ golden: .venv/.installed-test
 	.venv/bin/python -m tests.golden.compare $(BASE)
 
 gpu: .venv/.installed-run
-	.venv/bin/python -m tests.gpu.check --device "$(DEVICE)" --out "$(OUT)" $(GPU_FLAGS)
+	.venv/bin/python -m tests.gpu.check --device "$(DEVICE)" --out "$(OUT)" $(if $(SMOKE),--short) $(GPU_FLAGS)
 
 lint: .venv/.installed-test
 	@status=0; .venv/bin/ruff check . || status=1; .venv/bin/ruff format --check . || status=1; exit $$status

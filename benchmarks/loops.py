@@ -23,18 +23,22 @@ from raychains.tasks.images import ImageTask
 LR, MOMENTUM, DECAY = 0.01, 0.9, 5e-4
 
 
-def chain(task: ImageTask, *, batch: int, epochs: int, temperature: float, device: str, **execution: Any) -> Chain:
+def chain(task: ImageTask, *, device: str, **settings: Any) -> Chain:
+    """The chain of `spec` on a device."""
+    return Chain(spec(task, **settings), task, device=device)
+
+
+def spec(task: ImageTask, *, batch: int, epochs: int, temperature: float, **execution: Any) -> ChainSpec:
     """SGHMC with noise in every step that keeps one sample, its last; ``execution`` are fields of ChainSpec."""
     per_epoch = -(-task.num_data // batch)
     steps = epochs * per_epoch
     kind = samplers.SGHMC
     settings = {"momentum": MOMENTUM, "num_data": task.num_data, "weight_decay": DECAY}
-    spec = ChainSpec(
+    return ChainSpec(
         task=task.spec(), sampler=Part(kind=kind.kind, revision=kind.revision, settings=settings),
         schedule=Constant(lr=LR, steps=steps, samples=1, temperature=temperature).part(),
         steps=steps, steps_per_epoch=per_epoch, batch_size=batch, seed=0, repeat=0, chain=0, **execution,
     )  # fmt: skip
-    return Chain(spec, task, device=device)
 
 
 class Plain:

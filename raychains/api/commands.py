@@ -25,8 +25,8 @@ from raychains.tasks.prepared import check_name
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
+    from raychains.chain.gpu_time import Step
     from raychains.data.prepared.manifest import Manifest
-    from raychains.planning.gpu_time import Step
 
 
 def rate(options: Plan) -> float | None:
@@ -81,7 +81,7 @@ def steps_on_gpu(options: Plan, comparison: Comparison) -> dict[str, Step]:
     """
     if options.gpu is None:
         return {}
-    from raychains.planning.gpu_time import estimate
+    from raychains.chain.gpu_time import estimate
 
     known: dict[Any, Step] = {}
     found = {}

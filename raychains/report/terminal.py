@@ -34,8 +34,8 @@ from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
+    from raychains.chain.gpu_time import Step
     from raychains.inference import Exported
-    from raychains.planning.gpu_time import Step
 
 WIDE = 10_000
 """Columns in which every table is measured."""
@@ -429,7 +429,7 @@ def show_costs(
     console.print(plan_table(comparison, steps=False))
     lines = cost_lines(options, budget, costs, rate)
     if steps:
-        from raychains.planning.gpu_time import ASSUMED
+        from raychains.chain.gpu_time import ASSUMED
 
         console.print(step_table(comparison, steps, f"a step on one {options.gpu}, estimated"))
         lines.insert(0, ASSUMED)

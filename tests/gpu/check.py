@@ -6,7 +6,11 @@ Three groups of rows: ``law/…`` compares every sampler's draws with its exact 
 transcription), ``resume/…`` continues chains in a new process and compares every byte, ``benchmark/…`` measures what
 benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set is needed.
 
-The exit status is 1 if a check failed. Figures of the benchmark decide nothing, only a benchmark that breaks down does.
+The file is rewritten after every check, and beside it a page of the same name, ``gpu.md``. The same command goes on where an
+interrupted one or one with ``--minutes`` has stopped, and repeats checks that failed.
+
+The exit status is 1 if a check failed, 3 if some are left. Figures of the benchmark decide nothing, only a benchmark that breaks
+down does.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import json
 import math
 import sys
 import tempfile
+import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,13 +34,16 @@ import numpy as np
 import torch
 
 from benchmarks import chain as benchmark
+from benchmarks import loops
 from raychains import tasks
 from raychains.chain.chain import Chain
+from raychains.chain.gpu_time import GPUS, estimate
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
+from tests.gpu.page import page
 from tests.samplers import cases
 from tests.samplers.laws import Law
 from tests.samplers.simulate import Method, agreement, draws, excess, halved, start, stationary_draws
@@ -191,15 +199,22 @@ def resumed(chosen: dict[str, Callable[[], ChainSpec]], device: str, folder: Pat
     return {name: (s.sampler.kind, partial(compare, name)) for name, s in specs.items()}
 
 
-def benchmarks(device: str, images: int, rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Seconds per epoch of chains and of the plain loop, seconds of single steps, and the least that a step can take."""
+def benchmarks(device: str, images: int, rounds: int, known: str | None) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Seconds per epoch of chains and of the plain loop, seconds of single steps, and the least that a step can take.
+
+    On a GPU that is ``known``, one of `GPUS`, beside them the seconds that are estimated of a chain's epoch.
+    """
     common: dict[str, Any] = {"device": device, "images": images, "rounds": rounds, "step_rounds": rounds**2}
     args, plain = argparse.Namespace(**common, workers=0), defaultdict[tuple[str, int], list[float]](list)
 
     def epochs(name: str, batch: int, execution: dict[str, Any]) -> dict[str, Any]:
         task: Any = tasks.make(name, train_subset=images)
-        times = benchmark.epochs(task, args, batch, plain[name, batch], **execution)
-        return {"images": images, "epoch_seconds": times, "plain_loop_epoch_seconds": plain[name, batch]}
+        found: dict[str, Any] = {"images": images}
+        if known is not None:
+            planned = loops.spec(task, batch=batch, epochs=10, temperature=1.0, **execution)
+            found["estimated_epoch_seconds"] = task.num_data / estimate(planned, task, known).rate
+        found["epoch_seconds"] = benchmark.epochs(task, args, batch, plain[name, batch], **execution)
+        return found | {"plain_loop_epoch_seconds": plain[name, batch]}
 
     def steps(name: str, batch: int) -> dict[str, Any]:
         task: Any = tasks.make(name, train_subset=images)
@@ -237,14 +252,17 @@ def figures(name: str, measure: Callable[[], dict[str, Any]]) -> Iterator[dict[s
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run what is asked for; 0 if every check holds, 1 if one does not, 2 if there is none of that name."""
+    """Run what is asked for and not yet done; return the exit status, 2 where there is no check of that name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="any torch device with double precision, such as cuda")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file, or a folder for it")
     parser.add_argument("--short", action="store_true", help="fewer lanes, chains and images: seconds, not minutes")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further check after so many minutes")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="by name, such as 'law/sghmc*'")
     args = parser.parse_args(argv)
     out: Path = args.out / "gpu.json" if args.out.is_dir() else args.out
+    until = time.monotonic() + 60 * args.minutes
+    where = Chain(CASES["sgld-mixture"], device=args.device).environment().to_json()
     lanes, images, rounds = (4_000, 256, 1) if args.short else (20_000, 10_000, 3)
     dtypes = (torch.float64,) if args.short else (torch.float64, torch.float32)
 
@@ -252,39 +270,64 @@ def main(argv: list[str] | None = None) -> int:
         return {name: each for name, each in named.items() if any(fnmatchcase(name, only) for only in args.only)}
 
     laws = chosen(law_checks(args.device, lanes, dtypes))
-    resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds))
+    known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
+    resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
     if not (laws or resumes or measures):
         print(f"--only: no check is named {' or '.join(args.only)}", file=sys.stderr)
         return 2
-    where = Chain(CASES["sgld-mixture"], device=args.device).environment().to_json()
     result: dict[str, Any] = {"ok": True, "short": args.short, "environment": where, "checks": [], "benchmarks": []}
+    if out.exists():
+        before = json.loads(out.read_text())
+        if any(before[each] != result[each] for each in ("short", "environment")):
+            print(f"--out: {out} is of another device, version or length: give another file", file=sys.stderr)
+            return 2
+        failed = {row["check"] for group in ("checks", "benchmarks") for row in before[group] if not row["ok"]}
+        for group in ("checks", "benchmarks"):
+            result[group] = [row for row in before[group] if row["check"] not in failed]
+    done = {row["check"] for group in ("checks", "benchmarks") for row in result[group]}
+    laws, resumes, measures = ({n: c for n, c in each.items() if n not in done} for each in (laws, resumes, measures))
+    left: list[str] = []
 
-    def record(group: str, row: dict[str, Any]) -> None:
-        result[group].append(row)
-        result["ok"] = result["ok"] and row["ok"]
-        out.write_text(json.dumps(result, indent=1) + "\n")
-        print("ok" if row["ok"] else "FAILED", row["name"], row.get("measured", ""), sep="\t", flush=True)
-
-    def attempt(group: str, found: Callable[[], Iterable[dict[str, Any]]], **named: str) -> None:
+    def attempt(group: str, name: str, found: Callable[[], Iterable[dict[str, Any]]], **named: str) -> None:
+        if time.monotonic() > until:
+            left.append(name)
+            return
+        told: list[dict[str, Any]] = []
         try:
-            for row in found():
-                record(group, row)
+            told += found()
         except Exception as error:  # a failed row; the others go on
             traceback.print_exc()
-            record(group, {**named, "ok": False, "error": f"{type(error).__name__}: {error}"})
+            told.append({"name": name, **named, "ok": False, "error": f"{type(error).__name__}: {error}"})
+        for row in told:
+            print("ok" if row["ok"] else "FAILED", row["name"], row.get("measured", ""), sep="\t", flush=True)
+            result[group].append({"check": name, **row})
+            result["ok"] = result["ok"] and row["ok"]
+        write(out, json.dumps(result, indent=1) + "\n")
+        write(out.with_suffix(".md"), page(result))
 
     for name, (kind, check) in laws.items():
-        attempt("checks", partial(rows, name, kind, check), name=name, sampler=kind)
-    if resumes or measures:
+        attempt("checks", name, partial(rows, name, kind, check), sampler=kind)
+    if (resumes or measures) and time.monotonic() > until:
+        left += [*resumes, *measures]
+    elif resumes or measures:
         with (
             tempfile.TemporaryDirectory() as made,
             rooted(str(standins.make(Path(made, "data"), train=images, corruptions=1))),
         ):
             for name, (kind, check) in resumed(resumes, args.device, Path(made)).items():
-                attempt("checks", partial(rows, name, kind, check), name=name, sampler=kind)
+                attempt("checks", name, partial(rows, name, kind, check), sampler=kind)
             for name, measure in measures.items():
-                attempt("benchmarks", partial(figures, name, measure), name=name)
-    return 0 if result["ok"] else 1
+                attempt("benchmarks", name, partial(figures, name, measure))
+    if left:
+        print(f"{len(left)} checks are left: the same command goes on")
+    return 3 if left and result["ok"] else 0 if result["ok"] else 1
+
+
+def write(file: Path, text: str) -> None:
+    """Replace a file by a whole one, whenever the command is killed."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text)
+    new.replace(file)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from raychains import tasks
 from raychains.chain.chain import Chain
-from raychains.samplers import KINDS
+from raychains.chain.gpu_time import GPUS, Gpu, estimate
+from raychains.core.config import Run
+from raychains.planning import methods
+from raychains.samplers import KINDS, AdamW
 from raychains.samplers.noise import Noise
 from tests.gpu.check import main
 from tests.processes import SECONDS
@@ -79,6 +83,45 @@ def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, mo
 def test_a_check_that_raises_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noise, "add", None)
     assert failed(tmp_path, "law/sghmc/*", "law/sam") == {"sghmc"}
+
+
+def names(file: Path) -> list[str]:
+    result = json.loads(file.read_text())
+    return [row["check"] for group in ("checks", "benchmarks") for row in result[group]]
+
+
+def test_the_same_command_goes_on_and_repeats_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gpu.json"
+    command = ["--short", "--out", str(out), "--only", "law/sam", "law/swag", "law/adamw"]
+    assert main([*command, "--minutes", "0"]) == 3 and not out.exists()
+    assert "3 checks are left: the same command goes on" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(AdamW, "apply", None)
+        assert main([*command[:-3], "law/adamw", "law/swag"]) == 1
+    assert sorted(names(out)) == ["law/adamw", "law/swag"]
+    assert "- **failed**: law/adamw: TypeError" in out.with_suffix(".md").read_text()
+    capsys.readouterr()
+    assert main(command) == 0 and sorted(names(out)) == ["law/adamw", "law/sam", "law/swag"]
+    assert "law/swag" not in capsys.readouterr().out  # it is not run again
+    page = out.with_suffix(".md").read_text()
+    assert "# Checks on cpu" in page and "3 checks, in the short form, 0 failed." in page
+    assert "| law adamw | 1 | 0 | 0.00 |" in page
+    assert main([*command[1:]]) == 2 and "is of another device, version or length" in capsys.readouterr().err
+
+
+def test_a_known_gpus_speed_stands_beside_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GPUS, "cpu", Gpu(flops=dict.fromkeys(("fp32", "fp64", "bf16"), 1e30), bandwidth=1e30))
+    out = tmp_path / "gpu.json"
+    assert main(["--short", "--out", str(out), "--only", "benchmark/mnist-mlp/*/epoch/*"]) == 0
+    (row,) = json.loads(out.read_text())["benchmarks"]
+    task = tasks.make("digits")
+    spec = methods.resolve(Run(task="digits"), task=task, name="digits", sampler="sghmc").spec
+    launched = estimate(spec, task, "cpu").operators + 3  # those of a further layer, and of normalised pictures
+    assert row["estimated_epoch_seconds"] == pytest.approx(2 * 8e-6 * launched, rel=0.2)  # two batches of 128
+    held = row["estimated_epoch_seconds"] / row["epoch_seconds"][0]
+    assert f"| {256 / row['estimated_epoch_seconds']:,.0f} | {held:.2f} |" in out.with_suffix(".md").read_text()
 
 
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:

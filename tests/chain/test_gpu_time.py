@@ -16,13 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raychains import Task, tasks
 from raychains.api.commands import mean_rate, plan, steps_on_gpu
+from raychains.chain import gpu_time
+from raychains.chain.gpu_time import Gpu, Step, estimate
 from raychains.chain.operators import Operators
 from raychains.core.config import Plan, Run
 from raychains.core.spec import ChainSpec
 from raychains.models.resnet import ResNet18
-from raychains.planning import gpu_time, methods
+from raychains.planning import methods
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.gpu_time import Gpu, Step, estimate
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 from tests.processes import RAYCHAINS, SECONDS
