@@ -23,6 +23,7 @@ from raychains.chain.pack import Pack, Packs
 from raychains.chain.pack import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
+from raychains.core import gpus
 from raychains.core.errors import RaychainsError, UserError, require
 from raychains.core.rng import GLOBALS, ReplayClosure, kept_globals, seed_globals, seeded, set_streams, streams
 from raychains.core.sample import Progress, Sample, SampleMeta
@@ -385,7 +386,7 @@ class Chain:
         if self._loss_count == 0:
             loss, value = None, _finite(second)
         else:
-            both = float(self._loss_sum) if second is None else torch.complex(self._loss_sum, second).item()
+            both = gpus.value(self._loss_sum if second is None else torch.complex(self._loss_sum, second))
             loss, value = both.real / self._loss_count, None if second is None else _finite(both.imag)
             if not math.isfinite(loss):
                 self._fail(f"the loss is {loss}")
@@ -422,7 +423,7 @@ class Chain:
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
         finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point()}
-        if finite and not bool(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
+        if finite and not gpus.value(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
             name = next(name for name, ok in finite.items() if not bool(ok))
             self._fail(f"{name} has a non-finite value")
 
@@ -519,8 +520,8 @@ class Chain:
         """Return what besides the spec decides this chain's bytes."""
         return Environment(
             torch=torch.__version__,
-            cuda=torch.version.cuda if self.device.type == "cuda" else None,
-            device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            cuda=torch.version.cuda if gpus.is_gpu(self.device) else None,
+            device=gpus.name(self.device) if gpus.is_gpu(self.device) else "cpu",
             cpu_capability=torch.backends.cpu.get_cpu_capability(),
             threads=self.spec.threads,
             numpy=np.__version__,
@@ -528,4 +529,6 @@ class Chain:
 
 
 def _finite(value: Tensor | float | None) -> float | None:
-    return None if value is None or not math.isfinite(number := float(value)) else number
+    if isinstance(value, Tensor):
+        value = float(gpus.value(value))
+    return value if value is not None and math.isfinite(value) else None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from raychains.chain.initialization import stored
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
 from raychains.data.source import EpochOrder
@@ -146,7 +147,7 @@ class Network:
             self._probe = self._place(self._task.build_model(seed=0, lanes=1))
         self._probe.load_state_dict(state)
         batches = indices_to(self._task.epoch(seed=0, batch_size=self._spec.batch_size), p.device)
-        with torch.random.fork_rng([p.device] if p.device.type == "cuda" else []):
+        with gpus.kept_rng(p.device):
             torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
             reestimate(self._probe, (self._task.inputs(b).to(p.dtype) for b in batches))
         known = self._probe.state_dict()
@@ -160,14 +161,7 @@ def indices_to(order: Sequence[Any], device: torch.device) -> Sequence[Any]:
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous copies on the CPU; a GPU queues the copies after its running work and is waited for once."""
-    copies: dict[str, Tensor] = {}
-    device: torch.device | None = None
-    for name, t in tensors.items():
-        on_gpu = t.device.type == "cuda"
-        device = t.device if on_gpu else device
-        copies[name] = torch.empty(t.shape, dtype=t.dtype, pin_memory=on_gpu).copy_(t.detach(), non_blocking=on_gpu)
-    if device is not None:
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(device))
-        done.synchronize()
+    copies = {name: gpus.on_host(t) for name, t in tensors.items()}
+    for device in {t.device for t in tensors.values() if gpus.is_gpu(t.device)}:
+        gpus.wait(device)
     return copies

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers, schedules
+from raychains.core import gpus
 from raychains.core.errors import require
 from raychains.core.rng import GLOBALS, kept_buffers, set_streams, streams
 from raychains.core.sample import THETA
@@ -64,7 +65,7 @@ class EarlyStopping:
         with torch.no_grad(), predicting(model, device):
             for batch in numbers.split(self._spec.batch_size):
                 total += self._task.held_out_loss(model, batch).double() * len(batch)
-        loss = float(total) / len(self.held_out)
+        loss = gpus.value(total) / len(self.held_out)
         self.loss = loss if math.isfinite(loss) else None
         self._since += 1
         if self.loss is not None and (self._best_loss is None or self.loss < self._best_loss):

@@ -142,15 +142,13 @@ class IsokineticRows:
 
         def at(theta: Tensor) -> tuple[Tensor, Tensor]:
             self._theta.copy_(theta)
-            with torch.enable_grad():
-                losses.append(self._gradient(number))
+            losses.append(self._gradient(number))
             return losses[-1], self._grads.to(theta.dtype) + group["weight_decay"] * theta
 
-        with torch.no_grad():
-            start = self._theta.to(self._u.dtype, copy=True)
-            if not self._begun:
-                self._u, self._g = joint._first(at(start)[1])
-                self._begun = True
-            theta, self._u, self._g = joint._step(start, self._u, self._g, at)
-            self._theta.copy_(torch.where(self._moving, theta, start))
-            return torch.where(self._moving[:, 0], losses[0], 0.0)
+        start = self._theta.to(self._u.dtype, copy=True)
+        if not self._begun:
+            self._u, self._g = joint._first(at(start)[1])
+            self._begun = True
+        theta, self._u, self._g = joint._step(start, self._u, self._g, at)
+        self._theta.copy_(torch.where(self._moving, theta, start))
+        return torch.where(self._moving[:, 0], losses[0], 0.0)

@@ -398,31 +398,37 @@ class Pack:
             moving, most = self._moving(lanes)
             steps = min(most, self._prepare(moving))
             made = 0
-            while made < steps:
-                if self._density is None and self._network.drops:
-                    self._drop(moving)
-                if self._isokinetic is not None:
-                    (first, *_) = moving
-                    self._losses += self._isokinetic.step(made, first.ahead[first.chain.step - first.at])
-                elif self._density is None:
-                    losses = self._gradients_of_network(made)
-                    self._losses += losses
-                    self._update(made, lanes)
-                else:
-                    self._gradients_of_density(self._density)
-                    self._update(made, lanes)
-                made += 1
-                for lane in moving:
-                    lane.chain.step += 1
-                if any(lane.result is not None for lane in lanes):
-                    break
-                if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
-                    break
+            with torch.no_grad():  # once for many steps: what needs gradients says so
+                while made < steps:
+                    self._step(made, moving)
+                    made += 1
+                    for lane in moving:
+                        lane.chain.step += 1
+                    if self._joint is None and any(lane.result is not None for lane in lanes):
+                        break
+                    if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
+                        break
             if self._isokinetic is not None:
                 self._isokinetic.give_back()
             self._note(moving, made)
             if any(lane.result is not None for lane in lanes):
                 return
+
+    def _step(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Make the ``number``-th of the prepared steps."""
+        if self._density is not None:
+            self._gradients_of_density(self._density)
+            self._update(number, lanes)
+            self._path[number] = self._theta
+            return
+        if self._network.drops:
+            self._drop(lanes)
+        if self._isokinetic is not None:
+            (first, *_) = lanes
+            self._losses += self._isokinetic.step(number, first.ahead[first.chain.step - first.at])
+        else:
+            self._losses += self._gradients_of_network(number)
+            self._update(number, lanes)
 
     def _moving(self, lanes: Sequence[_Lane]) -> tuple[Sequence[_Lane], int]:
         """Return the lanes that make the next steps, and how many at most.
@@ -537,23 +543,20 @@ class Pack:
 
     def _gradients_of_density(self, task: LogDensity) -> None:
         (points,), (gradients,) = self._parameters.values(), self._gradients.values()
-        with torch.no_grad():
-            gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
+        gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
 
     def _gradients_of_network(self, number: int) -> Tensor:
         """Fill in the gradients of the ``number``-th of the prepared steps; return the losses, [rows]."""
-        with torch.no_grad():
-            network = self._examples(number)
-            network.forward(self._of_network[0])
-            self._outputs[: self.width] = network.outputs
+        network = self._examples(number)
+        network.forward(self._of_network[0])
+        self._outputs[: self.width] = network.outputs
         losses, after, others = self._task.likelihood.gradients(
             self._of_loss, self._outputs.mT, self._targets, self._step_weights[0 if self._whole else number]
         )
-        with torch.no_grad():
-            network.output_gradients.copy_(after.mT[: self.width])
-            for name, gradient in others.items():
-                self._gradients[name].copy_(gradient)
-            network.backward(*self._of_network)
+        network.output_gradients.copy_(after.mT[: self.width])
+        for name, gradient in others.items():
+            self._gradients[name].copy_(gradient)
+        network.backward(*self._of_network)
         return losses
 
     def _drop(self, lanes: Sequence[_Lane]) -> None:
@@ -574,14 +577,11 @@ class Pack:
                 except Exception as error:  # of this chain alone
                     lane.result = error
             return
-        with torch.no_grad():
-            if number % self._noise_steps == 0:
-                self._fill_noise(number, lanes)
-            self._noise.left = iter(self._noise_buffer[number % self._noise_steps])
-            numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
-            self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
-            if self._density is not None:
-                self._path[number] = self._theta
+        if number % self._noise_steps == 0:
+            self._fill_noise(number, lanes)
+        self._noise.left = iter(self._noise_buffer[number % self._noise_steps].unbind(0))
+        numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
+        self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
 
     def _examples(self, number: int) -> stacked.StackedNetwork:
         """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""
@@ -602,14 +602,15 @@ class Pack:
 
     def _fill_noise(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Draw the noise of the steps from the ``number``-th on, as many as the buffer holds, from each row's own stream."""
-        column = self._names.index("noise")
+        column, buffer = self._names.index("noise"), self._noise_buffer.numpy()
         steps = min(self._noise_steps, len(self._step_numbers) - number)
         for lane in lanes:
             done = lane.chain.step - lane.at
-            noisy = [i for i in range(steps) if lane.numbers[done + i, column] > 0]
-            rows = [row for i in noisy for row in self._noise_buffer[i, :, lane.row, : self._size].numpy()]
-            if rows:
-                self._sequence(lane).add(rows, None)
+            noisy = np.flatnonzero(lane.numbers[done : done + steps, column] > 0)
+            if len(noisy):
+                drawn = np.empty((len(noisy), buffer.shape[1], self._size), dtype=buffer.dtype)
+                self._sequence(lane).add([drawn.reshape(-1)], None)
+                buffer[noisy, :, lane.row, : self._size] = drawn
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
+from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
@@ -77,12 +78,12 @@ class Execution:
     """
 
     def __init__(self, spec: ChainSpec, task: Task, device: torch.device) -> None:
-        check(spec, gpu=device.type == "cuda")
+        check(spec, gpu=gpus.is_gpu(device))
         check_task(spec, task, spec.task.kind)
         if spec.compile != "none":
             _check_compiler(spec.compile, device)
         self._spec, self._device, self._format = spec, device, task.memory_format
-        if device.type == "cuda" and spec.exact:
+        if gpus.is_gpu(device) and spec.exact:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
 
     def place(self, model: nn.Module) -> nn.Module:
@@ -125,7 +126,7 @@ class Execution:
         Raises:
             UserError: torch.compile refuses the network.
         """
-        with _switches(self._spec) if self._device.type == "cuda" else nullcontext():
+        with _switches(self._spec) if gpus.is_gpu(self._device) else nullcontext():
             if self._spec.compile == "none":
                 yield
                 return
@@ -166,7 +167,7 @@ def _single(value: Any) -> Any:
 
 def _check_compiler(kind: str, device: torch.device) -> None:
     """torch.compile makes C++ on a CPU, and on a GPU kernels whose launchers are C."""
-    names = ("CC", ("gcc", "cc", "clang")) if device.type == "cuda" else ("CXX", ("g++", "c++", "clang++"))
+    names = ("CC", ("gcc", "cc", "clang")) if gpus.is_gpu(device) else ("CXX", ("g++", "c++", "clang++"))
     compilers = (os.environ[names[0]],) if names[0] in os.environ else names[1]
     if not any(shutil.which(c) for c in compilers):
         raise UserError(

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raychains.core import gpus
 from raychains.core.errors import RaychainsError, format_error, require
 
 TIMEOUT = 120.0
@@ -180,9 +181,9 @@ class Ranks(Group):
         self._own = not dist.is_initialized()
         if not self._own:
             if self._device.index is not None:
-                torch.cuda.set_device(self._device)  # each thread has its own
+                gpus.use(self._device)  # each thread has its own
             return
-        backend, store = "nccl" if self._device.type == "cuda" else "gloo", dist.PrefixStore("group", self._board)
+        backend, store = "nccl" if gpus.is_gpu(self._device) else "gloo", dist.PrefixStore("group", self._board)
         try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         except (RuntimeError, ValueError) as error:

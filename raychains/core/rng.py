@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raychains.core import gpus
+
 GLOBALS = threading.RLock()
 """Held by who uses the process's global generators, or changes other state of torch's, where other threads do so too."""
 
@@ -18,20 +20,20 @@ GLOBALS = threading.RLock()
 def streams(device: torch.device) -> list[Tensor]:
     """Return the states of torch's generators that dropout on ``device`` draws from: the CPU's, and the GPU's own."""
     states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+    return [*states, gpus.rng_state(device)] if gpus.is_gpu(device) else states
 
 
 def set_streams(device: torch.device, states: list[Tensor]) -> None:
     """Set the generators to what `streams` returned."""
     torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+    if gpus.is_gpu(device):
+        gpus.set_rng_state(device, states[1])
 
 
 def seeded(device: torch.device, seed: int) -> list[Tensor]:
     """Return the states of `streams` after both generators were seeded with ``seed``."""
-    kinds = ["cpu", "cuda"] if device.type == "cuda" else ["cpu"]
-    return [torch.Generator(kind).manual_seed(seed).get_state() for kind in kinds]
+    devices = [torch.device("cpu"), *([device] if gpus.is_gpu(device) else [])]
+    return [torch.Generator(each).manual_seed(seed).get_state() for each in devices]
 
 
 def seed_globals(seed: int, number: int = 0) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, shown
 from raychains.core.validation import integer
 
@@ -209,7 +210,7 @@ class Streamed:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="raychains-data")
             self._finalizer = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-        return self._pool.submit(_load, self.dataset, indices, self.name, self._device.type == "cuda")
+        return self._pool.submit(_load, self.dataset, indices, self.name, gpus.is_gpu(self._device))
 
     def _sent(self, pair: Pair) -> Pair:
         inputs, targets = (t.to(self._device, non_blocking=True) for t in pair)
@@ -225,7 +226,7 @@ class Streamed:
 def _load(dataset: MapDataset, indices: Tensor, name: str, pin: bool) -> Pair:
     chosen = indices.tolist()
     inputs, targets = (t[: len(chosen)] for t in examples(dataset, chosen or [0], name))
-    return (inputs.pin_memory(), targets.pin_memory()) if pin else (inputs, targets)
+    return (gpus.pinned(inputs), gpus.pinned(targets)) if pin else (inputs, targets)
 
 
 def examples(dataset: MapDataset, indices: Sequence[int], name: str = "dataset") -> Pair:

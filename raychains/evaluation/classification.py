@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.evaluation import calibration, metrics
 from raychains.evaluation.base import (
@@ -216,8 +217,8 @@ def log_probabilities(
         x = part if prepare is None else prepare(part)
         logits = model(x.to(dtype) if x.is_floating_point() else x)
         log_p = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
-        blocks.append(log_p.to(torch.float16 if logits.shape[-1] > MANY_CLASSES else torch.float32).cpu())
-    return torch.cat(blocks).numpy()
+        blocks.append(log_p.to(torch.float16 if logits.shape[-1] > MANY_CLASSES else torch.float32))
+    return gpus.array(torch.cat(blocks))  # a GPU is waited for once
 
 
 class Average:

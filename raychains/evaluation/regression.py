@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raychains.core import gpus
 from raychains.evaluation import metrics as measures
 from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, gather, load_sample, normalised
 
@@ -181,7 +182,7 @@ class Pointwise(_Targeted):
         targets = self.targets[at].to(self._device)
         with torch.no_grad():
             each = [self._loss(out[i : i + 1], targets[i : i + 1]).reshape(()) for i in range(len(out))]
-        return -torch.stack(each).double().cpu().numpy()
+        return -gpus.array(torch.stack(each).double())
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
         running = mixed(np.stack(blocks), normalised(weights, len(blocks)))
@@ -207,8 +208,8 @@ def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, nois
     """Return means [n, outputs] and, in a last column, σ of one sample as ``noise`` says; float64."""
     found = outputs(model, tensors, inputs).reshape(len(inputs), -1)
     if isinstance(noise, OutputNoise):
-        return torch.cat(noise.split(found.double()), dim=1).cpu().numpy()
-    mean = found.double().cpu().numpy()
+        return gpus.array(torch.cat(noise.split(found.double()), dim=1))
+    mean = gpus.array(found.double())
     sigma = noise if noise is not None else math.exp(float(tensors[LOG_NOISE]))
     return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
 

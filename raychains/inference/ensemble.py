@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
+from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
@@ -33,11 +34,7 @@ def budget(device: torch.device) -> float:
     """Return the bytes of activations that samples may take together."""
     if device.type == "cpu":
         return CACHE
-    if device.type != "cuda":
-        return OTHER_DEVICES
-    free, _ = torch.cuda.mem_get_info(device)
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return SHARE * (free + cached)
+    return SHARE * gpus.free_memory(device) if gpus.is_gpu(device) else OTHER_DEVICES
 
 
 class Counted(TorchFunctionMode):
@@ -394,8 +391,8 @@ class PosteriorPredictive(nn.Module):
                     raise
             if found is None:  # outside: the error holds on to the tensors that filled the memory
                 self._rows = max(k // 2, 1) * len(x)
-                if x.device.type == "cuda":
-                    torch.cuda.empty_cache()
+                if gpus.is_gpu(x.device):
+                    gpus.release_memory()
                 continue
             yield weights[done : done + k], found
             done += k

@@ -31,6 +31,7 @@ from raychains.chain.pack import Packs
 from raychains.chain.process_group import OF_OTHERS, Ranks
 from raychains.chain.proof import repeat
 from raychains.chain.sample_index import expected_samples, position
+from raychains.core import gpus
 from raychains.core.errors import StorageAway
 from raychains.core.rng import GLOBALS
 from raychains.core.sample import Progress, Sample
@@ -492,7 +493,7 @@ def import_classes(spec: ChainSpec) -> None:
 
 def device() -> torch.device:
     """Return the device that a worker's chains run on."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return gpus.best()
 
 
 def task_of(spec: ChainSpec, tasks: dict[str, Task]) -> Task:

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from raychains.core import gpus
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig, StoredSample, ViewSummary
 
@@ -55,7 +56,7 @@ class EvaluationWorker:
         self._bins, self._by_object = 0, False
         self._tasks: dict[TaskSpec, Task] = {}
         self._benches: dict[TaskSpec, Bench] = {}
-        self._device = torch.device("cuda") if config.gpus and torch.cuda.is_available() else None
+        self._device = gpus.best() if config.gpus and gpus.is_gpu(gpus.best()) else None
         self._splits: OrderedDict[tuple[str, TaskSpec], Evaluation] = OrderedDict()
         self._kept: dict[tuple[str, TaskSpec], Predictions] = {}
         os.nice(NICENESS)  # after the imports: niced, they outlast a short run

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.chain.draw_capture import indices_to
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.evaluation.base import Evaluation, load_sample
 from raychains.evaluation.flatness import diagonal_fisher, move, spectrum
@@ -82,7 +83,7 @@ class Bench:
         size = ChainStore(self._root, like.digest).spec().batch_size
         batches = indices_to(self._task.epoch(seed=SEED, batch_size=size), self._device)
         dtype = next(model.parameters()).dtype
-        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+        with gpus.kept_rng(self._device):
             torch.manual_seed(SEED)
             reestimate(model, (self._task.inputs(b).to(dtype) for b in batches))
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-import torch
 from ray import serve
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, last_line
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
@@ -91,7 +91,7 @@ class Predictor:
     def __init__(self, config: ReplicaConfig) -> None:
         task_payload.import_from(config.folders)
         self._config = config
-        self._device = "cuda" if config.gpu and torch.cuda.is_available() else "cpu"
+        self._device = gpus.best().type if config.gpu else "cpu"
         self._loaded = config.source.load(self._device)
         batched: Any = self._predict
         batched.set_max_batch_size(config.max_batch_size)

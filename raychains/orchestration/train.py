@@ -27,6 +27,7 @@ from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from torch import Tensor
 
 from raychains.chain.process_group import TIMEOUT, Ranks
+from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
@@ -137,7 +138,7 @@ def chain_trainer(settings: TrainSettings, scaling_config: ScalingConfig, run_co
 def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     """Run the chain to its end, in each worker of the group."""
     context, device = train.get_context(), get_device()
-    set_up(device.type == "cuda", settings.options.data_root)
+    set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
     planned = plan(settings.options, settings.parts.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()

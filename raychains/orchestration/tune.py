@@ -19,6 +19,7 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.search.repeater import TRIAL_INDEX
 
+from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.core.validation import integer
@@ -143,8 +144,8 @@ class ChainTrainable(tune.Trainable):
         self._points = Points(options, self._task, FIXED)
         self._evaluation = self._task.splits()[swept.SPLIT]
         self._evaluation.bins = options.bins
-        if held and torch.cuda.is_available():
-            self._evaluation.to(torch.device("cuda"))
+        if held and gpus.is_gpu(gpus.best()):
+            self._evaluation.to(gpus.best())
         if not self.settings.allow_unequal_budget:
             self._declared = gradient_evaluations(self._points.make(0, {}).specs[0])
         ranks, _ = workers_of(options)

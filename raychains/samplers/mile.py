@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.core import gpus
 from raychains.evaluation.diagnostics import ess
 
 FIRST = 5.0
@@ -172,7 +173,7 @@ def _measure(state: State, place: int, phases: Phases, theta: Tensor, seed: list
     if place % phases.stride == 0:
         state["rows"][:, place // phases.stride] = theta.gather(1, state["coordinates"])
     if place == phases.third - 1:
-        steps_per = steps_per_effective(state["rows"].transpose(0, 1).double().cpu().numpy(), phases.third)
+        steps_per = steps_per_effective(gpus.array(state["rows"].transpose(0, 1).double()), phases.third)
         found = LENGTH_FACTOR * state["h"] * torch.from_numpy(steps_per).to(theta.device)[:, None]
         state["L"] = torch.where(torch.isfinite(found) & (found > 0), found, state["L"])
         del state["rows"], state["coordinates"]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import models
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.rng import kept_globals, seed_globals
 from raychains.core.spec import TaskSpec
@@ -439,7 +440,7 @@ class LogDensity(Task):
         assert isinstance(model, Position)
         theta = model.theta.detach()
         if type(self).log_density is LogDensity.log_density:  # which tells the energy by `potential`
-            return torch.from_numpy(self.potential(theta.double().cpu().numpy())[0]).to(theta.device)
+            return torch.from_numpy(self.potential(gpus.array(theta.double()))[0]).to(theta.device)
         with torch.no_grad():
             return -self.log_density(theta)
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from raychains.core import gpus
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, positive
 from raychains.data import corrupted, sets, standin_manifest
@@ -91,7 +92,7 @@ class NormalisedPictures(PredictiveTask):
         self.memory_format = self._layout(device)
 
     def _layout(self, device: torch.device) -> torch.memory_format:
-        return self.gpu_format if device.type == "cuda" else torch.contiguous_format
+        return self.gpu_format if gpus.is_gpu(device) else torch.contiguous_format
 
     def splits(self) -> Mapping[str, Evaluation]:
         return self._splits

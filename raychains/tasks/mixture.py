@@ -67,12 +67,14 @@ class Mixture25(LogDensity):
     def packed_gradient(self, theta: Tensor) -> Tensor:
         """Return ∇U with the modes on the first axis: operations run along the points, a third of the time at thousands of them."""
         away = theta.reshape(1, -1) - self._axis.to(theta.dtype).unsqueeze(-1)
-        terms = away.square().mul_(-0.5 / VARIANCE)
+        both = away.new_empty(len(AXIS), 2, away.shape[1])
+        terms = torch.square(away, out=both[:, 0]).mul_(-0.5 / VARIANCE)
         terms.sub_(terms.amax(0)).exp_()
-        total, found = terms[0].clone(), torch.mul(terms, away, out=away)[0]
-        for term, part in zip(terms[1:], away[1:], strict=True):  # a reduction's order may depend on a point's place
-            total += term
-            found += part
+        torch.mul(terms, away, out=both[:, 1])
+        first, *others = both.unbind(0)
+        for other in others:  # a reduction's order may depend on a point's place
+            first += other
+        total, found = first
         return found.div_(total.mul_(VARIANCE)).view(theta.shape)
 
     def to(self, device: torch.device) -> None:

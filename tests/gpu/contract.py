@@ -7,10 +7,11 @@ has values. `Contract` sees every operator that torch dispatches on them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed.tensor  # before torch.Generator is replaced: its annotations name it
@@ -20,18 +21,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from raychains.chain.operators import launches, writes
+from raychains.core import gpus
 from raychains.samplers.noise import Noise
 
 NEEDS_A_DRIVER = {
+    "raychains/core/gpus.py": "torch.cuda.",
     "raychains/samplers/noise.py": "torch.Generator(device)",
-    "raychains/chain/draw_capture.py": "torch.cuda.Event()",
-    "raychains/chain/precision.py": "_switches(self._spec)",
-    "raychains/chain/process_group.py": "torch.cuda.set_device(self._device)",
-    "raychains/core/rng.py": "torch.cuda.get_rng_state(device)",
-    "raychains/data/source.py": ".pin_memory()",
-    "raychains/inference/ensemble.py": "torch.cuda.mem_get_info(device)",
+    "raychains/chain/precision.py": "torch.backends.cuda.",
+    "raychains/chain/process_group.py": '"nccl" if gpus.is_gpu',
 }
-"""Lines that only a real driver can run, by file: no test here counts them as covered."""
+"""Files with what only a real driver can run: no test here counts these lines as covered, and no other file has any."""
 
 COPIES = {"_to_copy", "copy_"}
 
@@ -107,8 +106,37 @@ class WithoutDriver(torch.Generator):
         return self._where
 
 
-def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU."""
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU; return how often the host waits, by function."""
+    waits: Counter[str] = Counter()
+
+    def is_gpu(device: torch.device) -> bool:
+        return device.type == "meta"
+
+    def waiting(name: str, found: Callable[[Tensor], Any]) -> None:
+        usual = getattr(gpus, name)
+
+        def made(tensor: Tensor) -> Any:
+            if not is_gpu(tensor.device):
+                return usual(tensor)
+            waits[name] += 1
+            return found(tensor)
+
+        monkeypatch.setattr(gpus, name, made)
+
+    waiting("value", lambda t: t.dtype == torch.bool or (0j if t.is_complex() else 0.0))  # everything is finite
+    waiting("array", lambda t: np.zeros(t.shape, dtype=str(t.dtype).removeprefix("torch.")))
+    monkeypatch.setattr(gpus, "is_gpu", is_gpu)
+    monkeypatch.setattr(gpus, "wait", lambda device: waits.update(["wait"]))
+    on_host = gpus.on_host
+    monkeypatch.setattr(
+        gpus, "on_host", lambda t: torch.zeros(t.shape, dtype=t.dtype) if is_gpu(t.device) else on_host(t)
+    )
+    monkeypatch.setattr(gpus, "name", lambda device: "a GPU without a driver")
+    monkeypatch.setattr(gpus, "rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
+    monkeypatch.setattr(gpus, "set_rng_state", lambda device, state: None)
+    monkeypatch.setattr(gpus, "kept_rng", lambda device: nullcontext())
     monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
     monkeypatch.setattr("raychains.tasks.task_cache._GIVEN", {})  # tasks that other tests gave stay where they are
     monkeypatch.setattr(torch, "Generator", WithoutDriver)
+    return waits

@@ -15,7 +15,10 @@ from torch.nn import functional as F
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.draw_capture import indices_to
+from raychains.core import gpus
+from raychains.core.sample import Progress, Sample
 from raychains.data import standins
+from raychains.evaluation.base import SHARD
 from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler
@@ -36,6 +39,10 @@ WARM = 2
 
 COMPARES_VALUES = ("laplace-digits",)
 """Chains that compare tensors' values once, before their first step, which ``meta`` has none of."""
+
+
+READS_ON_THE_CPU = {"mclmc", "smile", "psmile"}
+"""Samplers that compare a density's energies, which NumPy computes, or whose tuner looks at its rows at its end."""
 
 
 def sampler_of(kind: str, params: Any) -> Sampler:
@@ -151,10 +158,59 @@ def test_micro_batches_step_without_waiting_for_the_device(sampler: str, monkeyp
 
 
 def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = {name: getattr(gpus, name) for name in ("is_gpu", "on_host")}
     on_meta(monkeypatch)
     chain = Chain(CASES["sghmc-digits"], device="meta")
+    for name, function in usual.items():
+        monkeypatch.setattr(gpus, name, function)
     with Contract(), pytest.raises(Broken, match="copy_: a copy from the device"):
         next(iter(chain._network.take()))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in COMPARES_VALUES])
+def test_a_chain_waits_once_for_a_record_and_for_a_sample_and_never_between(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All steps of a chain with its records, samples and a checkpoint: of each at most so many waits."""
+    waits = on_meta(monkeypatch)
+    chain = Chain(CASES[case], device="meta")
+    records = samples = 0
+    with Contract():
+        while events := chain.advance():
+            records += sum(isinstance(e, Progress) for e in events)
+            samples += sum(isinstance(e, Sample) for e in events)
+            # a record's numbers; a sample's copy, its loss, and whether states are finite
+            assert waits["value"] + waits["wait"] <= records + 3 * samples
+            assert waits["array"] == 0 or CASES[case].sampler.kind in READS_ON_THE_CPU
+        before = waits.total()
+        chain.state_dict()
+        assert waits.total() - before <= 3 + CASES[case].block_draws  # parameters, states and loss are finite
+    assert chain.done and samples > 0 and records > 0
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10-resnet20"])
+def test_a_shard_is_predicted_with_one_wait(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = on_meta(monkeypatch)
+    monkeypatch.setenv("RAYCHAINS_DATA", str(root))
+    task = tasks.make(name)
+    device = torch.device("meta")
+    evaluation: Any = task.splits()["test"]
+    sample = task.build_model(seed=0, lanes=1).state_dict()
+    evaluation.to(device)
+    with torch.no_grad(), Contract() as contract:
+        predicted = evaluation.predict(sample, 0)
+    assert predicted.shape == (min(len(evaluation.inputs), SHARD), evaluation.classes)
+    assert contract.launches > 0 and dict(waits) == {"array": 1}
+
+
+def test_images_have_a_gpus_layout_on_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    monkeypatch.setenv("RAYCHAINS_DATA", str(root))
+    task: Any = tasks.make("cifar10-resnet20")
+    task.to(torch.device("meta"))
+    batch = indices_to(task.epoch(seed=0, batch_size=8), torch.device("meta"))[0]
+    inputs = task.network_inputs(task.source.batch(batch)[0], torch.float32)
+    assert inputs.is_contiguous(memory_format=torch.channels_last) and not inputs.is_contiguous()
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +283,12 @@ def test_an_allocation_in_each_step_exceeds_the_record(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("path", NEEDS_A_DRIVER)
 def test_lines_that_need_a_driver_are_where_the_list_says(path: str) -> None:
     assert NEEDS_A_DRIVER[path] in (ROOT / path).read_text()
+
+
+def test_no_other_file_asks_what_a_device_is_or_calls_a_driver() -> None:
+    asks = re.compile(r"torch\.cuda\b|torch\.backends\.cu|\.is_cuda\b|pin_memory|\.type [!=]= \"cuda\"")
+    files = {str(f.relative_to(ROOT)) for f in (ROOT / "raychains").rglob("*.py") if asks.search(f.read_text())}
+    assert files <= NEEDS_A_DRIVER.keys()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from raychains import tasks
+from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.models.batchnorm import has_batchnorm
 from raychains.orchestration.point_evaluation import Bench
@@ -66,7 +67,7 @@ class Measured:
     def __init__(self, run: CompletedRun, like: ChainSpec) -> None:
         plain = dataclasses.replace(like.task, settings={**like.task.settings, "augment": False})
         self.task: Task = tasks.build(plain)
-        device = torch.device("cuda") if torch.cuda.is_available() else None
+        device = gpus.best() if gpus.is_gpu(gpus.best()) else None
         self._bench = Bench(run.store.root, self.task, device)
         model = self.task.build_model(seed=0, lanes=1)
         self._norm = has_batchnorm(model)

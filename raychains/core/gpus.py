@@ -1,0 +1,85 @@
+"""All that is asked of a GPU's driver, and all places where the host waits for it. Tests replace these where there is no GPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Return whether a device is a GPU: the host runs ahead of it, and it has memory, kernels and generators of its own."""
+    return device.type == "cuda"
+
+
+def best() -> torch.device:
+    """Return the GPU that this process may use, or the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def name(device: torch.device) -> str:
+    """Return a GPU's name."""
+    return torch.cuda.get_device_name(device)
+
+
+def use(device: torch.device) -> None:
+    """Make a GPU this thread's own."""
+    torch.cuda.set_device(device)
+
+
+def rng_state(device: torch.device) -> Tensor:
+    """Return the state of a GPU's global generator."""
+    return torch.cuda.get_rng_state(device)
+
+
+def set_rng_state(device: torch.device, state: Tensor) -> None:
+    """Set a GPU's global generator to what `rng_state` returned."""
+    torch.cuda.set_rng_state(state, device)
+
+
+def kept_rng(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context that sets torch's global generators, of the CPU and of ``device``, back at its end."""
+    return torch.random.fork_rng([device] if is_gpu(device) else [])
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes of a GPU that nothing uses; those that torch holds in reserve are among them."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def release_memory() -> None:
+    """Give memory that torch holds in reserve back to the GPU."""
+    torch.cuda.empty_cache()
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor of the CPU from which a GPU copies while the host goes on."""
+    return tensor.pin_memory()
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy on the CPU; one of a GPU's tensor is whole only after `wait`."""
+    gpu = is_gpu(tensor.device)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=gpu).copy_(tensor.detach(), non_blocking=gpu)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until a GPU has done what this thread has given it so far."""
+    done = torch.cuda.Event()
+    done.record(torch.cuda.current_stream(device))
+    done.synchronize()
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's numbers, for which the host waits."""
+    found: np.ndarray = tensor.detach().cpu().numpy()
+    return found
+
+
+def value(scalar: Tensor) -> Any:
+    """Return a tensor's only number, for which the host waits."""
+    return scalar.item()
