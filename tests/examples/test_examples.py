@@ -73,6 +73,24 @@ def test_the_posterior_of_adapters_has_samples_of_their_size(tmp_path: Path) -> 
     assert all(4 * adapters < file.stat().st_size < 4 * adapters + 8000 < 4 * all_of_them for file in samples)
 
 
+@pytest.mark.long
+def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(tmp_path: Path) -> None:
+    text = said("gpt.py", tmp_path)
+    told = re.search(
+        r"of the base ([\d.]+), of one sample ([\d.]+), of the posterior ([\d.]+); .* error ([\d.]+) %", text
+    )
+    assert told is not None
+    base, alone, posterior, calibration = map(float, told.groups())
+    assert posterior < alone < base and calibration < 10
+    sizes = re.search(r"([\d.]+) MB, which without a common base were ([\d.]+) MB", text)
+    adapters = re.search(r"^([\d,]+) of ([\d,]+) parameters are sampled; (\d+) samples", text, flags=re.M)
+    assert sizes is not None and adapters is not None
+    few, whole, samples = (int(n.replace(",", "")) for n in adapters.groups())
+    assert float(sizes[1]) == pytest.approx(4e-6 * (whole - few + samples * few), abs=0.1)
+    assert float(sizes[2]) > 5 * float(sizes[1])
+    assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == samples
+
+
 def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
     text = said("own_loop.py", tmp_path)
     assert "plain loop: 20 samples" in text
