@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains import tasks
+from raychains import schedules, tasks
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
 from raychains.core.errors import UserError, require
 from raychains.core.options import options_of
+from raychains.core.spec import canonical_json
 from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget, duration
@@ -83,15 +84,18 @@ def steps_on_gpu(options: Plan, comparison: Comparison) -> dict[str, Step]:
         return {}
     from raychains.chain.gpu_time import estimate
 
-    known: dict[Any, Step] = {}
+    known: dict[str, Step] = {}
     found = {}
     with rooted(options.data_root):
         task = tasks.build(comparison.task_spec)
         for digest, spec in comparison.chains().items():
-            alike = (spec.sampler, spec.batch_size, spec.micro_batch, spec.precision, spec.compile, spec.early_stop)
-            if alike not in known:
-                known[alike] = estimate(spec, task, options.gpu, workers=workers_of(options)[0])
-            found[digest] = known[alike]
+            alike = spec.to_json()
+            for name in ("seed", "repeat", "chain", "schedule", "steps", "start", "start_chain"):
+                alike.pop(name, None)
+            key = canonical_json([alike, schedules.build(spec.schedule).temperature])
+            if key not in known:
+                known[key] = estimate(spec, task, options.gpu, workers=workers_of(options)[0])
+            found[digest] = known[key]
     return found
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import torch
 
-from raychains import samplers, schedules
+from raychains import samplers
 from raychains.chain.chain import Chain
 from raychains.chain.operators import Operator, Operators
 from raychains.core.errors import UserError
+from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
 
@@ -81,7 +82,7 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
     if task.low_dimensional:
         raise UserError(f"gpu must be left out for task {spec.task.kind}, got {gpu}: it is a density")
     examples = spec.micro_batch or math.ceil(spec.batch_size / workers)
-    called = [*_at(spec, task, examples), *_noise(spec, task)]
+    called = [*_at(spec, task, examples), *_noise(_small(spec, task, 1))]
     device = GPUS[gpu]
     times = [_seconds(operator, spec.precision, device) for operator in called]
     products, memory = (sum(max(t) for t in times if t.index(max(t)) == i) for i in (0, 1))
@@ -130,25 +131,27 @@ def _at(spec: ChainSpec, task: Task, examples: int) -> list[Operator]:
     ]
 
 
+def _small(spec: ChainSpec, task: Task, examples: int) -> Chain:
+    """Return the chain with a batch of so many examples, as this CPU can run it, from a random start."""
+    start = task.build_model(seed=0, lanes=1).state_dict()
+    learned = task.num_data - (spec.early_stop.held_out(task.num_data) if spec.early_stop is not None else 0)
+    small = dataclasses.replace(
+        spec,
+        batch_size=examples,
+        steps_per_epoch=math.ceil(learned / examples),
+        precision="fp32" if spec.precision == "tf32" else spec.precision,
+        compile="none",
+        pack=0,
+        micro_batch=None,
+        start=tensors_sha256(start) if spec.sample_only else None,
+        start_chain=None,
+    )
+    return Chain(small, task, start=start if spec.sample_only else None)
+
+
 def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]:
     """Return the operators of a step, made on this CPU."""
-    learned = task.num_data - (spec.early_stop.held_out(task.num_data) if spec.early_stop is not None else 0)
-    chain = Chain(
-        dataclasses.replace(
-            spec,
-            batch_size=examples,
-            steps_per_epoch=math.ceil(learned / examples),
-            precision="fp32" if spec.precision == "tf32" else spec.precision,
-            compile="none",
-            pack=0,
-            micro_batch=None,
-            start=None,
-            start_chain=None,
-            sample_only=(),
-        ),
-        task,
-    )
-    last = min(STEPS, spec.steps)
+    chain, last = _small(spec, task, examples), min(STEPS, spec.steps)
     with _threads():
         chain.advance(lambda: chain.step >= last - 1)
         with Operators() as operators:
@@ -156,12 +159,11 @@ def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]
     return operators.called
 
 
-def _noise(spec: ChainSpec, task: Task) -> list[Operator]:
+def _noise(chain: Chain) -> list[Operator]:
     """Return the operators of noise on a GPU: a CPU draws it without torch's."""
-    if schedules.build(spec.schedule).temperature == 0 or samplers.KINDS[spec.sampler.kind].noisy_counterpart:
+    if chain.schedule.temperature == 0 or chain.sampler.noisy_counterpart is not None:
         return []
-    model = task.build_model(seed=0, lanes=1)
-    size = 4.0 * sum(p.numel() for p in model.parameters())
+    size = 4.0 * sum(p.numel() for p in chain.sampled.values())
     return [Operator("normal_", torch.float32, 0, size), Operator("_foreach_add_", torch.float32, 0, 3 * size)]
 
 

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raychains import Task, tasks
 from raychains.api.commands import mean_rate, plan, steps_on_gpu
 from raychains.chain import gpu_time
+from raychains.chain.chain import Chain
 from raychains.chain.gpu_time import Gpu, Step, estimate
 from raychains.chain.operators import Operators
 from raychains.core.config import Plan, Run
@@ -133,8 +134,16 @@ def test_noise_that_a_cpu_draws_without_torch_is_counted(digits: Task) -> None:
     hot = spec(digits, "sgld")
     cold = dataclasses.replace(hot, schedule=spec(digits, "sgd").schedule)
     parameters = sum(LAYERS) + 100 + 100 + 10
-    noise = gpu_time._noise(hot, digits)
-    assert sum(o.bytes for o in noise) == 16 * parameters and gpu_time._noise(cold, digits) == []
+    noise = gpu_time._noise(Chain(hot, digits))
+    assert sum(o.bytes for o in noise) == 16 * parameters and gpu_time._noise(Chain(cold, digits)) == []
+
+
+def test_of_frozen_parameters_nothing_is_counted(digits: Task) -> None:
+    last = dataclasses.replace(spec(digits), sample_only=("layers.4.*",), start="0" * 64)
+    step = estimate(last, digits, "H100")
+    assert step.flops == 2 * 50 * (sum(LAYERS) + LAYERS[-1])  # forward, and the gradient of the last layer's weight
+    (drawn, _) = gpu_time._noise(gpu_time._small(last, digits, 1))
+    assert drawn.bytes == 4 * (LAYERS[-1] + 10)
 
 
 def test_a_device_has_its_share_of_a_batch(digits: Task) -> None:
