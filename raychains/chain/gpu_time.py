@@ -2,7 +2,7 @@
 
 The step is made on this CPU, with two small batches; every operator's work is linear in the number of examples. On the GPU a
 kernel takes as long as the slowest of its products, its reads and writes, and its start; the host launches one operator after
-the other, and is not waited for. A chain with CUDA graphs is launched as a whole.
+the other, and is not waited for. With CUDA graphs launches are taken as free.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ GPUS = {
     "H100": Gpu(flops=_HOPPER, bandwidth=3.35e12),
     "H200": Gpu(flops=_HOPPER, bandwidth=4.8e12),
 }
-"""Of the form SXM, the A100 with 80 GB."""
+"""SXM versions; the A100 with 80 GB."""
 OF_PRODUCTS, OF_BANDWIDTH = 0.6, 0.8
 """Assumed: shares of the data sheet's numbers that kernels reach."""
 KERNEL, LAUNCH = 2e-6, 8e-6
 """Assumed: seconds that a kernel takes at least, and that the host needs to launch an operator."""
 ASSUMED = (
-    f"estimated, not measured: kernels reach {OF_PRODUCTS:.0%} of the data sheet's products and {OF_BANDWIDTH:.0%} of its bandwidth and take "
-    f"{KERNEL * 1e6:.0f} µs at least, the host launches one in {LAUNCH * 1e6:.0f} µs; benchmarks/chain.py --device cuda measures it"
+    f"estimated, not measured: kernels reach {OF_PRODUCTS:.0%} of the data sheet's FLOP/s and {OF_BANDWIDTH:.0%} of its bandwidth and take at "
+    f"least {KERNEL * 1e6:.0f} µs; the host launches an operator in {LAUNCH * 1e6:.0f} µs; benchmarks/chain.py --device cuda measures real speeds"
 )
 STEPS = 3
-"""The last of them is counted: before it states are made."""
+"""Only the last is counted; the earlier ones create the sampler's states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Step:
     bytes: float
     seconds: float
     bound: str
-    """What takes the most time: ``launches``, ``products`` or ``memory``."""
+    """What takes the most time: ``products``, ``memory``, or ``launches``, which are these and the least time of kernels."""
 
     @property
     def rate(self) -> float:
@@ -160,7 +160,7 @@ def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]
 
 
 def _noise(chain: Chain) -> list[Operator]:
-    """Return the operators of noise on a GPU: a CPU draws it without torch's."""
+    """Return the operators of noise on a GPU: on a CPU it is drawn without torch's operators."""
     if chain.schedule.temperature == 0 or chain.sampler.noisy_counterpart is not None:
         return []
     size = 4.0 * sum(p.numel() for p in chain.sampled.values())

@@ -39,7 +39,7 @@ def writes(func: Any) -> bool:
 def flops_of(name: str, args: Any, found: Any) -> float:
     """Return the floating-point operations of a product or a convolution, and 0 of any other operator.
 
-    `torch.utils.flop_counter` counts as much, and takes a second and Triton to load.
+    The counts are those of `torch.utils.flop_counter`, which takes a second and Triton to load.
     """
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         left = args[-2]

@@ -26,7 +26,7 @@ def name(device: torch.device) -> str:
 
 
 def use(device: torch.device) -> None:
-    """Make a GPU this thread's own."""
+    """Make a GPU this thread's current one."""
     torch.cuda.set_device(device)
 
 

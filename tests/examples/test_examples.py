@@ -82,7 +82,7 @@ def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(tmp
     assert told is not None
     base, alone, posterior, calibration = map(float, told.groups())
     assert posterior < alone < base and calibration < 10
-    sizes = re.search(r"([\d.]+) MB, which without a common base were ([\d.]+) MB", text)
+    sizes = re.search(r"([\d.]+) MB, which without a common base would be ([\d.]+) MB", text)
     adapters = re.search(r"^([\d,]+) of ([\d,]+) parameters are sampled; (\d+) samples", text, flags=re.M)
     assert sizes is not None and adapters is not None
     few, whole, samples = (int(n.replace(",", "")) for n in adapters.groups())
