@@ -1,4 +1,4 @@
-"""All that is asked of a GPU's driver, and all places where the host waits for it. Tests replace these where there is no GPU."""
+"""All that is asked of a GPU's driver, and how chains and predictions wait for it. Tests replace these where there is no GPU."""
 
 from __future__ import annotations
 
