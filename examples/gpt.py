@@ -106,7 +106,9 @@ def main(store: str = "runs") -> None:
     adapters = sum(p.numel() for name, p in model.named_parameters() if "lora_" in name)
     whole = sum(p.numel() for p in model.parameters())
     print(f"{adapters:,} of {whole:,} parameters are sampled; {len(logits)} samples are exported", end=" ")
-    print(f"as {exported.bytes / 1e6:.2f} MB, which without a common base would be {len(logits) * 4 * whole / 1e6:.2f} MB")
+    print(
+        f"as {exported.bytes / 1e6:.2f} MB, which without a common base would be {len(logits) * 4 * whole / 1e6:.2f} MB"
+    )
 
 
 if __name__ == "__main__":
