@@ -65,7 +65,7 @@ class Step:
     bytes: float
     seconds: float
     bound: str
-    """What takes the most time: ``products``, ``memory``, or ``launches``, which are these and the least time of kernels."""
+    """The largest share of the time: ``products``, ``memory``, or ``launches``, which stands for kernels' least time too."""
 
     @property
     def rate(self) -> float:
@@ -85,10 +85,13 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
     called = [*_at(spec, task, examples), *_noise(_small(spec, task, 1))]
     device = GPUS[gpu]
     times = [_seconds(operator, spec.precision, device) for operator in called]
-    products, memory = (sum(max(t) for t in times if t.index(max(t)) == i) for i in (0, 1))
+    work = {
+        "products": sum(products for products, memory in times if products > memory),
+        "memory": sum(memory for products, memory in times if memory >= products),
+    }
     kernels = sum(max(*t, KERNEL) for t in times)
     host = 0.0 if spec.compile == "cuda-graphs" else LAUNCH * len(called)
-    bound = "launches" if host > kernels or kernels > 2 * (products + memory) else "memory"
+    launching = host > kernels or kernels > 2 * sum(work.values())
     return Step(
         examples=examples,
         gradients=examples * samplers.gradients_per_step(spec.sampler),
@@ -96,7 +99,7 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
         flops=sum(o.flops for o in called),
         bytes=sum(o.bytes for o in called),
         seconds=max(host, kernels),
-        bound="products" if bound == "memory" and products > memory else bound,
+        bound="launches" if launching else max(work, key=lambda name: work[name]),
     )
 
 
@@ -133,7 +136,8 @@ def _at(spec: ChainSpec, task: Task, examples: int) -> list[Operator]:
 
 def _small(spec: ChainSpec, task: Task, examples: int) -> Chain:
     """Return the chain with a batch of so many examples, as this CPU can run it, from a random start."""
-    start = task.build_model(seed=0, lanes=1).state_dict()
+    # A chain of some parameters has a start, where the others stay.
+    start = task.build_model(seed=0, lanes=1).state_dict() if spec.sample_only else None
     learned = task.num_data - (spec.early_stop.held_out(task.num_data) if spec.early_stop is not None else 0)
     small = dataclasses.replace(
         spec,
@@ -143,10 +147,10 @@ def _small(spec: ChainSpec, task: Task, examples: int) -> Chain:
         compile="none",
         pack=0,
         micro_batch=None,
-        start=tensors_sha256(start) if spec.sample_only else None,
+        start=tensors_sha256(start) if start is not None else None,
         start_chain=None,
     )
-    return Chain(small, task, start=start if spec.sample_only else None)
+    return Chain(small, task, start=start)
 
 
 def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]:

@@ -65,12 +65,12 @@ class Operator:
 
     name: str
     dtype: torch.dtype
-    """Of its first tensor."""
+    """Its first tensor's."""
     flops: float
     """Floating-point operations of products and convolutions, a multiplication and an addition as two; 0 of all others, whose
     time is that of their bytes."""
     bytes: float
-    """Of the tensors that it was given and that it returned, each once."""
+    """Size of all tensors that it was given and that it returned, each once."""
 
 
 class Operators(TorchDispatchMode):

@@ -252,11 +252,11 @@ class Pack:
         own = chain.sampler.param_groups[0]
         self._isokinetic: IsokineticRows | None = None
         self._joint: Sampler | None = None
-        """What moves all rows at once; None where each chain's own sampler moves its row."""
+        """The sampler that moves all rows at once; None where each chain's own moves its row."""
         self._names: list[str] = []
-        """Of the numbers that it needs at every step."""
+        """Names of the numbers that it needs at every step."""
         self._states: dict[str, tuple[Tensor, float | None]] = {}
-        """Of the sampler, as the parameters, and what each begins with: None is a copy of these."""
+        """Its states, as the parameters, and what each begins with: None is a copy of these."""
         if not isinstance(chain.sampler, Isokinetic) and not _together(chain.spec):
             return
         self._joint = samplers.build(
@@ -456,7 +456,8 @@ class Pack:
         for lane in lanes:
             if lane.result is not None:  # its own update failed
                 continue
-            lane.chain.dropout = [lane.dropout.get_state()]
+            if self._density is None and self._network.drops:
+                lane.chain.dropout = [lane.dropout.get_state()]
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
             if self._density is not None:  # the last step's draw is the chain's own to keep

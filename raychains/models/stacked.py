@@ -163,7 +163,7 @@ class StackedNetwork:
         self._gradients = [self._values[0]]
         spare = [self._buffer(max(widths))[0] for _ in range(2)]
         self._masks: dict[int, tuple[Tensor, Tensor]] = {}
-        """Of each dropout layer, by its number."""
+        """A buffer for each dropout layer, by its number."""
         for layer, width in zip(self._layers, widths[1:], strict=True):
             if isinstance(layer, Dropout):
                 self._masks[len(self._values) - 1] = self._buffer(width)

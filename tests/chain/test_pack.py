@@ -299,7 +299,7 @@ def isokinetic(name: str, task: Task, batch: int, **change: Any) -> ChainSpec:
 
 
 @pytest.mark.parametrize("name", ISOKINETIC)
-@pytest.mark.parametrize("case", ["small", "own"])
+@pytest.mark.parametrize("case", ["small", "own", "dropping"])
 def test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, case: str) -> None:
     task, batch = TASKS[case][0](), TASKS[case][1]
     one = isokinetic(name, task, task.num_data if name == "mile" else batch)
@@ -363,6 +363,18 @@ def test_an_isokinetic_chain_that_left_keeps_its_state_when_another_takes_its_ro
     second.join(pack)
     run(second, 9)
     assert state_hash(first) == before
+
+
+def test_both_gradients_of_an_isokinetic_step_see_one_dropout() -> None:
+    """As those of a chain by itself, whose path the pack follows."""
+    task = TASKS["dropping"][0]()
+    one = isokinetic("mclmc", task, 10, precision="fp64")
+    chains = [Chain(dataclasses.replace(one, pack=width), task) for width in (0, 5)]
+    for until in (1, 9, STEPS):
+        for chain in chains:
+            run(chain, until)
+        for a, b in zip(*(chain.model.parameters() for chain in chains), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
 
 def test_an_isokinetic_pack_has_one_schedule_and_any_starts() -> None:

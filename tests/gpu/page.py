@@ -45,7 +45,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def largest(rows: list[dict[str, Any]]) -> str:
-    """Of the rows whose tolerance is not 0."""
+    """The largest share of a tolerance, among rows that have one."""
     shares = [
         abs(row["measured"] - row["expected"]) / row["tolerance"]
         for row in rows
