@@ -2,14 +2,14 @@
 
 A claim compares two quantities of a table, or one with a constant. It is decided by a 95 % interval of their difference
 and by nothing else: where the interval leaves both answers open, the verdict is "cannot be told", with the smallest
-difference that as many repeats would have found.
+difference that as many repeats would have found. Claims that are one family are corrected together by `holm`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -117,13 +117,27 @@ class Verdict:
     detectable: float
     """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval, nan where
     the repeats have no spread."""
+    p: float
+    """Two-sided p value of no difference, of the interval's t statistic; see `p_value`."""
     verdict: Word
     published: Word | Literal["not published"]
-    """The same rule on the paper's own numbers."""
+    """The interval's rule on the paper's own numbers."""
     reason: str
     """The reason for a missing interval or one without width, and the values left out; empty if neither."""
-    line: str
-    """All of it in one line for people."""
+    paper: str
+    """What is said of the paper's own numbers."""
+    adjusted_p: float = math.nan
+    """``p`` adjusted by `holm`, which the verdict then goes by; nan where the claim is of no family."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line for people."""
+        shown = _shown(self.claim, self.difference, self.low, self.high, self.detectable)
+        adjusted = "" if math.isnan(self.adjusted_p) else f", Holm-adjusted p {_probability(self.adjusted_p)}"
+        return (
+            f"{' '.join(self.claim.text.split()).rstrip('.')}: {shown}: {self.verdict}{adjusted}"
+            f"{f' ({self.reason})' if self.reason else ''}; {self.paper}"
+        )
 
     @property
     def owed(self) -> bool:
@@ -183,15 +197,28 @@ def judge(
         )
     right_mean = ours[1].mean if isinstance(claim.right, Of) else float(claim.right)
     smallest = detectable(se, df) if se else math.nan
-    word, reason = _word(claim, low, high), "; ".join(notes)
+    p, word, reason = p_value(difference, se, df), _word(claim, low, high), "; ".join(notes)
     published, paper = _paper(claim, published_left, published_right)
-    line = (
-        f"{' '.join(claim.text.split()).rstrip('.')}: {_shown(claim, difference, low, high, smallest)}: {word}"
-        f"{f' ({reason})' if reason else ''}; {paper}"
-    )
     counts = (ours[0].n, ours[1].n if isinstance(claim.right, Of) else 0)
     means = (ours[0].mean, right_mean)
-    return Verdict(claim, *means, *counts, difference, low, high, smallest, word, published, reason, line)
+    return Verdict(claim, *means, *counts, difference, low, high, smallest, p, word, published, reason, paper)
+
+
+def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts on one family of claims, corrected by Holm's step-down method (1979), in their order.
+
+    A claim whose adjusted p value is below 5 % keeps its verdict, all others cannot be told. Where p values are right under
+    each claim's null, the probability that at least one true null is rejected is at most 5 %, however the claims depend on
+    each other. Intervals and detectable differences stay those of each claim alone.
+    """
+    p = np.array([verdict.p for verdict in verdicts])
+    order, count = np.argsort(p, kind="stable"), len(p)
+    adjusted = np.empty(count)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(count, 0, -1)))
+    return [
+        replace(verdict, verdict=verdict.verdict if value < LEVEL else "cannot be told", adjusted_p=float(value))
+        for verdict, value in zip(verdicts, adjusted, strict=True)
+    ]
 
 
 def interval(difference: float, se: float, df: float) -> tuple[float, float]:
@@ -202,6 +229,19 @@ def interval(difference: float, se: float, df: float) -> tuple[float, float]:
         return difference, difference
     low, high = stats.t.interval(1 - LEVEL, df, loc=difference, scale=se)
     return float(low), float(high)
+
+
+def p_value(difference: float, se: float, df: float) -> float:
+    """Return the two-sided p value of the t statistic difference / se: 1 where there is no interval.
+
+    Without spread it is 0 for a difference and 1 for none, which is no probability: such a claim keeps its verdict.
+    """
+    from scipy import stats
+
+    if se == 0:
+        return float(difference == 0)
+    p = float(2 * stats.t.sf(abs(difference) / se, df))
+    return 1.0 if math.isnan(p) else p
 
 
 def detectable(se: float, df: float) -> float:
@@ -301,16 +341,25 @@ def _shown(claim: Claim, difference: float, low: float, high: float, detected: f
         return f"{_number(difference, tables.decimals(difference, 4))} (detectable ∞)"
     half, largest = (high - low) / 2, max(abs(low), abs(high))
     decimals = tables.decimals(half, 2) if half > ROUNDING * largest else tables.decimals(largest, 4)
-    # More digits where rounding would put an end of the interval on the wrong side of what decides.
-    limits = (-claim.tolerance, claim.tolerance)
-    for _ in range(4):
-        if all(np.sign(round(end, decimals) - t) == np.sign(end - t) for end in (low, high) for t in limits):
-            break
-        decimals += 1
+    decimals = _telling((low, high), (-claim.tolerance, claim.tolerance), decimals)
     shown = [_number(value, decimals) for value in (difference, low, high)]
     allowed = f", allowed ±{claim.tolerance:g}" if claim.direction == "equal" else ""
     smallest = "unknown" if math.isnan(detected) else _number(detected, tables.decimals(detected, 2))
     return f"{shown[0]} [{shown[1]}, {shown[2]}]{allowed} (detectable {smallest})"
+
+
+def _probability(p: float) -> str:
+    """Return a p value with two significant digits, or with those that show on which side of the level it lies."""
+    return _number(p, _telling((p,), (LEVEL,), tables.decimals(p, 2) if p else 0))
+
+
+def _telling(values: Sequence[float], limits: Sequence[float], decimals: int) -> int:
+    """Return up to four decimals more where rounding would put a value on the wrong side of a limit that decides."""
+    for more in range(4):
+        places = decimals + more
+        if all(np.sign(round(value, places) - t) == np.sign(value - t) for value in values for t in limits):
+            return places
+    return decimals + 4
 
 
 def _number(value: float, places: int) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from raychains.core.errors import require
 from raychains.papers import ALL
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.contents import Listing, select
@@ -147,6 +148,8 @@ class Experiment(Listing):
     """The reason for a cell without a value in a part that was run."""
     values: tuple[Value, ...] = ()
     claims: tuple[Claim, ...] = ()
+    family: bool = False
+    """True where all claims that are judged at a scale are one family, corrected by `raychains.papers.claims.holm`."""
     settings: Callable[[str], Sequence[Setting]]
     """The settings at a scale, and who chose them."""
     differences: str
@@ -155,6 +158,11 @@ class Experiment(Listing):
     """The figures in the paper's layout, from the tables alone."""
     revision: int = 1
     """Raised when what is computed or measured changes; chains carry revisions of their own."""
+
+    def __post_init__(self) -> None:
+        equal = [claim.name for claim in self.claims if self.family and claim.direction == "equal"]
+        allowed = "be less or greater: Holm's method takes p values of no difference"
+        require(not equal, f"{self.name}: claims of a family", equal, allowed)
 
     def row_headings(self, scale: str) -> list[Heading]:
         """Return the table's rows at a scale."""

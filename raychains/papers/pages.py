@@ -16,7 +16,7 @@ from raychains.core.errors import UserError
 from raychains.core.spec import check_format
 from raychains.inference import results
 from raychains.papers import PAPERS, SCALES, tables
-from raychains.papers.claims import Claim, Of, Verdict, judge
+from raychains.papers.claims import LEVEL, Claim, Of, Verdict, holm, judge
 from raychains.papers.experiment import Experiment, chosen
 from raychains.report import page
 from raychains.store import RunStore, Storage
@@ -140,7 +140,19 @@ def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
 def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:
     """Return the verdicts on the experiment's claims at a scale, of those whose parts were run for themselves."""
     present = set(cells["part"]) - _needless(experiment, cells)
-    return [_judged(experiment, c, cells) for c in experiment.claims if scale in c.scales and c.part in present]
+    judged = [_judged(experiment, c, cells) for c in experiment.claims if scale in c.scales and c.part in present]
+    return holm(judged) if experiment.family else judged
+
+
+def correction(experiment: Experiment, count: int) -> str:
+    """Return the sentence on how so many judged claims are corrected; empty where they are not."""
+    if not (experiment.family and count):
+        return ""
+    return (
+        f"The claims are one family of {count}, corrected by Holm's step-down method: the probability that at least one "
+        f"claim without a true difference is decided is at most {100 * LEVEL:g} %; intervals, detectable differences and "
+        "the verdicts on the paper's own numbers are not corrected."
+    )
 
 
 def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdict:
@@ -162,7 +174,8 @@ def _values(claim: Claim, of: Of, cells: pd.DataFrame) -> dict[int, float]:
 
 def _stored_verdict(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as a row of parquet: its claim by name, infinities as null."""
-    fields = asdict(verdict) | {"claim": verdict.claim.name}
+    fields = asdict(verdict) | {"claim": verdict.claim.name, "line": verdict.line}
+    del fields["paper"]  # the line ends with it
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
 
 
@@ -200,6 +213,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
         provenances=[p for p in tables.MARKS if p in shown],
         notes=_numbered(table),
         verdicts=judged,
+        correction=correction(experiment, len(judged)),
         settings=experiment.settings(scale),
         differences=experiment.differences_at(scale),
         figures=list(figures.values()),
@@ -254,6 +268,11 @@ class Entry:
         grave = [s for s in ("failed", "unfinished") if s in states]
         return grave[0] if grave else states.pop() if len(states) == 1 else "partly"
 
+    @property
+    def correction(self) -> str:
+        """The sentence on how its claims are corrected; empty where they are not."""
+        return correction(self.experiment, len(self.claims))
+
     def counts(self) -> list[int]:
         """Return the number of claims by `VERDICTS`."""
         return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
@@ -307,6 +326,6 @@ def _index_markdown(scale: str, shown: Sequence[Entry]) -> str:
         lines += [f"{PAPERS[one.experiment.paper]}. `raychains reproduce {name} --scale {scale}`", ""]
         parts: Mapping[str, Mapping[str, str]] = one.about["parts"]
         lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
-        lines += [f"- {line}" for _, line in one.claims]
+        lines += [f"- {text}" for text in (one.correction, *(line for _, line in one.claims)) if text]
         lines += [f"\n![{one.experiment.title}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, interval, judge
+from raychains.core.errors import UserError
+from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, interval, judge
+from tests.papers.planned import every
 
 NAN = math.nan
 LEFT, RIGHT = [4.27, 4.31, 4.22, 4.35], [4.93, 4.71, 5.10]
@@ -205,9 +208,8 @@ def test_failed_repeats_are_left_out_and_said() -> None:
 def test_a_failed_repeat_takes_its_pair_with_it() -> None:
     pair = claim(rule="paired")
     found = judge(pair, [1.0, NAN, 3.0, 4.0, 7.0], [2.0, 0.0, 4.5, 5.1, NAN])
-    assert found == replace(
-        judge(pair, [1.0, 3.0, 4.0], [2.0, 4.5, 5.1]), reason="2 of 5 pairs left out, without a value", line=found.line
-    )
+    kept = judge(pair, [1.0, 3.0, 4.0], [2.0, 4.5, 5.1])
+    assert found == replace(kept, reason="2 of 5 pairs left out, without a value")
 
 
 def test_equal_repeats_give_an_interval_without_width() -> None:
@@ -273,6 +275,126 @@ def test_the_line_of_a_tolerance_names_it() -> None:
 def test_a_constant_that_the_paper_prints_is_not_held_against_itself() -> None:
     found = judge(constant(6.7, direction="equal", tolerance=0.5), [6.6, 6.9, 6.7], (), of(6.7, 0.1, 10))
     assert found.line.endswith("holds; the constant is the paper's own number") and found.published == "not published"
+
+
+# Families of claims
+
+
+def with_p(values: Any) -> list[Verdict]:
+    """Decided verdicts with these p values."""
+    decided = judge(claim(), LEFT, RIGHT)
+    return [replace(decided, p=float(p)) for p in values]
+
+
+def families() -> list[np.ndarray]:
+    """p values of one to seven claims: small and large ones, equal ones, 0 and 1."""
+    rng = np.random.default_rng(1)
+    drawn = [rng.uniform(size=size) ** rng.choice([1, 4]) for size in range(1, 8) for _ in range(20)]
+    return [*drawn, np.full(4, 0.02), np.array([0.0, 1.0, 0.0, 0.03]), np.array([0.01, 0.02, 0.03, 0.04])]
+
+
+def test_the_p_value_is_scipys_of_the_same_test() -> None:
+    pair = [4.9, 4.4, 5.0, 4.6]
+    for found, test in (
+        (judge(claim(), LEFT, RIGHT), stats.ttest_ind(LEFT, RIGHT, equal_var=False)),
+        (judge(claim(rule="paired"), LEFT, pair), stats.ttest_rel(LEFT, pair)),
+        (judge(constant(4.25), LEFT), stats.ttest_1samp(LEFT, 4.25)),
+    ):
+        assert found.p == pytest.approx(test.pvalue, rel=1e-10) and math.isnan(found.adjusted_p)
+
+
+def test_a_family_is_decided_as_by_the_steps_of_the_textbook() -> None:
+    """From the smallest p value on, against 5 % over the number of claims that are left, until one fails."""
+    for p in families():
+        decided = set()
+        for step, one in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+            if p[one] >= 0.05 / (len(p) - step):
+                break
+            decided.add(one)
+        words = [found.verdict for found in holm(with_p(p))]
+        assert words == ["holds" if i in decided else "cannot be told" for i in range(len(p))]
+
+
+def test_adjusted_p_values_are_those_of_all_subsets_by_bonferroni() -> None:
+    """Holm's method is the closed test: a claim's p value is the largest of all subsets that it is in."""
+    for p in families():
+        every_one = range(len(p))
+        subsets = [s for size in range(1, len(p) + 1) for s in combinations(every_one, size)]
+        wanted = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in subsets if i in s) for i in every_one]
+        assert [found.adjusted_p for found in holm(with_p(p))] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_adjusted_p_values_keep_the_order_and_grow_with_the_family() -> None:
+    for p in families():
+        found = np.array([v.adjusted_p for v in holm(with_p(p))])
+        more = np.array([v.adjusted_p for v in holm(with_p([*p, 0.5]))])
+        assert (np.diff(found[np.argsort(p)]) >= 0).all() and (more[:-1] >= found).all()
+        assert (p <= found).all() and (found <= 1).all()
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize("nulls", [8, 5])
+def test_a_true_null_of_a_family_is_rejected_in_at_most_5_of_100_families(nulls: int) -> None:
+    """Eight methods against one baseline, so that claims depend on each other; three of them differ in the second case."""
+    rng, times = np.random.default_rng(2), 2000
+    shift = np.where(np.arange(8) < nulls, 0.0, 3.0)[:, None]
+    values = rng.normal(size=(times, 8, 6)) + shift - rng.normal(size=(times, 1, 6))
+    p = stats.ttest_1samp(values, 0.0, axis=2).pvalue
+    wrong = np.mean([any(v.verdict == "holds" for v in holm(with_p(one))[:nulls]) for one in p])
+    assert wrong <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / times)
+    assert np.mean((p[:, :nulls] < 0.05).any(axis=1)) > 0.13, "each by itself they exceed it"
+
+
+def test_one_claim_alone_is_decided_as_without_a_family() -> None:
+    words = set()
+    for gap in np.linspace(-0.9, 0.9, 37):
+        alone = judge(claim(), LEFT, [4.2875 + gap + noise for noise in (-0.2, 0.0, 0.25)])
+        (found,) = holm([alone])
+        assert (found.verdict, found.adjusted_p) == (alone.verdict, alone.p)
+        words.add(found.verdict)
+    assert len(words) == 3
+
+
+def test_a_family_takes_back_what_a_claim_alone_decides() -> None:
+    alone = judge(claim(must_decide=True), [3.9, 4.0, 3.8], [4.2, 4.4, 4.1])  # p = .041
+    open_one = judge(claim(), LEFT, [4.2, 4.9, 4.0])
+    found, other = holm([alone, open_one])
+    assert (alone.verdict, found.verdict, other.verdict) == ("holds", *["cannot be told"] * 2)
+    assert found.adjusted_p == pytest.approx(2 * alone.p) and found.owed and not alone.owed
+    assert (found.low, found.high, found.detectable, found.p) == (alone.low, alone.high, alone.detectable, alone.p)
+    assert found.line == alone.line.replace(": holds;", f": cannot be told, Holm-adjusted p {found.adjusted_p:.3f};")
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"),
+    [(0.0123, "0.012"), (0.04996, "0.04996"), (0.0502, "0.0502"), (1, "1.0"), (0, "0"), (3e-9, "3.0e−09")],
+)
+def test_an_adjusted_p_value_is_shown_on_its_side_of_the_level(p: float, shown: str) -> None:
+    (found,) = holm(with_p([p]))
+    assert f": {found.verdict}, Holm-adjusted p {shown}; the paper" in found.line
+
+
+def test_claims_without_an_interval_or_spread_keep_their_verdicts_in_a_family() -> None:
+    missing = [judge(claim(), [4.0], RIGHT), judge(constant(), [1.0, math.inf]), judge(claim(), [], [])]
+    same, differ = judge(claim(), [0.1] * 3, [0.1] * 3), judge(claim(), [0.3] * 3, [0.1] * 3)
+    assert [v.p for v in (*missing, same, differ)] == [1, 1, 1, 1, 0]
+    found = holm([*missing, same, differ])
+    assert [v.adjusted_p for v in found] == [1, 1, 1, 1, 0]
+    assert [v.verdict for v in found] == [*["cannot be told"] * 4, "does not hold"]
+    assert ": cannot be told, Holm-adjusted p 1.0 (no interval: one repeat of" in found[0].line
+    assert ": does not hold, Holm-adjusted p 0 (no spread between the repeats" in found[-1].line
+    # It counts in the family: Bonferroni's factor of the other claim is two.
+    _, decided = holm([missing[0], judge(claim(), LEFT, RIGHT)])
+    assert decided.adjusted_p == pytest.approx(2 * decided.p)
+
+
+def test_a_family_has_no_claims_of_equality() -> None:
+    one = every()["table1"]
+    near = constant(name="near", direction="equal", tolerance=0.5)
+    assert replace(one, claims=(claim(), near)).family is False
+    assert replace(one, claims=(claim(),), family=True).family
+    with pytest.raises(UserError, match=r"table1: claims of a family must be less or greater, got \['near'\]: Holm's"):
+        replace(one, claims=(claim(), near), family=True)
 
 
 # Claims

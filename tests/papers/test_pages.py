@@ -85,6 +85,34 @@ def test_a_stand_in_is_one_only_where_the_other_was_not_run() -> None:
         assert {v.claim.part for v in pages.verdicts(experiment, "cpu", cells)} == judged
 
 
+def test_a_family_is_corrected_and_the_pages_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = every()["emcmc-table2"]
+    claims = [c for c in plain.claims if {of.row for of in (c.left, c.right)} == {"emcmc", "sgd"}]
+    claims = [c for c in claims if c.part == "cifar10" and c.direction != "equal"]
+    family = dataclasses.replace(plain, claims=tuple(claims), family=True)
+    said = f"The claims are one family of {len(claims)}, corrected by Holm&#39;s step-down method: "
+    cells = cells_of("cifar10").to_dict("records")
+    shown = {}
+    for one in (dataclasses.replace(family, family=False), family):
+        monkeypatch.setattr(pages, "chosen", lambda names, one=one: [one])
+        folder = folder_of(tmp_path / str(one.family), one, "cpu", tables=["cells"])
+        folder.write_table("cells", cells)
+        found = pages.write(one, folder)
+        assert len(found) == len(claims) > 1
+        stored = folder.table("claims")
+        assert stored is not None
+        assert all((p is not None) == one.family for p in stored["adjusted_p"].to_pylist())
+        assert stored["line"].to_pylist() == [v.line for v in found]
+        pages.write_index(folder.root, "", "cpu")
+        for file in (f"{one.name}/index.html", "index.html"):
+            assert (said in (tmp_path / str(one.family) / file).read_text()) == one.family
+        listed = (tmp_path / str(one.family) / "README.md").read_text()
+        assert (said.replace("&#39;", "'") in listed) == one.family
+        shown[one.family] = found
+    (decided,) = [n for n, v in enumerate(shown[False]) if v.verdict != "cannot be told"]
+    assert shown[True][decided].adjusted_p == pytest.approx(len(claims) * shown[False][decided].p)
+
+
 def test_environments_are_those_of_all_attempts_whatever_their_numbers(tmp_path: Path) -> None:
     spec, root = chain(), Storage(tmp_path)
     for number, torch in ((1_166_770, "2.9"), (2_934_753, "2.11"), (3_142_708, "2.9")):
