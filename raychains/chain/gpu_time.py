@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +20,7 @@ from raychains.chain.operators import Operator, Operators
 from raychains.core.errors import UserError
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
+from raychains.core.threads import threads
 from raychains.tasks import Task
 
 
@@ -156,7 +156,7 @@ def _small(spec: ChainSpec, task: Task, examples: int) -> Chain:
 def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]:
     """Return the operators of a step, made on this CPU."""
     chain, last = _small(spec, task, examples), min(STEPS, spec.steps)
-    with _threads():
+    with threads():
         chain.advance(lambda: chain.step >= last - 1)
         with Operators() as operators:
             chain.advance(lambda: chain.step >= last)
@@ -169,13 +169,3 @@ def _noise(chain: Chain) -> list[Operator]:
         return []
     size = 4.0 * sum(p.numel() for p in chain.sampled.values())
     return [Operator("normal_", torch.float32, 0, size), Operator("_foreach_add_", torch.float32, 0, 3 * size)]
-
-
-@contextmanager
-def _threads() -> Iterator[None]:
-    """Set torch's threads back to what they were once the body is through."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

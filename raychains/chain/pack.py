@@ -111,21 +111,30 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         if issubclass(kind, Isokinetic):
             return f"sampler {spec.sampler.kind} packs networks, and a density has lanes"
         return _refusal_of_density(spec, task)
-    if not isinstance(task, PredictiveTask):
-        return "its task is neither a network with a likelihood nor a density"
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"
+    if spec.prior is not None:
+        return "it has a prior of its own, as local chains have"
+    if spec.precision == "bf16":
+        return "bf16 is not packed"
+    return task_refusal(task, model)
+
+
+def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
+    """Return why networks of a task cannot be computed as rows of one program; None where they can."""
+    if not isinstance(task, PredictiveTask):
+        return "its task is neither a network with a likelihood nor a density"
     own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
-    if spec.prior is not None:
-        return "it has a prior of its own, as local chains have"
+    if type(task).augmented is not PredictiveTask.augmented and getattr(task, "augment", True):
+        return "its training examples are augmented"
     if type(task.likelihood).each is Likelihood.each:
         return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
         return "its data are streamed"
-    if spec.precision == "bf16" or task.memory_format is not torch.contiguous_format:
-        return "bf16 and channels_last are not packed"
+    if task.memory_format is not torch.contiguous_format:
+        return "channels_last is not packed"
     try:
         stacked.layers(model if model is not None else task.build_model(seed=0, lanes=1))
     except UserError as error:
@@ -276,10 +285,7 @@ class Pack:
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return parameters as [rows, …], without a copy, of a buffer [rows, numbers]."""
-        parts = flat.detach()[:, : self._size].split([s.numel() for s in self._shapes.values()], dim=1)
-        return {
-            n: p.unflatten(1, s) if s else p.squeeze(1) for (n, s), p in zip(self._shapes.items(), parts, strict=True)
-        }
+        return stacked.views(flat, self._shapes)
 
     def _buffers(self, chain: Member) -> None:
         rows, examples = len(self._theta), chain.num_data

@@ -20,6 +20,7 @@ from raychains.chain.chain import Chain
 from raychains.core.errors import UserError, format_error
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Environment
+from raychains.core.threads import threads
 from raychains.tasks import Task, user_model
 
 STEPS = 3
@@ -73,11 +74,9 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Trial |
     """
     if not spec.exact or not tasks.is_own(spec.task):
         return None
-    task, threads = tasks.build(spec.task), torch.get_num_threads()
-    try:
+    task = tasks.build(spec.task)
+    with threads():
         return _compare(_small(spec, task), task, start)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def repeat(trial: Trial) -> None:
@@ -86,19 +85,18 @@ def repeat(trial: Trial) -> None:
     Raises:
         UserError: it ends elsewhere.
     """
-    task, threads = tasks.build(trial.spec.task), torch.get_num_threads()
+    task = tasks.build(trial.spec.task)
     try:
-        chain = Chain(trial.spec, task, start=trial.start)
-        if chain.environment() != trial.environment:
-            return  # another machine's bits may differ
-        chain.load_state_dict(dict(trial.saved))
-        _run(chain, STEPS)
-        same = _told(chain) == trial.end
+        with threads():
+            chain = Chain(trial.spec, task, start=trial.start)
+            if chain.environment() != trial.environment:
+                return  # another machine's bits may differ
+            chain.load_state_dict(dict(trial.saved))
+            _run(chain, STEPS)
+            same = _told(chain) == trial.end
     except Exception as error:
         fails = f", and a chain that continues in another process fails: {format_error(error, kind=True)}"
         raise _refused(task, [], fails) from None
-    finally:
-        torch.set_num_threads(threads)
     if not same:
         raise _refused(task, [], ", and a chain that continues in another process takes another path")
 

@@ -480,6 +480,9 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     batchnorm = Digits(train=90, norm="batch")
     with refused("pack", "5", "BatchNorm"):
         Chain(made(batchnorm, 20), batchnorm)
+    augmented = Digits(train=90, hidden=[8], augment=True)
+    with refused("pack", "5", "its training examples are augmented"):
+        Chain(made(augmented, 20), augmented)
     with refused("pack", "5", "it has micro_batch 5"):
         Chain(dataclasses.replace(one, micro_batch=5))
     channels = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout1d(0.5), nn.Linear(4, 1)), 1.0)

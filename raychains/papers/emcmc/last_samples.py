@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-
 from raychains import tasks
 from raychains.core import gpus
 from raychains.core.spec import ChainSpec
+from raychains.core.threads import threads
 from raychains.models.batchnorm import has_batchnorm
 from raychains.orchestration.point_evaluation import Bench
 from raychains.papers import NOT_SMOKE
@@ -76,12 +75,8 @@ class Measured:
     def at(self, split: str, *parts: tuple[float, Last], **settings: Any) -> dict[str, float]:
         """Return the split's metrics of one network, or what the point's settings ask for."""
         point: Point = combination([(c, one.spec, one.record) for c, one in parts], reestimate=self._norm, **settings)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # several wait for each other at every small layer
-        try:
+        with threads(1):  # several wait for each other at every small layer
             return self._bench.measure(self.task.splits()[split], point)
-        finally:
-            torch.set_num_threads(threads)
 
 
 def of_each(
