@@ -65,8 +65,9 @@ def evaluate(
         weights: weightings of samples besides the equal one: `raychains.measures.weights.WEIGHTINGS`.
         measures: further measures: `raychains.measures.NAMES`, import paths ``module:MEASURE``, or
             measures themselves.
-        reference: probabilities [examples, classes] in the split's order that the measure ``fidelity`` compares with, or their
-            file (.npy, .npz, .csv); default HMC's in the data root, of CIFAR-10's test examples.
+        reference: what the measure ``fidelity`` compares with: probabilities [examples, classes] in the split's order, their
+            file (.npy, .npz, .csv), or ``hmc``: draws of this posterior by Hamiltonian Monte Carlo, made in minutes for small
+            networks; default HMC's probabilities in the data root, of CIFAR-10's test examples.
         task: as for `load`.
         options: the resources of the work.
         callback: one or several, called with events; names of built-in ones, too.

@@ -388,8 +388,9 @@ class Evaluate(Common):
     stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
     measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
     reference: Text = None
-    """File of the reference that the measure fidelity compares with: .npy, .npz or .csv with probabilities [examples, classes] in
-    the split's order; default HMC's in the data root, of CIFAR-10's test examples."""
+    """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by Hamiltonian Monte
+    Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the split's order; default HMC's
+    probabilities in the data root, of CIFAR-10's test examples."""
 
 
 @dataclass(frozen=True, kw_only=True)

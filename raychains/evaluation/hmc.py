@@ -37,6 +37,8 @@ class Draws:
     """[chains, draws, dim]"""
     acceptance: float
     """Mean probability of acceptance of the kept draws."""
+    step: float
+    """Length of a leapfrog step in z."""
 
 
 def reference(
@@ -94,6 +96,9 @@ def sample(
     draws: int = 2_000,
     warmup: int = 500,
     seed: int = 0,
+    spread: float = SPREAD,
+    goes_on: Draws | None = None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Draws:
     """Draw from exp(−U) by several chains side by side; equal arguments give equal draws on one machine.
 
@@ -105,28 +110,40 @@ def sample(
         potential: U, asked for at the ends of trajectories.
         gradient: ∇U, asked for at every leapfrog step.
         centre: [dim], near the density's centre, such as its mode.
-        covariance: [dim, dim], near the density's covariance, such as the inverse Hessian at the mode. Both decide the
-            efficiency alone, never the law.
-        chains: how many; they start at independent draws of N(centre, 2²·covariance).
+        covariance: [dim, dim], or [dim] of a diagonal one, near the density's covariance, such as the inverse Hessian at the
+            mode. Both decide the efficiency alone, never the law.
+        chains: how many; they start at independent draws of N(centre, ``spread``²·covariance).
         draws: kept per chain.
         warmup: draws per chain before, left out.
         seed: of starts, momenta, lengths and acceptance.
+        spread: of the starts.
+        goes_on: draws of an earlier call, at whose last ones the chains go on, with their step size and no warm-up.
+        tell: called after each draw with (done, total).
 
     Source: Neal 2011, https://arxiv.org/abs/1206.1901; the tuning is Hoffman & Gelman 2014, §3.2.
     """
     middle, metric = np.asarray(centre, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
-    root = np.linalg.cholesky(metric)
+    diagonal = metric.ndim == 1
+    root = np.sqrt(metric) if diagonal else np.linalg.cholesky(metric)
+
+    def point(z: Array) -> Array:
+        return middle + (z * root if diagonal else z @ root.T)
 
     def energy_at(z: Array) -> Array:
-        return potential(middle + z @ root.T)
+        return potential(point(z))
 
     def slope_at(z: Array) -> Array:
-        return gradient(middle + z @ root.T) @ root
+        slope = gradient(point(z))
+        return slope * root if diagonal else slope @ root
 
     rng = np.random.default_rng(seed)
-    z = SPREAD * rng.standard_normal((chains, len(middle)))
+    if goes_on is None:
+        z = spread * rng.standard_normal((chains, len(middle)))
+    else:
+        off = goes_on.values[:, -1] - middle
+        z, warmup, chains = (off / root if diagonal else np.linalg.solve(root, off.T).T), 0, len(off)
     energy, slope = energy_at(z), slope_at(z)
-    tuning = _DualAveraging(step=len(middle) ** -0.25)
+    tuning = _DualAveraging(step=len(middle) ** -0.25 if goes_on is None else goes_on.step)
     kept, accepted = np.empty((draws, chains, len(middle))), 0.0
     for k in range(warmup + draws):
         step = tuning.step if k < warmup else tuning.final
@@ -148,7 +165,8 @@ def sample(
         else:
             kept[k - warmup] = z
             accepted += float(probability.mean()) / draws
-    return Draws(values=middle + kept.swapaxes(0, 1) @ root.T, acceptance=accepted)
+        tell(k + 1, warmup + draws)
+    return Draws(values=point(kept.swapaxes(0, 1)), acceptance=accepted, step=tuning.final)
 
 
 def _leapfrog(

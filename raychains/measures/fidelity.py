@@ -1,34 +1,39 @@
-"""Fidelity to a reference's predictive probabilities: agreement and total variation, against samples, chains, classes, confidence.
+"""Fidelity to a reference's predictive: agreement and total variation, against samples, chains, classes, confidence.
 
-The reference is a file of probabilities, or for CIFAR-10 those of full-batch HMC in the data root (Izmailov et al. 2021,
-https://arxiv.org/abs/2104.14421).
+The reference is a file of probabilities; ``hmc``: draws of the run's own posterior by Hamiltonian Monte Carlo, made here and
+kept in the store (`raychains.inference.hmc_reference`), of regressions too; or for CIFAR-10 full-batch HMC's probabilities in the
+data root (Izmailov et al. 2021, https://arxiv.org/abs/2104.14421).
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raychains import tasks
+from raychains import schedules, tasks
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.evaluation.base import BINS, Array, Sharded, finite
 from raychains.evaluation.calibration import width_bin
+from raychains.evaluation.regression import Regression
+from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.agreement import same_top, variations
 from raychains.measures.base import Context, Measure, Row, Tables, no_classes
 from raychains.measures.draws import evenly
+from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, OfDensities
 from raychains.planning import Arm
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import ArmStyle, in_one_panel
 from raychains.plotting.style import MUTED, Drawing
+from raychains.tasks.base import PredictiveTask
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +41,15 @@ MOST = 200
 """Numbers of samples that are followed, evenly spread, all samples the last."""
 CHANCE = 1.5
 """A reference that is right on fewer than so many times 1/classes of the labels is warned of."""
-METRICS = {"agreement": "Same top class (%)", "total_variation": "Total variation (%)"}
+LABELS = {
+    "agreement": ("Same top class (%)", 100.0),
+    "total_variation": ("Total variation (%)", 100.0),
+    "w2": ("W₂ (reference sd)", 1.0),
+    "sd_ratio": ("Spread of functions over the reference's", 1.0),
+}
+"""Of metrics in figures, and what they are multiplied by."""
+HMC = "hmc"
+"""The reference that is made here."""
 PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
 PUBLISHED = {
     "HMC, chain against chain": (0.940, 0.074),
@@ -50,19 +63,22 @@ PUBLISHED = {
 
 
 def why_not(context: Context) -> str | None:
-    """Return the reason where there is no classification or no reference.
+    """Return the reason where the reference, or the lack of one, does not fit the run.
 
     Raises:
         UserError: a reference that is no probabilities of the split's examples.
     """
+    given, name = _given(context), context.comparison.task
+    if given is not None and _is_hmc(given):
+        return _why_no_hmc(context)
     if reason := no_classes(context):
-        return reason
-    if _given(context) is None:
+        return f"{reason}: reference={HMC} (--reference {HMC}) is for small networks of other kinds, too"
+    if given is None:
         return (
-            f"no reference is known for task {context.comparison.task} on the split {context.split}: "
-            "reference=FILE (--reference) gives one"
+            f"no reference is known for task {name} on the split {context.split}: reference=FILE (--reference) gives one, and "
+            f"reference={HMC} makes one for a small network"
         )
-    reference = probabilities.load(_given(context))
+    reference = probabilities.load(given)
     evaluation = context.task.splits()[context.split]
     if isinstance(evaluation, Sharded):
         _check(reference, evaluation.examples, getattr(evaluation, "classes", reference.shape[1]))
@@ -74,38 +90,106 @@ def _given(context: Context) -> object | None:
     return given if given is not None else context.task.reference_file(context.split)
 
 
+def _is_hmc(given: object) -> bool:
+    return isinstance(given, str) and given == HMC
+
+
+def _why_no_hmc(context: Context) -> str | None:
+    """Return the reason where no posterior is known of which HMC could draw, or it has another predictive than those compared."""
+    evaluation = context.task.splits()[context.split]
+    if context.task.predicts not in ("classes", "gaussian"):
+        return f"task {context.comparison.task} predicts neither classes nor a Gaussian"
+    if isinstance(evaluation, Regression) and evaluation.targets.shape[1] > 1:
+        return f"task {context.comparison.task} has several targets"
+    if why := hmc_reference.refusal(context.task):
+        return f"HMC cannot draw from the posterior of task {context.comparison.task}: {why}"
+    decays = _weight_decays(context)
+    return None if len(decays) == 1 else f"arms have several priors: weight decay {', '.join(f'{d:g}' for d in decays)}"
+
+
+def _weight_decays(context: Context) -> list[float]:
+    """Return the weight decays of the arms that sample; of all arms where none does."""
+    chains = [context.comparison.arms[arm].chains[group][0] for arm, group in context.groups]
+    noisy = [c for c in chains if schedules.build(c.schedule).temperature > 0]
+    return sorted({float(c.sampler.settings.get("weight_decay", 0.0)) for c in noisy or chains})
+
+
 def _check(reference: Array, examples: int, classes: int) -> None:
     found = list(reference.shape)
     require(found == [examples, classes], "reference", found, f"have the shape [{examples}, {classes}] of the split")
 
 
-def tables(context: Context) -> Tables:
-    """``fidelity``, ``fidelity_chains``, ``fidelity_classes`` and ``fidelity_bins``.
+def _distance(context: Context) -> tuple[Distance, list[Row]]:
+    """Return the distance to the reference, and a row about it where it is made here."""
+    given = _given(context)
+    if not _is_hmc(given):
+        return OfClasses(probabilities.load(given)), []
+    assert isinstance(context.task, PredictiveTask)
+    (decay,) = _weight_decays(context)
+    found = hmc_reference.reference(
+        context.store.root,
+        context.task,
+        decay,
+        context.split,
+        lambda done, total: context.progress("the HMC reference", done, total),
+    )
+    blocks = np.stack(list(found.blocks(context.task.splits()[context.split])))
+    half = len(blocks) // 2
+    distance: Distance
+    if context.task.predicts == "classes":
+        distance = OfClasses(np.exp(blocks.astype(np.float64)).mean(axis=0))
+    else:
+        distance = OfDensities(blocks)
+    apart = distance.between(distance.average(blocks[:half]), distance.average(blocks[half:])).mean(axis=0)
+    chains, draws, _ = found.draws.shape
+    row = {"chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}
+    row |= {"acceptance": found.acceptance, "step": found.step, **_named(distance, apart)}
+    return distance, [row]
 
-    All have arm, group, repeat, agreement and total_variation, means over test examples in [0, 1]. ``fidelity``: of the
+
+def _named(distance: Distance, values: Array) -> Row:
+    """Return a row's metrics [metrics]; nan where the distance has none of the name."""
+    own = dict(zip(distance.metrics, values.tolist(), strict=True))
+    return {name: own.get(name, float("nan")) for name in METRICS}
+
+
+def tables(context: Context) -> Tables:
+    """``fidelity``, ``fidelity_chains``, of classifiers ``fidelity_classes`` and ``fidelity_bins``, of HMC ``fidelity_reference``.
+
+    The first four have arm, group, repeat and the metrics, means over test examples: of classifiers agreement and
+    total_variation in [0, 1], of regressions total_variation, w2 and sd_ratio (`raychains.measures.predictive_distance`); the
+    others are nan. ``fidelity``: of the
     first ``samples`` samples in the order of views (first draws of all chains first), which are of so many ``chains``, with
     95 % bootstrap intervals over test examples (``<metric>_low``, ``<metric>_high``); the last row is of all samples.
     ``fidelity_chains``: likewise of all samples of the first ``chains`` chains. ``fidelity_classes``: of all samples, on the
     ``count`` examples of a ``class`` (the label; the reference's top class where there are no labels). ``fidelity_bins``:
-    likewise by the reference's confidence, ``lower`` to ``upper``.
+    likewise by the reference's confidence, ``lower`` to ``upper``. ``fidelity_reference``: chains, draws of each, the largest
+    r_hat and smallest ess of its predictions, acceptance, step (in the prior's sd), and the metrics of the first half of its
+    chains beside the second: what the reference itself is uncertain by.
 
     Raises:
-        UserError: a reference of another shape, or a predictive that is not finite.
+        UserError: a reference of another shape, HMC chains that do not agree, or a predictive that is not finite.
     """
-    reference, bins = probabilities.load(_given(context)), int(context.settings.get("bins", BINS))
-    classes = reference.argmax(axis=1)
-    found: dict[str, list[Row]] = {"fidelity": [], "fidelity_chains": [], "fidelity_classes": [], "fidelity_bins": []}
+    distance, about = _distance(context)
+    bins = int(context.settings.get("bins", BINS))
+    found: dict[str, list[Row]] = {"fidelity": [], "fidelity_chains": []}
+    of_classes = isinstance(distance, OfClasses)
+    if of_classes:
+        found |= {"fidelity_classes": [], "fidelity_bins": []}
+        classes = distance.reference.argmax(axis=1)
     for number, (arm, group) in enumerate(context.counted("fidelity", context.groups)):
-        one = _Ensemble(context, arm, group, reference)
-        if number == 0 and (labels := _labels(context, arm, group)) is not None:
-            classes = labels
-            _warn_of_order(reference, labels, context.split)
+        one = _Ensemble(context, arm, group, distance)
         key = context.key(arm, group)
         found["fidelity"] += [{**key, **row} for row in one.by_samples()]
         found["fidelity_chains"] += [{**key, **row} for row in one.by_chains()]
+        if not of_classes:
+            continue
+        if number == 0 and (labels := _labels(context, arm, group)) is not None:
+            classes = labels
+            _warn_of_order(distance.reference, labels, context.split)
         found["fidelity_classes"] += [{**key, **row} for row in one.by_class(classes)]
         found["fidelity_bins"] += [{**key, **row} for row in one.by_confidence(bins)]
-    return found
+    return found | ({"fidelity_reference": about} if about else {})
 
 
 def _labels(context: Context, arm: int, group: int) -> Array | None:
@@ -126,44 +210,43 @@ def _warn_of_order(reference: Array, labels: Array, split: str) -> None:
 class _Ensemble:
     """The predictive of one arm's group as samples and chains are added to it, beside the reference."""
 
-    def __init__(self, context: Context, arm: int, group: int, reference: Array) -> None:
-        self.reference = reference
+    def __init__(self, context: Context, arm: int, group: int, distance: Distance) -> None:
+        self.distance = distance
         position = {spec.digest: c for c, spec in enumerate(context.comparison.arms[arm].chains[group])}
         chains = [position[spec.digest] for spec, _ in context.select(arm, group).records]
         if not chains:
             raise UserError(f"arm {context.arm_name(arm)!r} has no samples")
-        total = np.zeros_like(reference)
-        of_chain: dict[int, Array] = {}
+        total: Array | float = 0.0
+        of_chain: dict[int, Any] = {}
         self.counts = (evenly(len(chains), MOST) + 1).tolist()
         self.chains = [len(set(chains[:n])) for n in self.counts]
         followed: list[Array] = []
         for i, (chain, block) in enumerate(zip(chains, context.predictions(arm, group), strict=True)):
-            if i == 0:
-                _check(reference, *block.shape)
-            p = np.exp(block.astype(np.float64))
-            total += p
+            if i == 0 and isinstance(distance, OfClasses):
+                _check(distance.reference, *block.shape)
+            p = distance.summary(block)
+            total = total + p
             of_chain[chain] = of_chain.get(chain, 0.0) + p
             if i + 1 == self.counts[len(followed)]:
                 followed.append(self._points(total / (i + 1)))
         self.followed = followed
         sizes = {chain: chains.count(chain) for chain in of_chain}
         self.by_chain = []
-        summed, size = np.zeros_like(reference), 0
+        summed, size = 0.0, 0
         for chain in sorted(of_chain):
             summed, size = summed + of_chain[chain], size + sizes[chain]
             self.by_chain.append((size, self._points(summed / size)))
 
-    def _points(self, p: Array) -> Array:
-        """Return agreement and total variation of each example, [examples, 2]."""
-        p = finite(p, "probabilities")
-        return np.stack([same_top(p, self.reference), variations(p, self.reference)], axis=1)
+    def _points(self, mean: Any) -> Array:
+        """Return the metrics of each example, [examples, metrics]."""
+        return self.distance.points(finite(mean, "predictions"))
 
     def by_samples(self) -> list[Row]:
-        numbers = _with_intervals(self.followed)
+        numbers = self._with_intervals(self.followed)
         return [{"samples": n, "chains": c, **row} for n, c, row in zip(self.counts, self.chains, numbers, strict=True)]
 
     def by_chains(self) -> list[Row]:
-        numbers = _with_intervals([points for _, points in self.by_chain])
+        numbers = self._with_intervals([points for _, points in self.by_chain])
         sizes = [size for size, _ in self.by_chain]
         return [{"chains": k, "samples": n, **row} for k, (n, row) in enumerate(zip(sizes, numbers, strict=True), 1)]
 
@@ -173,7 +256,7 @@ class _Ensemble:
     def by_confidence(self, bins: int) -> list[Row]:
         """Return a row for each bin of equal width that is not empty."""
         edges = np.linspace(0, 1, bins + 1)
-        which = width_bin(self.reference.max(axis=1), bins)
+        which = width_bin(self.distance.reference.max(axis=1), bins)
         return [
             {"bin": b, "bins": bins, "lower": float(edges[b]), "upper": float(edges[b + 1]), **row}
             for b, row in self._grouped(which)
@@ -183,24 +266,23 @@ class _Ensemble:
         found = []
         for value in np.unique(which).tolist():
             mine = self.followed[-1][which == value]
-            found.append(
-                (int(value), {"count": len(mine), **dict(zip(METRICS, mine.mean(axis=0).tolist(), strict=True))})
-            )
+            found.append((int(value), {"count": len(mine), **_named(self.distance, mine.mean(axis=0))}))
         return found
 
-
-def _with_intervals(points: list[Array]) -> list[Row]:
-    """Return means and intervals of each [examples, 2]."""
-    columns = np.concatenate(points, axis=1)
-    low, high = bootstrap.of_means(columns)
-    mean = columns.mean(axis=0)
-    rows: list[Row] = []
-    for i in range(len(points)):
-        row: Row = {}
-        for j, name in enumerate(METRICS, 2 * i):
-            row |= {name: float(mean[j]), f"{name}_low": float(low[j]), f"{name}_high": float(high[j])}
-        rows.append(row)
-    return rows
+    def _with_intervals(self, points: list[Array]) -> list[Row]:
+        """Return means and intervals of each [examples, metrics]."""
+        columns = np.concatenate(points, axis=1)
+        ends = dict(zip(("_low", "_high"), bootstrap.of_means(columns), strict=True))
+        parts = {"": columns.mean(axis=0), **ends}
+        count = len(self.distance.metrics)
+        return [
+            {
+                f"{name}{end}": value
+                for end, values in parts.items()
+                for name, value in _named(self.distance, values[count * i : count * (i + 1)]).items()
+            }
+            for i in range(len(points))
+        ]
 
 
 # Figures
@@ -231,10 +313,12 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="fidelity",
         title="Fidelity to the reference",
         caption=(
-            "Share of test examples with the reference's top class, and mean total variation to the reference, of all samples of "
-            f"an arm: a dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}"
+            "Distances of the predictive of all samples of an arm to the reference's, means over test examples: of classifiers the "
+            "share with the same top class and total variation; of regressions total variation, Wasserstein's W₂ between Gaussians of "
+            "the same moments in the reference's standard deviation, and the standard deviation of the networks' means over the "
+            f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}"
         ),
-        alt="Agreement with the reference and total variation to it of each arm",
+        alt="Distances to the reference's predictive of each arm",
         draw=lambda: _draw(run, last, arms, published),
         data=[*last.to_dict("records"), *_rows(published)],
     )
@@ -245,19 +329,28 @@ def _rows(published: dict[str, tuple[float, float]]) -> list[Row]:
 
 
 def _draw(run: RunData, table: pd.DataFrame, arms: list[Arm], published: dict[str, tuple[float, float]]) -> Figure:
+    metrics = _measured(table)
     labels = [arm.label for arm in arms] + [f"published: {name}" for name in published]
-    figure, axes = layout.per_arm(labels, len(METRICS))
-    for j, (axis, (metric, label)) in enumerate(zip(axes, METRICS.items(), strict=True)):
+    figure, axes = layout.per_arm(labels, len(metrics))
+    for j, (axis, metric) in enumerate(zip(axes, metrics, strict=True)):
+        label, scale = LABELS[metric]
         for line, arm in enumerate(arms):
             mine = table[table["arm"] == arm.name].sort_values("group")
             colour = run.arm_styles[arm].colour
-            panels.dots(axis, line, 100 * mine[metric].to_numpy(), color=colour)
-            low, high = 100 * mine[f"{metric}_low"].min(), 100 * mine[f"{metric}_high"].max()
+            panels.dots(axis, line, scale * mine[metric].to_numpy(), color=colour)
+            low, high = scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max()
             axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
         for line, values in enumerate(published.values(), len(arms)):
-            panels.dots(axis, line, np.array([100 * values[j]]), color=MUTED, marker="D")
+            panels.dots(axis, line, np.array([scale * values[j]]), color=MUTED, marker="D")
+        if metric == "sd_ratio":
+            panels.target_line(axis, 1.0)
         axis.set_xlabel(label)
     return figure
+
+
+def _measured(table: pd.DataFrame) -> list[str]:
+    """Return the metrics of which a table has numbers."""
+    return [metric for metric in METRICS if np.isfinite(table[metric]).any()]
 
 
 @panels.drawn_from("fidelity", "arm", f"group samples chains {ENDS}")
@@ -270,37 +363,39 @@ def by_samples(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="fidelity_samples",
         title="Fidelity against the number of samples",
         caption=(
-            "Agreement with the reference and total variation to it of the first samples of the first repeat, chains in turn; "
+            "Distances to the reference's predictive of the first samples of the first repeat, chains in turn; "
             "shaded: 95 % bootstrap intervals over test examples."
         ),
-        alt="Agreement with the reference and total variation to it against the number of samples",
+        alt="Distances to the reference's predictive against the number of samples",
         draw=lambda: _draw_samples(panels.first_groups(table), arms),
         data=table.to_dict("records"),
     )
 
 
 def _draw_samples(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    figure, (axes,) = layout.panels(1, len(METRICS), 2.9)
+    metrics = _measured(table)
+    figure, (axes,) = layout.panels(1, len(metrics), 2.9)
     style = in_one_panel(arms)
-    for axis, (metric, label) in zip(axes, METRICS.items(), strict=True):
+    for axis, metric in zip(axes, metrics, strict=True):
         for arm in arms:
             _line(axis, table[table["arm"] == arm.name].sort_values("samples"), metric, style[arm.name])
         axis.set_xlabel("Samples")
-        axis.set_title(label)
+        axis.set_title(LABELS[metric][0])
         panels.few_ticks(axis, 5)
     layout.legend(figure, [style[arm.name].handle() for arm in arms])
     return figure
 
 
 def _line(axis: Axes, rows: pd.DataFrame, metric: str, style: ArmStyle) -> None:
-    style.plot(axis, rows["samples"], 100 * rows[metric], size=3 if len(rows) < 2 else 0)
-    low, high = (100 * rows[f"{metric}_{end}"] for end in ("low", "high"))
+    scale = LABELS[metric][1]
+    style.plot(axis, rows["samples"], scale * rows[metric], size=3 if len(rows) < 2 else 0)
+    low, high = (scale * rows[f"{metric}_{end}"] for end in ("low", "high"))
     axis.fill_between(rows["samples"], low, high, color=style.colour, alpha=0.15, linewidth=0)
 
 
 MEASURE = Measure(
     name="fidelity",
-    about="agreement with a reference's predictive probabilities (full-batch HMC's on CIFAR-10) and total variation to them",
+    about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior (--reference hmc)",
     tables=tables,
     why_not=why_not,
     figures={"fidelity": figure, "fidelity_samples": by_samples},

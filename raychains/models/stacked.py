@@ -103,6 +103,13 @@ def named(layer: str, parameter: str) -> str:
     return f"{layer}.{parameter}" if layer else parameter
 
 
+def views(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Return parameters [rows, …] of these shapes as views of a buffer [rows, at least their numbers], one after another."""
+    sizes = [shape.numel() for shape in shapes.values()]
+    parts = flat.detach()[:, : sum(sizes)].split(sizes, dim=1)
+    return {n: p.unflatten(1, s) if s else p.squeeze(1) for (n, s), p in zip(shapes.items(), parts, strict=True)}
+
+
 def beside(model: nn.Module) -> set[str]:
     """Return the names of the parameters that a likelihood has added to a network."""
     own = {"weight", "bias"} if type(model) is nn.Linear else set()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from scipy.spatial import distance
 
@@ -20,8 +21,10 @@ from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.inference.run_data import RunData
 from raychains.measures import Context, fidelity
+from raychains.measures.predictive_distance import OfClasses, OfDensities
 from raychains.plotting.style import laid_out
 from raychains.report.figures import FIGURES
+from raychains.tasks.likelihoods import GaussianNoise
 from tests.checks import refused
 from tests.measures import predicted
 from tests.measures.predicted import CLASSES, Predicted
@@ -83,9 +86,69 @@ def test_permuted_probabilities_have_known_numbers(run: Predicted) -> None:
 def test_hand_computed_numbers() -> None:
     p = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3]])
     q = np.array([[0.5, 0.4, 0.1], [0.5, 0.3, 0.2]])
-    ensemble = object.__new__(fidelity._Ensemble)
-    ensemble.reference = q
-    np.testing.assert_allclose(ensemble._points(p), [[1, 0.2], [0, 0.2]])
+    np.testing.assert_allclose(OfClasses(q).points(p), [[1, 0.2], [0, 0.2]])
+
+
+def densities(seed: int, draws: int = 7, examples: int = 3) -> Array:
+    """Blocks of a regression, [draws, examples, 2]: μ and σ."""
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.standard_normal((draws, examples)), 0.3 + rng.random((draws, examples))], axis=2)
+
+
+def test_distances_of_densities_are_those_of_a_quadrature_and_of_moments() -> None:
+    own, other = densities(0), densities(1, draws=5)
+    distance = OfDensities(other)
+    found = distance.points(distance.average(own))
+    y = np.linspace(-12, 12, 24_001)
+
+    def density(blocks: Array, example: int) -> Array:
+        return np.asarray(np.mean([stats.norm.pdf(y, *block[example]) for block in blocks], axis=0))
+
+    for example, (variation, w2, ratio) in enumerate(found):
+        apart = 0.5 * np.abs(density(own, example) - density(other, example)).sum() * (y[1] - y[0])
+        assert apart - 0.005 < variation <= apart + 1e-6  # bins of a tenth of the reference's sd
+        (m, s), (m_other, s_other) = [
+            (b[:, example, 0].mean(), np.sqrt((b[:, example, 1] ** 2).mean() + b[:, example, 0].var()))
+            for b in (own, other)
+        ]
+        assert w2 == pytest.approx(np.hypot(m - m_other, s - s_other) / s_other)
+        assert ratio == pytest.approx(own[:, example, 0].std() / other[:, example, 0].std())
+    np.testing.assert_allclose(distance.points(distance.average(other)), [[0, 0, 1]] * 3, atol=1e-7)
+    np.testing.assert_allclose(distance.points(distance.average(own[:1]))[:, 2], 0, atol=1e-6)
+
+
+def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path: Path) -> None:
+    """y = w·x + b + noise of known σ: the predictive mean and sd of the posterior in closed form, and one network's distance to it."""
+    rng, sigma, decay, n = np.random.default_rng(0), 0.5, 0.1, 30
+    x = rng.standard_normal((n, 1)).astype(np.float32)
+    y = (x[:, 0] + sigma * rng.standard_normal(n)).astype(np.float32)
+    task = rc.Task.from_module(
+        lambda: torch.nn.Linear(1, 1), (x, y), (x[:10], y[:10]), GaussianNoise(sigma), name="line"
+    )
+    given = {"chains": 2, "epochs": 40, "lr": 0.01, "weight_decay": decay, "store": str(tmp_path), "progress": False}
+    run = rc.run(task=task, sampler="sgld", **given)
+    result = rc.evaluate(run.path, measures=["fidelity"], reference="hmc", task=task, progress=False)
+    rows = result.store.table("fidelity").to_pandas()
+    last = rows.iloc[-1]
+    z = np.column_stack([x, np.ones(n)]).astype(np.float64)
+    covariance = np.linalg.inv(z.T @ z / sigma**2 + n * decay * np.eye(2))
+    mean, spread = (
+        z[:10] @ covariance @ z.T @ y / sigma**2,
+        np.sqrt(np.einsum("ij,jk,ik->i", z[:10], covariance, z[:10])),
+    )
+    stored = run._select(None, 0, None).stored()
+    mu = np.stack([x[:10] @ one["weight"].numpy()[0] + one["bias"].numpy() for one in stored]).astype(np.float64)
+    assert last["samples"] == len(mu) > 2
+    total = np.sqrt(spread**2 + sigma**2)
+    w2 = np.hypot(mu.mean(0) - mean, np.sqrt(mu.var(0) + sigma**2) - total) / total
+    about = result.store.table("fidelity_reference").to_pandas().iloc[0]
+    error = 4 / np.sqrt(about["ess"])  # of the reference's moments, in its standard deviations
+    assert last["w2"] == pytest.approx(w2.mean(), abs=error)
+    assert last["sd_ratio"] == pytest.approx((mu.std(0) / spread).mean(), rel=error)
+    assert about["r_hat"] < 1.01 and 0 < about["total_variation"] < 0.05
+    assert np.isnan(last["agreement"])
+    with refused("measures", "fidelity", "no classification", "--reference hmc"):
+        rc.evaluate(run.path, measures=["fidelity"], reference=np.ones((10, 1)), task=task, progress=False)
 
 
 def test_rows_are_means_over_libraries_distances(run: Predicted) -> None:
