@@ -81,6 +81,7 @@ CONTENTS = (
     Listing("bde-table", "regression.bde_table", "bde", "Benchmark", "airfoil and bike sharing at equal gradient evaluations", ("uci-airfoil", "uci-bikesharing"), (0.01, 0.7, 5, 40)),
     Listing("uci-table", "regression.uci_table", "dropout", "Readme", "five UCI tables on the classic splits", ("uci-yacht", "uci-concrete", "uci-energy", "uci-airfoil", "uci-protein"), (0.02, 1.5, 30, 400)),
     Listing("hmc-cifar10", "fidelity.hmc_cifar10", "hmc", "Metrics", "agreement with full-batch HMC on CIFAR-10, and total variation to it", ("cifar10", "hmc-cifar10"), (0.02, 5.5, 18, 220)),
+    Listing("true-posterior", "fidelity.true_posterior", "hmc", "Study", "which methods come near the true posterior of small networks", ("uci-concrete", "uci-bikesharing", "uci-protein"), (0.02, 0.6, 1, 8)),
 )
 # fmt: on
 """In the order of the index page."""

@@ -113,6 +113,8 @@ class Sampled:
     """As of `raychains evaluate --views`."""
     measures: tuple[str, ...] = ()
     """As of `raychains evaluate --measures`."""
+    reference: str | None = None
+    """As of `raychains evaluate --reference`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +181,7 @@ class Experiment(Listing):
         return [" ".join(text.split()) for scales, _, text in known if scale in scales.split()]
 
 
-def comparison(preset: Callable[[str], Preset], **asked: tuple[str, ...]) -> Callable[[str], Sequence[Sampled]]:
+def comparison(preset: Callable[[str], Preset], **asked: Any) -> Callable[[str], Sequence[Sampled]]:
     """Return `Part.sampled` of one comparison, from its preset at a scale and the views and measures of `Sampled`."""
     return lambda scale: [Sampled(preset(scale), **asked)]
 

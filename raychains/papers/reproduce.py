@@ -313,7 +313,12 @@ class _Running:
             with self._listening() as called:
                 result = sampling.execute("reproduce", options, comparison, called, None, self.workers, page=False)
             if sampled.views or sampled.measures:
-                asked: dict[str, Any] = {"views": sampled.views, "measures": sampled.measures, "options": options}
+                asked: dict[str, Any] = {
+                    "views": sampled.views,
+                    "measures": sampled.measures,
+                    "reference": sampled.reference,
+                    "options": options,
+                }
                 with self._listening() as called:
                     evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers, page=False)
             runs.append(CompletedRun(result.store, result.comparison, sampled.preset, part.name, scale))

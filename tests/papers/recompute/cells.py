@@ -298,6 +298,26 @@ def distance_to_hmc(folder: Path, store: Path, seed: int) -> Both:
     return cell["value"], float((0.5 * np.abs(p - reference).sum(1)).mean())
 
 
+def distance_to_draws(folder: Path, store: Path, seed: int) -> Both:
+    """W₂ between Gaussians of the moments of a cell's samples and of HMC's draws, whose linear network is computed here."""
+    cell = reading.drawn_cell(folder, seed, "w2")
+    inputs = reading.inputs(store, cell, folder.name)
+    theta = np.concatenate(reading.references(store), axis=1).astype(np.float32)
+    theta = theta.reshape(-1, theta.shape[-1])
+    log_noise, weight, bias = np.split(theta, [1, theta.shape[1] - 1], axis=1)
+    exact = _gaussian(weight @ inputs.T + bias, np.exp(log_noise.astype(np.float64)))
+    shas = [sample["sha256"] for digest in cell["digests"].split() for sample in reading.samples(store, digest)]
+    blocks = np.stack([reading.block(store, sha) for sha in shas])
+    own = _gaussian(blocks[..., 0], blocks[..., 1])
+    return cell["value"], float((np.hypot(own[0] - exact[0], own[1] - exact[1]) / exact[1]).mean())
+
+
+def _gaussian(means: np.ndarray, sds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of a mixture of Gaussians [samples, examples], each [examples]."""
+    m = means.astype(np.float64)
+    return m.mean(0), np.sqrt((sds.astype(np.float64) ** 2 + np.zeros_like(m)).mean(0) + m.var(0))
+
+
 CHECKS: Mapping[str, Check] = {
     **dict.fromkeys(("table1", "table2", "fig3c"), with_nll),
     **dict.fromkeys(("table4", "fig2", "fig5"), modes),
@@ -323,4 +343,5 @@ CHECKS: Mapping[str, Check] = {
     "emcmc-fig5": lenet.lines,
     **dict.fromkeys(("bde-table", "uci-table"), regression),
     "hmc-cifar10": distance_to_hmc,
+    "true-posterior": distance_to_draws,
 }

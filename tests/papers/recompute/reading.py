@@ -66,6 +66,23 @@ def _of_split(store: Path, cell: dict[str, Any], name: str, column: str) -> np.n
     return table[column][(table["arm"] == table["arm"][0]) & (table["group"] == 0)]
 
 
+def inputs(store: Path, cell: dict[str, Any], name: str) -> np.ndarray:
+    """Of the first classic split's test examples, standardised by its training examples: [examples, features]."""
+    (file,) = (store / "stand-ins/uci").glob(f"*{cell['part']}*")
+    features = np.loadtxt(file)[:, :-1]
+    order = np.random.RandomState(1).permutation(len(features))
+    train, test = np.split(order, [round(0.9 * len(order))])
+    sd = features[train].std(0)
+    found = (features[test] - features[train].mean(0)) / np.where(sd > 0, sd, 1)
+    return np.asarray(found, dtype=np.float32)
+
+
+def references(store: Path) -> list[np.ndarray]:
+    """HMC's draws in rounds, [chains, draws, numbers] each."""
+    READ.extend(sorted((store / "references").glob("*/*.safetensors")))
+    return [load_file(path)["draws"] for path in sorted((store / "references").glob("*/*.safetensors"))]
+
+
 def block(store: Path, sha256: str) -> np.ndarray:
     """A sample's means and σ of the one split that it was kept for, [examples, 2]."""
     (path,) = (store / "predictions").glob(f"*/{sha256}.safetensors")

@@ -1,0 +1,355 @@
+"""Which methods come near the true posterior of small networks, all at as many gradient evaluations: distances to HMC's draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.measures import panels
+from raychains.papers import ALL, NOT_SMOKE
+from raychains.papers.claims import Claim, claim
+from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
+from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure
+from raychains.papers.tables import Heading
+from raychains.planning.ensemble_start import METHOD as ENSEMBLE
+from raychains.planning.presets.named import Preset, Variant
+from raychains.plotting import layout
+from raychains.plotting.style import INK
+
+SEED = 11
+EXAMPLES = 200
+"""Training examples of the regressions: of more the posterior is too narrow for HMC in minutes."""
+HIDDEN = 20
+"""ReLU units of the one hidden layer."""
+NAMES = {"concrete": "Concrete", "bikesharing": "Bike sharing", "protein": "Protein", "digits": "Digits"}
+HELD_OUT = {"concrete": 927 - EXAMPLES, "bikesharing": 15_641 - EXAMPLES, "protein": 41_157 - EXAMPLES}
+"""Training examples of the classic first split that chains do not see."""
+LABELS = {
+    "sgd": "SGD, one network",
+    ENSEMBLE: "Deep ensemble",
+    "multiswag": "MultiSWAG",
+    "sgld": "SGLD",
+    "sghmc": "SGHMC",
+    "csgld": "cSGLD",
+    "csghmc": "cSGHMC",
+    "emcmc": "Entropy-MCMC",
+    "psmile": "pSMILE",
+    "mile": "MILE",
+}
+"""Rows, and the names of arms."""
+CYCLICAL = ("csgld", "csghmc", "emcmc")
+EXPLORATION, NOISE_FROM = 0.5, 0.25
+BATCH = 32
+IN_SMOKE, SMOKE_EXAMPLES, SMOKE_LR = "concrete", 60, 1e-3
+VARIATION, W2, SPREAD, AGREEMENT = "total_variation", "w2", "sd_ratio", "agreement"
+LR: Mapping[str, Mapping[str, float]] = {
+    "concrete": {
+        "sgd": 0.0001,
+        "sghmc": 0.01,
+        "csghmc": 0.01,
+        "multiswag": 0.03,
+        "sgld": 0.03,
+        "csgld": 0.03,
+        "emcmc": 0.01,
+        ENSEMBLE: 0.003,
+        "psmile": 0.03,
+        "mile": 0.003,
+    },
+    "bikesharing": {
+        "sgd": 0.0001,
+        "sghmc": 0.03,
+        "csghmc": 0.03,
+        "multiswag": 0.001,
+        "sgld": 0.1,
+        "csgld": 0.1,
+        "emcmc": 0.1,
+        ENSEMBLE: 0.003,
+        "psmile": 0.1,
+        "mile": 0.003,
+    },
+    "protein": {
+        "sgd": 0.0001,
+        "sghmc": 0.03,
+        "csghmc": 0.03,
+        "multiswag": 0.001,
+        "sgld": 0.1,
+        "csgld": 0.03,
+        "emcmc": 0.01,
+        ENSEMBLE: 0.001,
+        "psmile": 0.1,
+        "mile": 0.001,
+    },
+    "digits": {
+        "sgd": 0.0003,
+        "sghmc": 0.3,
+        "csghmc": 0.3,
+        "multiswag": 0.003,
+        "sgld": 3,
+        "csgld": 3,
+        "emcmc": 1,
+        ENSEMBLE: 0.001,
+        "psmile": 0.03,
+        "mile": 0.001,
+    },
+}
+"""Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation; MILE's is that
+of its start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The size of every method's chains at a scale."""
+
+    epochs: int
+    """Gradient evaluations per training example of a chain, its start's counted; even."""
+    chains: int
+    draws: int
+    """Kept of every chain but those of SGD and the deep ensemble, which have one."""
+    cycles: int
+    repeats: int
+    start: int = 200
+    """The most epochs of a deep ensemble's member, at which MILE starts, too."""
+
+
+SIZES: Mapping[str, Size] = {
+    "smoke": Size(epochs=40, chains=2, draws=4, cycles=2, repeats=2, start=20),
+    "cpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=10),
+    "gpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=20),
+    "paper": Size(epochs=20_000, chains=8, draws=96, cycles=8, repeats=20),
+}
+
+
+def task_of(part: str, scale: str) -> tuple[str, tuple[str, ...]]:
+    """Return a part's task and its settings."""
+    hidden = f"hidden=[{HIDDEN if scale != 'smoke' else ''}]"
+    if part == "digits":
+        return "digits", (hidden,)
+    held = HELD_OUT[part] if scale != "smoke" else 180 - SMOKE_EXAMPLES
+    return f"uci-{part}", ("protocol=splits", "split=0", f"val_split={held}", hidden)
+
+
+def variant(method: str, part: str, scale: str) -> Variant:
+    """Return a method's arm."""
+    size = SIZES[scale]
+    examples = SMOKE_EXAMPLES if scale == "smoke" else 500 if part == "digits" else EXAMPLES
+    batches = -(-examples // BATCH)
+
+    def apart(share: float, epochs: int) -> int:
+        return max(1, int(0.9 * share * epochs * batches / size.draws))
+
+    falling = {
+        "epochs": size.epochs,
+        "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
+        "thinning": apart(1 - NOISE_FROM, size.epochs),
+    }
+    cyclical = {
+        "epochs": size.epochs,
+        "cycles": size.cycles,
+        "exploration": EXPLORATION,
+        "samples_per_cycle": size.draws // size.cycles,
+        "thinning": apart(1 - EXPLORATION, size.epochs),
+    }
+    after = size.epochs - size.start
+    own: dict[str, dict[str, Any]] = {
+        "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
+        ENSEMBLE: {"epochs": size.start, "chains": size.chains * (size.epochs // size.start)},
+        "psmile": {
+            "epochs": size.epochs,
+            "schedule_settings": (f"samples={size.draws}",),
+            "thinning": apart(0.5, size.epochs) // 2,
+        },
+        "mile": {  # a step takes two gradients of all examples: half of the steps tune, half are drawn from
+            "epochs": after,
+            "init_from": f"{ENSEMBLE}:{size.start},20",
+            "sampler_settings": (f"tune={after // 4}",),
+            "thinning": max(1, after // 4 // size.draws),
+        },
+    }
+    given = dict(own.get(method, cyclical if method in CYCLICAL else falling))
+    if method != "mile":
+        given["batch_size"] = BATCH
+    lr = SMOKE_LR if scale == "smoke" else LR.get(part, {}).get(method)
+    if lr is not None:
+        given["lr"] = f"{ENSEMBLE}={lr}" if method == "mile" else lr
+    schedule = (
+        "cyclical"
+        if method in CYCLICAL
+        else "decreasing"
+        if method in ("sgd", "multiswag", "sgld", "sghmc")
+        else "constant"
+    )
+    sampler = {"sgd": "sgdm"}.get(method, method)
+    label = LABELS[method] if method == "sgd" else ""
+    return Variant(method, label, sampler, given, schedule=schedule)
+
+
+def preset(part: str, scale: str) -> Preset:
+    """Return one arm for each method."""
+    size = SIZES[scale]
+    task, settings = task_of(part, scale)
+    packed = {} if scale in ("gpu", "paper") else {"pack": str(2 * size.chains)}
+    common = {
+        "temperature": 1.0,
+        "chains": size.chains,
+        "repeats": size.repeats,
+        "seed": SEED,
+        "task_settings": settings,
+    }
+    return Preset(
+        name=f"true-posterior-{part}",
+        about=f"methods beside HMC's draws of the same posterior, {NAMES[part]}, at as many gradient evaluations",
+        task=task,
+        options={**common, **packed},
+        variants=[variant(method, part, scale) for method in LABELS],
+    )
+
+
+def sampled(part: str, scale: str) -> Sequence[Sampled]:
+    return [Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
+
+
+def tables(run: CompletedRun) -> Tables:
+    """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own diagnostics."""
+    found = run.table("fidelity")
+    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = last.assign(agreement=100 * last[AGREEMENT], total_variation=100 * last[VARIATION])
+    metrics = [m for m in (VARIATION, W2, SPREAD, AGREEMENT) if last[m].notna().any()]
+    names = {run.arm(row).name: row for row in LABELS}
+    by_chains = run.table("fidelity_chains").assign(part=run.part)
+    by_chains["row"] = by_chains["arm"].map(names)
+    about = run.table("fidelity_reference").assign(part=run.part)
+    columns = ["part", "row", "repeat", "chains", "samples", VARIATION]
+    return {
+        "cells": run.cells(tuple(LABELS), metrics, last),
+        "chains": by_chains[columns].to_dict("records"),
+        "hmc": about.to_dict("records"),
+    }
+
+
+def _draw(cells: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
+    """Draw a panel for each data set with a line of dots for each method."""
+    parts = [part for part in NAMES if part in set(cells["part"])]
+    drawn, axes = layout.per_arm(list(LABELS.values()), len(parts))
+    cells = cells[cells["column"] == VARIATION]
+    for axis, part in zip(axes, parts, strict=True):
+        mine = cells[cells["part"] == part]
+        for line, row in enumerate(LABELS):
+            panels.dots(axis, line, mine.loc[mine["row"] == row, "value"].to_numpy(), color=INK)
+        panels.target_line(axis, 100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]))
+        axis.set_xlim(left=0)
+        axis.set_title(NAMES[part])
+        axis.set_xlabel("Total variation (%)   ← better")
+    return drawn
+
+
+PAIRS = (
+    ("sghmc", "sgd"),
+    (ENSEMBLE, "sgd"),
+    ("sghmc", ENSEMBLE),
+    ("csghmc", ENSEMBLE),
+    ("mile", ENSEMBLE),
+    ("multiswag", ENSEMBLE),
+    ("csgld", "sgld"),
+    ("csghmc", "sghmc"),
+    ("sghmc", "sgld"),
+    ("mile", "sghmc"),
+    ("psmile", "csghmc"),
+    ("emcmc", "csgld"),
+)
+"""(nearer, farther): what is claimed of every part, before anything was run."""
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Return the claims, one family."""
+    return tuple(
+        claim(
+            f"{left}-nearer-than-{right}-{part}",
+            f"{label}: {LABELS[left]} has a smaller total variation to the true posterior's predictive than {LABELS[right]}.",
+            *(part, VARIATION, left, "less", right),
+            rule="paired",
+            scales=NOT_SMOKE,
+        )
+        for part, label in NAMES.items()
+        for left, right in PAIRS
+    )
+
+
+def settings_at(scale: str) -> list[Setting]:
+    size, smoke = SIZES[scale], scale == "smoke"
+    return [
+        Setting(
+            "network",
+            "linear" if smoke else f"one hidden layer of {HIDDEN} ReLU units, one learned σ (Digits: classes)",
+            OURS,
+        ),
+        Setting("training examples", f"{SMOKE_EXAMPLES if smoke else EXAMPLES} (Digits: 500)", OURS),
+        Setting("prior, temperature", "N(0, I) (Digits: N(0, 2·I)), 1", OURS),
+        Setting("epochs of a chain", f"{size.epochs:,}", OURS),
+        Setting("chains of a method (SGD: one, as much longer)", str(size.chains), OURS),
+        Setting("draws of a chain", str(size.draws), OURS),
+        Setting(
+            "members of the deep ensemble, epochs of each at most",
+            f"{size.chains * (size.epochs // size.start)}, {size.start}",
+            OURS,
+        ),
+        Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", OURS),
+        Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", OURS),
+        Setting("batch (MILE: all examples)", str(BATCH), OURS),
+        Setting("step sizes", "the nearest of a grid, on another seed", OURS),
+        Setting("repeats", str(size.repeats), OURS),
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        **listed("true-posterior"),
+        parts=tuple(
+            Part(
+                name=part,
+                label=label,
+                data=() if part == "digits" else (f"uci-{part}",),
+                sampled=partial(sampled, part),
+                tables=tables,
+                scales=ALL if part == IN_SMOKE else NOT_SMOKE,
+            )
+            for part, label in NAMES.items()
+        ),
+        rows=LABELS,
+        columns=(
+            Heading(VARIATION, "Total variation", "%", 2),
+            Heading(W2, "W₂", "reference sd", 3),
+            Heading(SPREAD, "Spread of functions", "of the reference's", 3),
+            Heading(AGREEMENT, "Agreement", "%", 2),
+        ),
+        absent="not defined",
+        claims=all_claims(),
+        family=True,
+        settings=settings_at,
+        differences="""
+smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
+smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all training
+    examples, in double precision: eight chains, as long as R-hat of every prediction that is looked at needs to fall below 1.01.
+cpu gpu paper: The regressions learn from 200 examples of the first classic split under 20 hidden units, so that HMC takes minutes;
+    what holds here need not hold for wide networks and many examples.
+smoke cpu gpu paper: All methods have the same number of gradient evaluations per training example: steps of MILE and pSMILE take
+    two gradients, the one network of SGD is trained as long as all chains of another method together, and the deep ensemble has
+    as many members as that pays for at their most epochs.
+cpu gpu paper: The step size of each method is the one of a grid with the smallest total variation to the same HMC draws, on another
+    seed and with one chain (benchmarks/posterior_settings.py, docs/results/posterior-settings.csv).
+""",
+        figures=figure(
+            "cells hmc",
+            _draw,
+            name="distances",
+            title="Total variation to the true posterior's predictive",
+            caption="A dot for each repeat. Dashed: between the two halves of HMC's chains, which nothing can be told below.",
+            alt="Total variation to the true posterior's predictive of each method on each data set",
+        ),
+    ),
+)
