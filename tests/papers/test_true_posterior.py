@@ -37,7 +37,9 @@ def counted(scale: str) -> None:
                 spent += size.start * len(group) if row == "mile" else 0
                 assert spent == pytest.approx(size.epochs * size.chains, rel=1e-3), (part, row)
                 kept = {schedules.build(s.schedule).kept for s in group}
-                assert kept == {1} if row in POINTS else all(0.9 * size.draws <= k <= 1.25 * size.draws for k in kept)
+                if row in POINTS or scale != "smoke":  # MILE keeps few of a handful of steps
+                    few, many = (1, 1) if row in POINTS else (0.9 * size.draws, 1.1 * size.draws)
+                    assert all(few <= k <= many for k in kept), row
                 noisy = {schedules.build(s.schedule).temperature for s in group}
                 assert noisy == {0.0 if row in POINTS else 1.0}
                 priors = {s.sampler.settings["weight_decay"] for s in group}
