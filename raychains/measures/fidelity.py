@@ -21,6 +21,7 @@ from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.evaluation.base import BINS, Array, Sharded, finite
 from raychains.evaluation.calibration import width_bin
+from raychains.evaluation.classification import Average
 from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
@@ -135,11 +136,8 @@ def _distance(context: Context) -> tuple[Distance, list[Row]]:
     )
     blocks = np.stack(list(found.blocks(context.task.splits()[context.split])))
     half = len(blocks) // 2
-    distance: Distance
-    if context.task.predicts == "classes":
-        distance = OfClasses(np.exp(blocks.astype(np.float64)).mean(axis=0))
-    else:
-        distance = OfDensities(blocks)
+    average = Average.of(blocks) if context.task.predicts == "classes" else None
+    distance: Distance = OfDensities(blocks) if average is None else OfClasses(average.mean)
     apart = distance.between(distance.average(blocks[:half]), distance.average(blocks[half:])).mean(axis=0)
     chains, draws, _ = found.draws.shape
     row = {"chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}

@@ -13,17 +13,23 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from scipy.spatial import distance
+from scipy.spatial import distance as distances
+from scipy.special import softmax
 
 import raychains as rc
 from raychains import measures, tasks
+from raychains.core.config import Run
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
+from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
 from raychains.measures import Context, fidelity
 from raychains.measures.predictive_distance import OfClasses, OfDensities
+from raychains.planning import methods
 from raychains.plotting.style import laid_out
 from raychains.report.figures import FIGURES
+from raychains.store import Storage
+from raychains.tasks import Task
 from raychains.tasks.likelihoods import GaussianNoise
 from tests.checks import refused
 from tests.measures import predicted
@@ -160,7 +166,7 @@ def test_rows_are_means_over_libraries_distances(run: Predicted) -> None:
         mine = {t: [r for r in rows if (r["arm"], r["group"]) == (name, g)] for t, rows in found.items()}
         for n, row in enumerate(mine["fidelity"], 1):
             p = own[:n].mean(0)
-            each = np.array([distance.cityblock(x, y) / 2 for x, y in zip(p, reference, strict=True)])
+            each = np.array([distances.cityblock(x, y) / 2 for x, y in zip(p, reference, strict=True)])
             assert (row["samples"], row["chains"]) == (n, min(n, chains))
             assert row["total_variation"] == pytest.approx(each.mean(), abs=1e-7)
             same = p.argmax(1) == reference.argmax(1)
@@ -231,6 +237,54 @@ def test_published_numbers_stand_beside_the_same_posterior_alone(run: Predicted)
     kind = tasks.NAMES["cifar10-resnet20-frn-silu"]
     one = SimpleNamespace(task_spec=SimpleNamespace(kind=kind), split="test")
     assert fidelity._published(SimpleNamespace(comparison=one)) == fidelity.PUBLISHED  # type: ignore[arg-type]
+
+
+def test_hmc_is_refused_where_there_is_no_one_posterior_of_a_small_network() -> None:
+    def asked(task: Any, *chains: Any) -> str:
+        arms = [SimpleNamespace(chains=[[chain]]) for chain in chains]
+        comparison, groups = SimpleNamespace(task="mine", arms=arms), [(arm, 0) for arm in range(len(arms))]
+        context = SimpleNamespace(
+            task=task, split="test", comparison=comparison, groups=groups, settings={"reference": "hmc"}
+        )
+        return str(fidelity.why_not(context))  # type: ignore[arg-type]
+
+    def chain(**given: Any) -> Any:
+        options = Run(task="digits", **given)
+        return methods.resolve(options, task=digits, name="digits", sampler="sgld").spec
+
+    digits = tasks.make("digits")
+    assert asked(digits, chain(), chain()) == "None"
+    several = asked(digits, chain(), chain(weight_decay=0.5))
+    assert "several priors" in several and "0.001, 0.5" in several
+    assert "augmented" in asked(tasks.make("digits", augment=True), chain())
+    x = torch.zeros(8, 2)
+    pair = Task.from_module(lambda: torch.nn.Linear(2, 2), (x, x), (x, x), GaussianNoise(1.0), name="pair")
+    assert "several targets" in asked(pair, chain())
+    square = Task.from_module(
+        lambda: torch.nn.Linear(2, 2), (x, x), (x, x), lambda f, y: ((f - y) ** 2).mean(), name="s"
+    )
+    assert "neither classes nor a Gaussian" in asked(square, chain())
+
+
+def test_hmcs_reference_of_a_classifier_is_the_mean_of_its_draws_probabilities(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 2)).astype(np.float32)
+    labels = (x[:, 0] + 0.5 * rng.standard_normal(30) > 0).astype(np.int64)
+    task = Task.from_module(lambda: torch.nn.Linear(2, 2), (x, labels), (x[:20], labels[:20]), name="two classes")
+    spec = methods.resolve(
+        Run(task="digits", weight_decay=0.05), task=tasks.make("digits"), name="digits", sampler="sgld"
+    ).spec
+    context: Any = SimpleNamespace(
+        task=task, split="test", store=SimpleNamespace(root=Storage(str(tmp_path))), groups=[(0, 0)],
+        comparison=SimpleNamespace(task="mine", arms=[SimpleNamespace(chains=[[spec]])]),
+        settings={"reference": "hmc"}, progress=lambda what, done, total: None,
+    )  # fmt: skip
+    distance, (about,) = fidelity._distance(context)
+    draws = hmc_reference.reference(context.store.root, task, 0.05, "test").draws.reshape(-1, 6).astype(np.float64)
+    logits = x[:20] @ draws[:, :4].reshape(-1, 2, 2).swapaxes(1, 2) + draws[:, None, 4:]
+    np.testing.assert_allclose(distance.reference, softmax(logits, axis=2).mean(0), atol=1e-5)
+    assert about["chains"] == 8 and about["agreement"] > 0.9 and about["total_variation"] < 0.05
+    assert np.isnan(about["w2"])
 
 
 # References
