@@ -57,6 +57,29 @@ def test_the_airfoil_benchmark_tells_seconds_and_metrics_of_our_fit() -> None:
     assert rmse < 0.6 and nll < 1 and seconds > 1
 
 
+@pytest.mark.long
+@pytest.mark.skipif(
+    not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the concrete table is needed"
+)
+def test_the_step_sizes_of_the_study_are_judged_by_the_distance_to_hmc(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "benchmarks/posterior_settings.py",
+        "--smoke",
+        "--store",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "t.csv"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"concrete: HMC, \d+ draws of 8 chains, R-hat 1\.00", done.stdout)
+    rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert rows[0] == "part,method,lr,total_variation,seconds" and len(rows) == 19
+    for row in rows[1:]:
+        assert 0 < float(row.split(",")[3]) < 0.6
+
+
 def test_the_scale_benchmark_tells_of_start_up_events_by_part_and_memory() -> None:
     command = [sys.executable, "benchmarks/scale.py", "--smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)

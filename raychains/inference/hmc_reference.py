@@ -35,6 +35,8 @@ LEAST_ESS, MOST_R_HAT = 1_000.0, 1.01
 """What every probe's bulk effective sample size must reach, and its R-hat stay below."""
 PROBES = 100
 """Examples of the split whose predictions must agree, evenly spread."""
+LARGEST = 500_000_000
+"""Parameters times examples: a gradient of eight chains then takes about a second, and draws take a hundred and more."""
 FORMAT = 1
 
 
@@ -65,8 +67,12 @@ def refusal(task: Task) -> str | None:
     if why := pack.task_refusal(task):
         return why
     assert isinstance(task, PredictiveTask)
-    if any(isinstance(layer, stacked.Dropout) for layer in stacked.layers(task.build_model(seed=0, lanes=1))):
+    model = task.build_model(seed=0, lanes=1)
+    if any(isinstance(layer, stacked.Dropout) for layer in stacked.layers(model)):
         return "its network has dropout"
+    size = sum(p.numel() for p in model.parameters())
+    if size * task.num_data > LARGEST:
+        return f"{size:,} parameters times {task.num_data:,} examples are more than {LARGEST:,}, which take days"
     return None
 
 

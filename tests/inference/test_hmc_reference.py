@@ -129,4 +129,8 @@ def test_what_has_no_reference_is_said() -> None:
     normed = task_of(lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)), GaussianNoise(1.0))
     assert "BatchNorm" in str(hmc_reference.refusal(normed))
     assert "augmented" in str(hmc_reference.refusal(tasks.make("digits", augment=True)))
+    wide = task_of(
+        lambda: nn.Sequential(nn.Linear(2, 5_000), nn.Linear(5_000, 5_000), nn.Linear(5_000, 1)), GaussianNoise(1.0)
+    )
+    assert "take days" in str(hmc_reference.refusal(wide))
     assert hmc_reference.refusal(linear()) is None
