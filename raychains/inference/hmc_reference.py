@@ -32,7 +32,7 @@ WARMUP = 200
 SPREAD = 0.3
 """Chains start at draws of the prior, its standard deviation times this: those of the prior itself are far away."""
 LEAST_ESS, MOST_R_HAT = 1_000.0, 1.01
-"""What every probe's bulk effective sample size must reach, and its R-hat stay below."""
+"""Bounds for every probe: a bulk effective sample size of at least the first, and an R-hat below the second."""
 PROBES = 100
 """Examples of the split whose predictions must agree, evenly spread."""
 LARGEST = 500_000_000
@@ -47,11 +47,11 @@ class HmcReference:
     draws: Array
     """[chains, draws, numbers], float32: all parameters side by side."""
     shapes: dict[str, torch.Size]
-    """Of the parameters, in that order."""
+    """Shapes of the parameters by name, in that order."""
     r_hat: float
-    """The largest of all probes."""
+    """The largest R-hat of all probes."""
     ess: float
-    """The smallest of all probes, bulk."""
+    """The smallest bulk effective sample size of all probes."""
     acceptance: float
     step: float
     """Length of a leapfrog step in the prior's standard deviation."""
@@ -143,7 +143,7 @@ class Posterior:
         self.shapes = {name: p.shape for name, p in model.named_parameters()}
         self.size = sum(shape.numel() for shape in self.shapes.values())
         self.precision = n * weight_decay
-        """Of the prior: N(0, 1/precision)."""
+        """The prior is N(0, 1/precision)."""
         inputs, targets = task.source.batch(torch.arange(n))
         like = torch.zeros(1, dtype=torch.float64)
         inputs = task.network_inputs(inputs, like.dtype)

@@ -48,7 +48,7 @@ LABELS = {
     "w2": ("W₂ (reference sd)", 1.0),
     "sd_ratio": ("Spread of functions over the reference's", 1.0),
 }
-"""Of metrics in figures, and what they are multiplied by."""
+"""Labels of metrics in figures, and the factors that they are shown with."""
 HMC = "hmc"
 """The reference that is made here."""
 PUBLISHED_TASK = "cifar10-resnet20-frn-silu"

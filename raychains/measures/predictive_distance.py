@@ -19,7 +19,7 @@ BINS, REACH = 100, 5.0
 
 
 class Distance(ABC):
-    """What of a sample's block is averaged, and how far such an average is from the reference's."""
+    """A distance between predictives: the numbers of a sample's block that are averaged, and how far two averages are apart."""
 
     metrics: ClassVar[tuple[str, ...]]
     """Those of `METRICS` that it has."""
@@ -48,7 +48,7 @@ class Distance(ABC):
 
 
 class OfClasses(Distance):
-    """Of a classifier: the same top class, and total variation ½ Σ_c |p_c − q_c|.
+    """Distances between probabilities of classes: the same top class, and total variation ½ Σ_c |p_c − q_c|.
 
     Args:
         reference: probabilities [examples, classes].
@@ -67,7 +67,7 @@ class OfClasses(Distance):
 
 
 class OfDensities(Distance):
-    """Of a regression with one target: distances of p(y | x) = (1/S) Σ_s N(y; μ_s, σ_s²).
+    """Distances between predictive densities of one real target, p(y | x) = (1/S) Σ_s N(y; μ_s, σ_s²).
 
     ``total_variation``: ½ Σ |p − q| over the probabilities of `BINS` bins and of what lies beyond, at most and nearly ½∫|p − q|.
     ``w2``: Wasserstein's distance between Gaussians of the same means and standard deviations,

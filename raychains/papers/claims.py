@@ -125,7 +125,7 @@ class Verdict:
     reason: str
     """The reason for a missing interval or one without width, and the values left out; empty if neither."""
     paper: str
-    """What is said of the paper's own numbers."""
+    """The sentence on the paper's own numbers."""
     adjusted_p: float = math.nan
     """``p`` adjusted by `holm`, which the verdict then goes by; nan where the claim is of no family."""
 
