@@ -26,7 +26,7 @@ from raychains.chain.chain import Chain, Diverged  # noqa: E402
 from raychains.core.config import Run  # noqa: E402
 from raychains.core.sample import Sample  # noqa: E402
 from raychains.inference import hmc_reference  # noqa: E402
-from raychains.measures.predictive_distance import OfClasses, OfDensities  # noqa: E402
+from raychains.measures.predictive_distance import to_draws  # noqa: E402
 from raychains.papers.fidelity import true_posterior as study  # noqa: E402
 from raychains.planning import methods  # noqa: E402
 from raychains.store import Storage  # noqa: E402
@@ -56,10 +56,7 @@ def distance_of(part: str, scale: str, store: str) -> Any:
     print(
         f"{part}: HMC, {found.draws.shape[1]} draws of {len(found.draws)} chains, R-hat {found.r_hat:.4f}", flush=True
     )
-    blocks = np.stack(list(found.blocks(task.splits()["test"])))
-    if task.predicts == "classes":
-        return task, OfClasses(np.exp(blocks.astype(np.float64)).mean(0))
-    return task, OfDensities(blocks)
+    return task, to_draws(found.blocks, task.predicts)
 
 
 def judged(task: Any, distance: Any, part: str, scale: str, method: str, lr: float) -> float:

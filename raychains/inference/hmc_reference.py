@@ -7,7 +7,7 @@ holds the draws in rounds, so that an interrupted reference goes on and all runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ LEAST_ESS, MOST_R_HAT = 1_000.0, 1.01
 PROBES = 100
 """Examples of the split whose predictions must agree, evenly spread."""
 LARGEST = 500_000_000
-"""Parameters times examples: a gradient of eight chains then takes about a second, and draws take a hundred and more."""
+"""Parameters times examples. Of 755,000 a gradient of eight chains takes 2.7 ms on a core, a draw a hundred gradients and more."""
 FORMAT = 1
 
 
@@ -55,11 +55,8 @@ class HmcReference:
     acceptance: float
     step: float
     """Length of a leapfrog step in the prior's standard deviation."""
-
-    def blocks(self, evaluation: Evaluation) -> Iterator[Array]:
-        """Yield each draw's predictions on a split, [examples, …], chain by chain."""
-        for chain in self.draws:
-            yield from _predictions(evaluation, chain, self.shapes)
+    blocks: Array
+    """Predictions of the draws on the split, [all draws, examples, …], chain by chain."""
 
 
 def refusal(task: Task) -> str | None:
@@ -104,12 +101,14 @@ def reference(
     folder = f"references/{digest_of(identity)[:32]}"
     evaluation = task.splits()[split]
     rounds: list[hmc.Draws] = []
-    probes: list[Array] = []
+    blocks: list[Array] = []
     with threads(1):  # several wait for each other at every small layer
         while True:
             rounds.append(_round(root, folder, posterior, rounds, tell))
-            probes.append(np.stack([_probed(evaluation, c, posterior.shapes) for c in rounds[-1].values]))
-            seen = np.concatenate(probes, axis=1)
+            blocks.append(np.stack([_predicted(evaluation, c, posterior.shapes) for c in rounds[-1].values]))
+            probes = np.linspace(0, blocks[0].shape[2] - 1, PROBES).round().astype(int)
+            seen = np.concatenate([b[:, :, np.unique(probes)] for b in blocks], axis=1).astype(np.float64)
+            seen = seen.reshape(*seen.shape[:2], -1)
             seen = seen[:, :, seen.min((0, 1)) < seen.max((0, 1))]  # a known σ never moves
             r_hat, ess = float(diagnostics.r_hat(seen).max()), float(diagnostics.ess(seen).min())
             if r_hat < MOST_R_HAT and ess >= LEAST_ESS:
@@ -126,6 +125,7 @@ def reference(
         ess=ess,
         acceptance=float(np.mean([r.acceptance for r in rounds])),
         step=rounds[-1].step,
+        blocks=np.concatenate(blocks, axis=1).reshape(-1, *blocks[0].shape[2:]),
     )
 
 
@@ -208,18 +208,8 @@ def _round(
     return found
 
 
-def _probed(evaluation: Evaluation, chain: Array, shapes: dict[str, torch.Size]) -> Array:
-    """Return a chain's predictions of the probes, [draws, numbers]."""
-    found = []
-    for block in _predictions(evaluation, chain, shapes):
-        rows = np.unique(np.linspace(0, len(block) - 1, PROBES).round().astype(int))
-        found.append(block[rows].reshape(-1).astype(np.float64))
-    return np.stack(found)
-
-
-def _predictions(evaluation: Evaluation, chain: Array, shapes: dict[str, torch.Size]) -> Iterator[Array]:
-    """Yield the predictions of each draw of a chain [draws, numbers]."""
+def _predicted(evaluation: Evaluation, chain: Array, shapes: dict[str, torch.Size]) -> Array:
+    """Return the predictions of each draw of a chain [draws, numbers], [draws, examples, …]."""
     named = stacked.views(torch.from_numpy(chain.astype(np.float32)), shapes)
-    for i in range(len(chain)):
-        tensors = {name: values[i] for name, values in named.items()}
-        yield np.concatenate([evaluation.predict(tensors, shard) for shard in range(evaluation.shards)])
+    draws = ({name: values[i] for name, values in named.items()} for i in range(len(chain)))
+    return np.stack([np.concatenate([evaluation.predict(d, s) for s in range(evaluation.shards)]) for d in draws])

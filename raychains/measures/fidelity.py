@@ -21,14 +21,13 @@ from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.evaluation.base import BINS, Array, Sharded, finite
 from raychains.evaluation.calibration import width_bin
-from raychains.evaluation.classification import Average
 from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, no_classes
 from raychains.measures.draws import evenly
-from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, OfDensities
+from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, to_draws
 from raychains.planning import Arm
 from raychains.planning.views import Request
 from raychains.plotting import layout
@@ -70,7 +69,7 @@ def why_not(context: Context) -> str | None:
         UserError: a reference that is no probabilities of the split's examples.
     """
     given, name = _given(context), context.comparison.task
-    if given is not None and _is_hmc(given):
+    if _is_hmc(given):
         return _why_no_hmc(context)
     if reason := no_classes(context):
         return f"{reason}: reference={HMC} (--reference {HMC}) is for small networks of other kinds, too"
@@ -134,10 +133,8 @@ def _distance(context: Context) -> tuple[Distance, list[Row]]:
         context.split,
         lambda done, total: context.progress("the HMC reference", done, total),
     )
-    blocks = np.stack(list(found.blocks(context.task.splits()[context.split])))
-    half = len(blocks) // 2
-    average = Average.of(blocks) if context.task.predicts == "classes" else None
-    distance: Distance = OfDensities(blocks) if average is None else OfClasses(average.mean)
+    blocks, half = found.blocks, len(found.blocks) // 2
+    distance = to_draws(blocks, context.task.predicts)
     apart = distance.between(distance.average(blocks[:half]), distance.average(blocks[half:])).mean(axis=0)
     chains, draws, _ = found.draws.shape
     row = {"chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from raychains.evaluation.base import Array
+from raychains.evaluation.classification import Average
 from raychains.evaluation.regression import moments
 from raychains.measures.agreement import same_top, variations
 
@@ -97,6 +98,15 @@ class OfDensities(Distance):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = spread / spread_other
         return np.stack([variation, w2, ratio], axis=1)
+
+
+def to_draws(blocks: Array, predicts: str) -> Distance:
+    """Return the distance to the predictive of a reference's blocks [draws, examples, …], of ``classes`` or a ``gaussian``."""
+    if predicts != "classes":
+        return OfDensities(blocks)
+    average = Average.of(blocks)
+    assert average is not None
+    return OfClasses(average.mean)
 
 
 def _moments(mean: Array) -> tuple[Array, Array, Array]:

@@ -41,6 +41,29 @@ def test_a_gaussian_has_its_moments_whatever_the_metric(metric: np.ndarray) -> N
     assert (error < 0.05 * np.outer(sd, sd)).all(), "the test would notice 25 %"
 
 
+def test_a_diagonal_metric_is_the_matrix_that_it_stands_for() -> None:
+    diagonal = np.array([1.0, 1.0, 20.0])
+    given = {"centre": MEAN, "chains": 3, "draws": 50, "warmup": 20}
+    one, other = (hmc.sample(quadratic, slope, covariance=c, **given) for c in (diagonal, np.diag(diagonal)))
+    np.testing.assert_allclose(one.values, other.values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric", [COVARIANCE, np.array([1.0, 1.0, 20.0])], ids=["matrix", "diagonal"])
+def test_draws_go_on_at_the_last_ones_with_their_step(metric: np.ndarray) -> None:
+    begun = hmc.sample(quadratic, slope, centre=MEAN, covariance=metric, chains=4, draws=100, seed=1)
+    asked: list[np.ndarray] = []
+
+    def noted(theta: np.ndarray) -> np.ndarray:
+        asked.append(theta)
+        return quadratic(theta)
+
+    more = hmc.sample(noted, slope, centre=MEAN, covariance=metric, draws=2_000, seed=2, goes_on=begun)
+    np.testing.assert_allclose(asked[0], begun.values[:, -1], rtol=1e-9)
+    assert more.step == pytest.approx(begun.step) and more.values.shape == (4, 2_000, 3)
+    away = more.values - MEAN
+    assert (np.abs(away.mean((0, 1))) < 5 * np.sqrt(np.diag(COVARIANCE)) / np.sqrt(ess(more.values, "mean"))).all()
+
+
 def logistic(slopes: np.ndarray, prior_variance: float) -> tuple[Any, Any]:
     """Potential and gradient of Σ log(1 + exp(−sᵢ·θ)) + ‖θ‖²/2v, s [n, dim], written with scipy's functions."""
     from scipy.special import expit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from raychains.papers.fidelity import true_posterior as study
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from tests.papers.planned import chains, every, planned
 
+ROOT = Path(__file__).resolve().parents[2]
 POINTS = ("sgd", ENSEMBLE)
 
 
@@ -58,7 +60,15 @@ def test_methods_take_as_many_gradients_at_the_scale_that_is_committed() -> None
 
 def test_every_method_has_a_step_size_of_its_grid_for_every_part() -> None:
     for part in study.NAMES:
-        assert set(study.LR[part]) == set(study.LABELS)
+        assert set(study.LR[part]) == set(study.LABELS) - {"mile"}
+
+
+def test_step_sizes_are_the_nearest_of_the_committed_grid() -> None:
+    rows = list(csv.DictReader((ROOT / "docs/results/posterior-settings.csv").open()))
+    for part, known in study.LR.items():
+        for method, lr in known.items():
+            mine = [r for r in rows if (r["part"], r["method"]) == (part, method)]
+            assert lr == float(min(mine, key=lambda r: float(r["total_variation"]))["lr"]), (part, method)
 
 
 def test_claims_are_one_family_of_pairs_that_every_part_has() -> None:

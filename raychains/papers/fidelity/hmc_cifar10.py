@@ -21,6 +21,7 @@ from raychains.papers.experiment import (
     Tables,
     Value,
     comparison,
+    steps_apart,
 )
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset, Variant
@@ -116,26 +117,23 @@ def preset(scale: str) -> Preset:
     size = SIZES[scale]
     batches = -(-IMAGES.get(scale, 50_000) // size.batch_size)
 
-    def apart(share: float, steps: int, draws: int) -> int:
-        return max(1, int(0.9 * share * steps / draws))
-
     steps = size.epochs * batches
     cyclical = {
         "cycles": size.cycles,
         "exploration": EXPLORATION,
         "samples_per_cycle": size.draws // size.cycles,
-        "thinning": apart(1 - EXPLORATION, steps, size.draws),
+        "thinning": steps_apart(1 - EXPLORATION, steps, size.draws),
     }
     falling = {
         "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
-        "thinning": apart(1 - NOISE_FROM, steps, size.draws),
+        "thinning": steps_apart(1 - NOISE_FROM, steps, size.draws),
     }
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
         "ensemble": {"schedule_settings": ("samples=1",)},
         "psmile": {
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": apart(NOISE_FROM, steps // 2, size.draws),  # two gradients a step
+            "thinning": steps_apart(NOISE_FROM, steps // 2, size.draws),  # two gradients a step
         },
     }
     variants = []

@@ -15,7 +15,7 @@ from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure
+from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure, steps_apart
 from raychains.papers.tables import Heading
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
@@ -43,7 +43,8 @@ LABELS = {
     "mile": "MILE",
 }
 """Rows, and the names of arms."""
-CYCLICAL = ("csgld", "csghmc", "emcmc")
+CYCLICAL, FALLING = ("csgld", "csghmc", "emcmc"), ("sgd", "multiswag", "sgld", "sghmc")
+SCHEDULES = {**dict.fromkeys(CYCLICAL, "cyclical"), **dict.fromkeys(FALLING, "decreasing")}
 EXPLORATION, NOISE_FROM = 0.5, 0.25
 BATCH = 32
 IN_SMOKE, SMOKE_EXAMPLES, SMOKE_LR = "concrete", 60, 1e-3
@@ -59,7 +60,6 @@ LR: Mapping[str, Mapping[str, float]] = {
         "emcmc": 0.01,
         ENSEMBLE: 0.003,
         "psmile": 0.03,
-        "mile": 0.003,
     },
     "bikesharing": {
         "sgd": 0.0001,
@@ -71,7 +71,6 @@ LR: Mapping[str, Mapping[str, float]] = {
         "emcmc": 0.1,
         ENSEMBLE: 0.003,
         "psmile": 0.1,
-        "mile": 0.003,
     },
     "protein": {
         "sgd": 0.0001,
@@ -83,7 +82,6 @@ LR: Mapping[str, Mapping[str, float]] = {
         "emcmc": 0.01,
         ENSEMBLE: 0.001,
         "psmile": 0.1,
-        "mile": 0.001,
     },
     "digits": {
         "sgd": 0.0003,
@@ -95,11 +93,10 @@ LR: Mapping[str, Mapping[str, float]] = {
         "emcmc": 1,
         ENSEMBLE: 0.001,
         "psmile": 0.03,
-        "mile": 0.001,
     },
 }
-"""Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation; MILE's is that
-of its start."""
+"""Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation; MILE starts at
+the deep ensemble's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,20 +137,18 @@ def variant(method: str, part: str, scale: str) -> Variant:
     examples = SMOKE_EXAMPLES if scale == "smoke" else 500 if part == "digits" else EXAMPLES
     batches = -(-examples // BATCH)
 
-    def apart(share: float, epochs: int) -> int:
-        return max(1, int(0.9 * share * epochs * batches / size.draws))
-
+    steps = size.epochs * batches
     falling = {
         "epochs": size.epochs,
         "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
-        "thinning": apart(1 - NOISE_FROM, size.epochs),
+        "thinning": steps_apart(1 - NOISE_FROM, steps, size.draws),
     }
     cyclical = {
         "epochs": size.epochs,
         "cycles": size.cycles,
         "exploration": EXPLORATION,
         "samples_per_cycle": size.draws // size.cycles,
-        "thinning": apart(1 - EXPLORATION, size.epochs),
+        "thinning": steps_apart(1 - EXPLORATION, steps, size.draws),
     }
     after = size.epochs - size.start
     own: dict[str, dict[str, Any]] = {
@@ -162,7 +157,7 @@ def variant(method: str, part: str, scale: str) -> Variant:
         "psmile": {
             "epochs": size.epochs,
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": apart(0.5, size.epochs) // 2,
+            "thinning": steps_apart(0.5, steps, size.draws) // 2,
         },
         "mile": {  # a step takes two gradients of all examples: half of the steps tune, half are drawn from
             "epochs": after,
@@ -174,19 +169,11 @@ def variant(method: str, part: str, scale: str) -> Variant:
     given = dict(own.get(method, cyclical if method in CYCLICAL else falling))
     if method != "mile":
         given["batch_size"] = BATCH
-    lr = SMOKE_LR if scale == "smoke" else LR.get(part, {}).get(method)
-    if lr is not None:
-        given["lr"] = f"{ENSEMBLE}={lr}" if method == "mile" else lr
-    schedule = (
-        "cyclical"
-        if method in CYCLICAL
-        else "decreasing"
-        if method in ("sgd", "multiswag", "sgld", "sghmc")
-        else "constant"
-    )
-    sampler = {"sgd": "sgdm"}.get(method, method)
+    lr = SMOKE_LR if scale == "smoke" else LR[part][ENSEMBLE if method == "mile" else method]
+    given["lr"] = f"{ENSEMBLE}={lr}" if method == "mile" else lr
+    sampler = "sgdm" if method == "sgd" else method
     label = LABELS[method] if method == "sgd" else ""
-    return Variant(method, label, sampler, given, schedule=schedule)
+    return Variant(method, label, sampler, given, schedule=SCHEDULES.get(method, "constant"))
 
 
 def preset(part: str, scale: str) -> Preset:
@@ -348,7 +335,7 @@ cpu gpu paper: The step size of each method is the one of a grid with the smalle
             _draw,
             name="distances",
             title="Total variation to the true posterior's predictive",
-            caption="A dot for each repeat. Dashed: between the two halves of HMC's chains, which nothing can be told below.",
+            caption="A dot for each repeat. Dashed: the distance between the two halves of HMC's chains; nothing nearer can be told apart.",
             alt="Total variation to the true posterior's predictive of each method on each data set",
         ),
     ),

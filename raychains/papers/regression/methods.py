@@ -10,7 +10,7 @@ from typing import Any
 from raychains.data import uci
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Claim, Of
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, steps_apart
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.tasks.defaults import Defaults
@@ -85,12 +85,12 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
         "cycles": CYCLES,
         "exploration": EXPLORATION,
         "samples_per_cycle": size.draws // CYCLES,
-        "thinning": _apart(1 - EXPLORATION, size.epochs * batches, size.draws),
+        "thinning": steps_apart(1 - EXPLORATION, size.epochs * batches, size.draws),
     }
     falling = {
         "epochs": size.epochs,
         "schedule_settings": (f"samples={size.draws}", "noise_from=0.75"),
-        "thinning": _apart(0.25, size.epochs * batches, size.draws),
+        "thinning": steps_apart(0.25, size.epochs * batches, size.draws),
     }
     options: dict[str, dict[str, Any]] = {
         ENSEMBLE: {"epochs": size.start, "chains": size.members},
@@ -99,7 +99,7 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
         "psmile": {
             **start,
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": _apart(0.5, size.chain * batches // 2, size.draws),
+            "thinning": steps_apart(0.5, size.chain * batches // 2, size.draws),
         },
         **{method: cyclical if method in CYCLICAL else falling for method in LABELS if method not in STARTED},
     }
@@ -132,11 +132,6 @@ def _batches(dataset: str, size: Size, scale: str, fixed_split: bool) -> int:
     assert isinstance(defaults, Defaults)
     batch = size.batch_size if size.batch_size is not None else defaults.batch_size
     return math.ceil((examples - math.ceil(0.2 * examples) if fixed_split else round(0.9 * examples)) / batch)
-
-
-def _apart(share: float, steps: int, draws: int) -> int:
-    """Return the steps between draws that spread them over nine tenths of a last share of the steps."""
-    return max(1, int(0.9 * share * steps / draws))
 
 
 def settings(sizes: Mapping[str, Size]) -> list[Setting]:
