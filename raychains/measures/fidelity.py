@@ -25,7 +25,7 @@ from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, no_classes
+from raychains.measures.base import Context, Measure, Row, Tables, networks_only, no_classes
 from raychains.measures.draws import evenly
 from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, to_draws
 from raychains.planning import Arm
@@ -96,6 +96,8 @@ def _is_hmc(given: object) -> bool:
 
 def _why_no_hmc(context: Context) -> str | None:
     """Return the reason where no posterior is known of which HMC could draw, or it has another predictive than those compared."""
+    if reason := networks_only(context):
+        return f"{reason}: --measures reference compares those with the exact target"
     evaluation = context.task.splits()[context.split]
     if context.task.predicts not in ("classes", "gaussian"):
         return f"task {context.comparison.task} predicts neither classes nor a Gaussian"

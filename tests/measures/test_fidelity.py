@@ -264,6 +264,7 @@ def test_hmc_is_refused_where_there_is_no_one_posterior_of_a_small_network() -> 
         lambda: torch.nn.Linear(2, 2), (x, x), (x, x), lambda f, y: ((f - y) ** 2).mean(), name="s"
     )
     assert "neither classes nor a Gaussian" in asked(square, chain())
+    assert "is a density" in asked(tasks.make("mixture25"), chain())
 
 
 def test_hmcs_reference_of_a_classifier_is_the_mean_of_its_draws_probabilities(tmp_path: Path) -> None:
