@@ -79,10 +79,18 @@ class Normalised(nn.Module):
         super().__init__()
         self.size, self.stride = size, stride
         self.conv = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2 if stride == 1 else 0)
-        self.norm, self.threshold = FRN(outputs), TLU(outputs)
+        self.norm, self.threshold = FRN(outputs), RectifiedTLU(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.stride > 1:  # SAME: as many zeros as the last window lacks, an odd one at the end
             high, wide = (max(self.size - (n % self.stride or self.stride), 0) for n in x.shape[-2:])
             x = F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
         return self.threshold(self.norm(self.conv(x)))
+
+
+class RectifiedTLU(TLU):
+    """max(y, τ) as relu(y − τ) + τ: the gradient of a maximum takes a CPU as long as all of the network's convolutions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        threshold = self.threshold.view(-1, 1, 1)
+        return F.relu(x - threshold) + threshold

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from raychains.models.resnet_frn_silu import ResNetFrnSilu
+from raychains.models.frn import TLU
+from raychains.models.resnet_frn_silu import RectifiedTLU, ResNetFrnSilu
 from tests.checks import refused
 
 Array = np.ndarray
@@ -90,6 +91,19 @@ def test_strided_layers_pad_odd_sizes_as_published_too() -> None:
     with torch.no_grad():
         ours = layer(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()  # type: ignore[operator]
     np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_its_threshold_has_the_value_and_the_gradients_of_the_maximum() -> None:
+    x = torch.from_numpy(np.random.default_rng(2).standard_normal((4, 3, 5, 5))).requires_grad_()
+    found = []
+    for kind in (TLU, RectifiedTLU):
+        layer = kind(3).double()
+        with torch.no_grad():
+            layer.threshold.copy_(torch.tensor([-1.0, 0.0, 0.5]))
+        y = layer(x)
+        found.append([y.detach(), *torch.autograd.grad((y * x.detach()).sum(), [x, layer.threshold])])
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_it_has_as_many_parameters_as_published_and_nothing_depends_on_the_batch() -> None:
