@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -210,8 +211,13 @@ def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, nois
     if isinstance(noise, OutputNoise):
         return gpus.array(torch.cat(noise.split(found.double()), dim=1))
     mean = gpus.array(found.double())
-    sigma = noise if noise is not None else math.exp(float(tensors[LOG_NOISE]))
+    sigma = noise if noise is not None else _exp(float(tensors[LOG_NOISE]))
     return np.concatenate([mean, np.full((len(mean), 1), sigma)], axis=1)
+
+
+def _exp(x: float) -> float:
+    """Return exp(x), infinite where `math.exp` raises: chains may leave with a finite log σ of any size."""
+    return math.exp(x) if x < math.log(sys.float_info.max) else math.inf
 
 
 def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> tuple[Array, Array]:

@@ -60,7 +60,7 @@ def test_methods_take_as_many_gradients_at_the_scale_that_is_committed() -> None
 
 def test_every_method_has_a_step_size_of_its_grid_for_every_part() -> None:
     for part in study.NAMES:
-        assert set(study.LR[part]) == set(study.LABELS) - {"mile"}
+        assert set(study.LR[part]) == {*study.LABELS, "psgld"} - {"mile"}
 
 
 def test_step_sizes_are_the_nearest_of_the_committed_grid() -> None:

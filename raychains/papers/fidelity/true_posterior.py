@@ -43,7 +43,7 @@ LABELS = {
     "mile": "MILE",
 }
 """Rows, and the names of arms."""
-CYCLICAL, FALLING = ("csgld", "csghmc", "emcmc"), ("sgd", "multiswag", "sgld", "sghmc")
+CYCLICAL, FALLING = ("csgld", "csghmc", "emcmc"), ("sgd", "multiswag", "sgld", "sghmc", "psgld")
 SCHEDULES = {**dict.fromkeys(CYCLICAL, "cyclical"), **dict.fromkeys(FALLING, "decreasing")}
 EXPLORATION, NOISE_FROM = 0.5, 0.25
 BATCH = 32
@@ -56,6 +56,7 @@ LR: Mapping[str, Mapping[str, float]] = {
         "csghmc": 0.01,
         "multiswag": 0.03,
         "sgld": 0.03,
+        "psgld": 0.003,
         "csgld": 0.03,
         "emcmc": 0.01,
         ENSEMBLE: 0.003,
@@ -67,6 +68,7 @@ LR: Mapping[str, Mapping[str, float]] = {
         "csghmc": 0.03,
         "multiswag": 0.001,
         "sgld": 0.1,
+        "psgld": 0.001,
         "csgld": 0.1,
         "emcmc": 0.1,
         ENSEMBLE: 0.003,
@@ -78,6 +80,7 @@ LR: Mapping[str, Mapping[str, float]] = {
         "csghmc": 0.03,
         "multiswag": 0.001,
         "sgld": 0.1,
+        "psgld": 0.003,
         "csgld": 0.03,
         "emcmc": 0.01,
         ENSEMBLE: 0.001,
@@ -89,6 +92,7 @@ LR: Mapping[str, Mapping[str, float]] = {
         "csghmc": 0.3,
         "multiswag": 0.003,
         "sgld": 3,
+        "psgld": 0.003,
         "csgld": 3,
         "emcmc": 1,
         ENSEMBLE: 0.001,
@@ -96,7 +100,7 @@ LR: Mapping[str, Mapping[str, float]] = {
     },
 }
 """Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation; MILE starts at
-the deep ensemble's."""
+the deep ensemble's. pSGLD is of `raychains.papers.fidelity.posterior_budgets`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,13 +135,15 @@ def task_of(part: str, scale: str) -> tuple[str, tuple[str, ...]]:
     return f"uci-{part}", ("protocol=splits", "split=0", f"val_split={held}", hidden)
 
 
-def variant(method: str, part: str, scale: str) -> Variant:
-    """Return a method's arm."""
-    size = SIZES[scale]
-    examples = SMOKE_EXAMPLES if scale == "smoke" else 500 if part == "digits" else EXAMPLES
-    batches = -(-examples // BATCH)
+def batches(part: str, scale: str) -> int:
+    """Return the steps of an epoch."""
+    return -(-(SMOKE_EXAMPLES if scale == "smoke" else 500 if part == "digits" else EXAMPLES) // BATCH)
 
-    steps = size.epochs * batches
+
+def variant(method: str, part: str, scale: str, size: Size | None = None) -> Variant:
+    """Return a method's arm, of the scale's size or of another."""
+    size = SIZES[scale] if size is None else size
+    steps = size.epochs * batches(part, scale)
     falling = {
         "epochs": size.epochs,
         "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
@@ -154,6 +160,7 @@ def variant(method: str, part: str, scale: str) -> Variant:
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
         ENSEMBLE: {"epochs": size.start, "chains": size.chains * (size.epochs // size.start)},
+        "psgld": {**falling, "sampler_settings": (f"freeze_preconditioner_after={int(NOISE_FROM * steps)}",)},
         "psmile": {
             "epochs": size.epochs,
             "schedule_settings": (f"samples={size.draws}",),

@@ -343,5 +343,5 @@ CHECKS: Mapping[str, Check] = {
     "emcmc-fig5": lenet.lines,
     **dict.fromkeys(("bde-table", "uci-table"), regression),
     "hmc-cifar10": distance_to_hmc,
-    "true-posterior": distance_to_draws,
+    **dict.fromkeys(("true-posterior", "posterior-budgets"), distance_to_draws),
 }

@@ -1,0 +1,381 @@
+"""How to spend gradients on a posterior: one setting at a time, and chains and cycles at three budgets, against distances to HMC's draws.
+
+The posteriors, step sizes and distances are those of `raychains.papers.fidelity.true_posterior`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.papers import ALL, NOT_SMOKE
+from raychains.papers.claims import Claim, claim
+from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
+from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure, styles
+from raychains.papers.fidelity import true_posterior as study
+from raychains.papers.tables import Heading
+from raychains.planning.ensemble_start import METHOD as ENSEMBLE
+from raychains.planning.presets.named import Preset, Variant
+from raychains.plotting import layout
+from raychains.plotting.style import INK
+
+SEED = 13
+VARIATION, W2, SPREAD = study.VARIATION, study.W2, study.SPREAD
+STYLES = styles(study.LABELS, f"csghmc cyclical 0, sghmc decreasing 0, mile other 0, {ENSEMBLE} other 1")
+"""The methods among which a budget is spent."""
+SHORTEST_MILE = 128
+"""Epochs below which a chain of MILE has too few steps to tune itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The budgets of a scale and how they are divided."""
+
+    epochs: tuple[int, ...]
+    """Gradient evaluations per training example of all chains together; digits have half of them, of twice as many steps."""
+    chains: tuple[int, ...]
+    cycles: tuple[int, ...]
+    """Of a chain of cSGHMC."""
+    members: tuple[int, ...]
+    """Of deep ensembles."""
+    base: tuple[int, int]
+    """Chains and cycles of the arm that differs from others in one setting."""
+    draws: int
+    """Of all chains together; deep ensembles have one a member."""
+    repeats: int
+
+
+CPU = Size(
+    epochs=(256, 1024, 4096),
+    chains=(1, 2, 4, 8),
+    cycles=(1, 4),
+    members=(4, 8, 16),
+    base=(4, 4),
+    draws=96,
+    repeats=5,
+)
+SIZES: Mapping[str, Size] = {
+    "smoke": Size(epochs=(32,), chains=(1, 2), cycles=(2,), members=(2,), base=(2, 2), draws=8, repeats=2),
+    "cpu": CPU,
+    **dict.fromkeys(("gpu", "paper"), replace(CPU, repeats=20)),
+}
+SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "lr-third": ("step size / 3", {"lr": 1 / 3}),
+    "lr-triple": ("step size × 3", {"lr": 3.0}),
+    "batch-16": ("batch 16", {"batch_size": 16}),
+    "batch-128": ("batch 128", {"batch_size": 128}),
+    "temperature-0.1": ("T = 0.1", {"temperature": 0.1}),
+    "temperature-0.3": ("T = 0.3", {"temperature": 0.3}),
+    "beta-0.25": ("β = 0.25", {"exploration": 0.25}),
+    "beta-0.75": ("β = 0.75", {"exploration": 0.75}),
+    "cycles-2": ("2 cycles", {"cycles": 2}),
+    "cycles-8": ("8 cycles", {"cycles": 8}),
+    "cycles-16": ("16 cycles", {"cycles": 16}),
+}
+"""Rows of cSGHMC that differ from the base in one setting, and the setting; ``lr`` is a factor."""
+BURN_IN: Mapping[str, tuple[str, float]] = {
+    "burn-in-0.05": ("SGHMC, noise from 0.05 of the steps on", 0.05),
+    "burn-in-0.5": ("SGHMC, noise from 0.5 of the steps on", 0.5),
+}
+PRECONDITIONED = {"sgld": "SGLD", "psgld": "pSGLD, preconditioner of the burn-in"}
+IN_SMOKE = ("batch-16", "temperature-0.1", "cycles-16", "psgld")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """One way to spend a budget."""
+
+    method: str
+    budget: int
+    chains: int
+    cycles: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return the arm's name."""
+        cycles = f"-{self.cycles}-cycles" if self.method == "csghmc" else ""
+        return f"{self.method}-{self.budget}-epochs-{self.chains}-chains{cycles}"
+
+
+def ways(scale: str) -> list[Spent]:
+    """Return all ways to spend the budgets of a scale, by the regressions' epochs."""
+    size = SIZES[scale]
+    made = []
+    for budget in size.epochs:
+        made += [Spent(method="csghmc", budget=budget, chains=c, cycles=m) for c in size.chains for m in size.cycles]
+        made += [Spent(method="sghmc", budget=budget, chains=c) for c in size.chains]
+        long = SHORTEST_MILE if scale != "smoke" else 1
+        made += [Spent(method="mile", budget=budget, chains=c) for c in size.chains if budget // c >= long]
+        made += [Spent(method=ENSEMBLE, budget=budget, chains=c) for c in size.members]
+    return made
+
+
+def base(scale: str) -> Spent:
+    """Return the way from which settings differ."""
+    chains, cycles = SIZES[scale].base
+    return Spent(method="csghmc", budget=SIZES[scale].epochs[-1], chains=chains, cycles=cycles)
+
+
+def epochs_of(budget: int, part: str) -> int:
+    """Return the epochs that a part's chains have together."""
+    return budget // 2 if part == "digits" else budget
+
+
+def variant(way: Spent, part: str, scale: str) -> Variant:
+    """Return the arm of a way to spend a budget."""
+    each = epochs_of(way.budget, part) // way.chains
+    size = study.Size(
+        epochs=each,
+        chains=way.chains,
+        draws=SIZES[scale].draws // way.chains,
+        cycles=way.cycles,
+        repeats=SIZES[scale].repeats,
+        start=each if way.method == ENSEMBLE else max(2, 2 * (each // 10)),
+    )
+    made = study.variant(way.method, part, scale, size)
+    return replace(made, name=way.name, label=way.name, options={"chains": way.chains, **made.options})
+
+
+def changed(part: str, scale: str) -> list[Variant]:
+    """Return the arms that differ from the base in one setting."""
+    start, size = variant(base(scale), part, scale), SIZES[scale]
+    sampling = {key: start.options[key] for key in ("samples_per_cycle", "cycles", "thinning")}
+    made = []
+    for name, (label, given) in SETTINGS.items():
+        options = {**start.options, **given}
+        if "lr" in given:
+            options["lr"] = start.options["lr"] * given["lr"]
+        cycles = options["cycles"]
+        options["samples_per_cycle"] = max(1, sampling["samples_per_cycle"] * sampling["cycles"] // cycles)
+        share = (1 - options["exploration"]) / (1 - study.EXPLORATION) * study.BATCH / options["batch_size"]
+        options["thinning"] = max(1, int(sampling["thinning"] * share))
+        made.append(replace(start, name=name, label=label, options=options))
+    chains = base(scale).chains
+    falling = Spent(method="sghmc", budget=size.epochs[-1], chains=chains)
+    for name, (label, begins) in BURN_IN.items():
+        one = variant(falling, part, scale)
+        options = dict(one.options)
+        options["schedule_settings"] = (f"samples={size.draws // chains}", f"noise_from={begins}")
+        options["thinning"] = max(1, int(options["thinning"] * (1 - begins) / (1 - study.NOISE_FROM)))
+        made.append(replace(one, name=name, label=label, options=options))
+    for method, label in PRECONDITIONED.items():
+        one = variant(Spent(method=method, budget=size.epochs[-1], chains=chains), part, scale)
+        made.append(replace(one, name=method, label=label))
+    return [one for one in made if scale != "smoke" or one.name in IN_SMOKE]
+
+
+def preset(part: str, scale: str) -> Preset:
+    """Return an arm for each way to spend each budget, and for each changed setting."""
+    task, settings = study.task_of(part, scale)
+    common: dict[str, Any] = {"batch_size": study.BATCH, "temperature": 1.0, "exploration": study.EXPLORATION}
+    common |= {"repeats": SIZES[scale].repeats, "seed": SEED, "task_settings": settings}
+    packed = {} if scale in ("gpu", "paper") else {"pack": "auto"}
+    variants = [variant(way, part, scale) for way in ways(scale)] + changed(part, scale)
+    return Preset(
+        name=f"posterior-budgets-{part}",
+        about=f"ways to spend gradients, beside HMC's draws of the same posterior, {study.NAMES[part]}",
+        task=task,
+        options={**common, **packed},
+        variants=variants,
+    )
+
+
+def sampled(part: str, scale: str) -> Sequence[Sampled]:
+    return [Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
+
+
+def tables(run: CompletedRun) -> Tables:
+    """Return the distances of all samples to HMC's predictive, and each way's and repeat's by budget."""
+    found = run.table("fidelity")
+    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = last.assign(total_variation=100 * last[VARIATION])
+    metrics = [m for m in (VARIATION, W2, SPREAD) if last[m].notna().any()]
+    cells = run.cells([v.name for v in run.preset.variants], metrics, last)
+    value = {(c["row"], c["repeat"]): c["value"] for c in cells if c["column"] == VARIATION}
+    steps = study.batches(run.part, run.scale)
+    budgets = [
+        {
+            "part": run.part,
+            "method": way.method,
+            "steps": epochs_of(way.budget, run.part) * steps,
+            "budget": way.budget,
+            "chains": way.chains,
+            "cycles": way.cycles,
+            "repeat": repeat,
+            VARIATION: value[way.name, repeat],
+        }
+        for way in ways(run.scale)
+        for repeat in range(SIZES[run.scale].repeats)
+    ]
+    about = run.table("fidelity_reference").assign(part=run.part)
+    return {"cells": cells, "budgets": budgets, "hmc": about.to_dict("records")}
+
+
+def labels(scale: str) -> dict[str, str]:
+    """Return the labels of the rows: settings first, then the ways to spend each budget."""
+    made = {base(scale).name: _label(base(scale))}
+    made |= {name: f"… with {label}" for name, (label, _) in SETTINGS.items()}
+    made |= {name: label for name, (label, _) in BURN_IN.items()} | PRECONDITIONED
+    kept = {v.name for v in preset("digits", scale).variants}
+    made = {name: label for name, label in made.items() if name in kept}
+    return made | {way.name: _label(way) for way in ways(scale) if way.name not in made}
+
+
+def _label(way: Spent) -> str:
+    """Return a way in words."""
+    chains = f"{way.chains} {'member' if way.method == ENSEMBLE else 'chain'}{'s' * (way.chains > 1)}"
+    cycles = f" of {way.cycles} cycle{'s' * (way.cycles > 1)}" if way.method == "csghmc" else ""
+    return f"{study.LABELS[way.method]}, {way.budget:,} epochs, {chains}{cycles}"
+
+
+def ranked(budgets: pd.DataFrame) -> pd.DataFrame:
+    """Return for every way the mean over parts of its distance over the nearest way's of the same budget, the nearest first.
+
+    Args:
+        budgets: the stored table.
+
+    Returns:
+        Columns budget, method, chains, cycles, score (1 where a way is the nearest of every part).
+    """
+    way = ["method", "chains", "cycles"]
+    means = budgets.groupby(["part", "budget", *way])[VARIATION].mean().reset_index()
+    means["score"] = means[VARIATION] / means.groupby(["part", "budget"])[VARIATION].transform("min")
+    scores = means.groupby(["budget", *way])["score"].mean().reset_index()
+    return scores.sort_values(["budget", "score"], ignore_index=True)
+
+
+def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
+    """Draw a panel for each data set: the nearest way of each method against the budget."""
+    parts = [part for part in study.NAMES if part in set(budgets["part"])]
+    drawn, axes = layout.grid(len(parts), 2, 2.3)
+    for axis, part in zip(axes, parts, strict=True):
+        mine = budgets[budgets["part"] == part]
+        means = mine.groupby(["method", "steps", "chains", "cycles"])[VARIATION].mean()
+        nearest = means.groupby(["method", "steps"]).min()
+        for method, style in STYLES.items():
+            line = nearest[method]
+            style.plot(axis, line.index, line.to_numpy(), size=4)
+        axis.axhline(100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]), color=INK, linestyle=layout.DASHED)
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0)
+        axis.set_title(study.NAMES[part])
+        axis.set_xlabel("Steps of all chains")
+        axis.set_ylabel("Total variation (%)")
+    layout.legend(drawn, [style.handle(markers=True) for style in STYLES.values()], columns=4)
+    return drawn
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Return the claims, one family, which were written before anything was run."""
+    least, most = SIZES["cpu"].epochs[0], SIZES["cpu"].epochs[-1]
+    start = base("cpu")
+    cyclical = partial(Spent, method="csghmc", cycles=start.cycles)
+    one_cycle, one_chain = replace(start, cycles=1), replace(start, chains=1)
+    pairs = (
+        ("the step size is the grid's, not a third", start.name, "lr-third"),
+        ("the step size is the grid's, not thrice", start.name, "lr-triple"),
+        ("batches are of 16, not 128", "batch-16", "batch-128"),
+        ("T is 1, not 0.3", start.name, "temperature-0.3"),
+        ("T is 1, not 0.1", start.name, "temperature-0.1"),
+        ("β is 0.25, not 0.75", "beta-0.25", "beta-0.75"),
+        ("chains have 4 cycles, not 1", start.name, one_cycle.name),
+        ("chains have 16 cycles, not 2", "cycles-16", "cycles-2"),
+        (
+            "SGHMC's noise begins after 0.05 of the steps, not 0.5",
+            "burn-in-0.05",
+            "burn-in-0.5",
+        ),
+        ("SGLD is preconditioned", "psgld", "sgld"),
+        (f"{most:,} epochs are of 8 chains, not 1", replace(start, chains=8).name, one_chain.name),
+        (
+            f"{least:,} epochs are of 1 chain, not 8",
+            cyclical(budget=least, chains=1).name,
+            cyclical(budget=least, chains=8).name,
+        ),
+        (
+            f"{least:,} epochs are 4 chains of cSGHMC, not a deep ensemble of 8",
+            cyclical(budget=least, chains=4).name,
+            Spent(method=ENSEMBLE, budget=least, chains=8).name,
+        ),
+    )
+    return tuple(
+        claim(
+            f"{left}-nearer-than-{right}-{part}",
+            f"{label}: the predictive is nearer to the true posterior's where {text}.",
+            *(part, VARIATION, left, "less", right),
+            rule="paired",
+            scales=NOT_SMOKE,
+        )
+        for part, label in study.NAMES.items()
+        for text, left, right in pairs
+    )
+
+
+def settings_at(scale: str) -> list[Setting]:
+    size = SIZES[scale]
+    chains, cycles = size.base
+    return [
+        *[s for s in study.settings_at(scale) if s.name in ("network", "training examples", "prior, temperature")],
+        Setting(
+            "budgets: epochs of all chains together (Digits: half)", ", ".join(f"{e:,}" for e in size.epochs), OURS
+        ),
+        Setting("where one setting changes", f"cSGHMC, {chains} chains of {cycles} cycles, β .5, batch 32, T 1", OURS),
+        Setting("draws of all chains together", str(size.draws), OURS),
+        Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", OURS),
+        Setting("step sizes", "the nearest of a grid at 8,000 epochs, on another seed", OURS),
+        Setting("repeats", str(size.repeats), OURS),
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        **listed("posterior-budgets"),
+        parts=tuple(
+            Part(
+                name=part,
+                label=label,
+                data=() if part == "digits" else (f"uci-{part}",),
+                sampled=partial(sampled, part),
+                tables=tables,
+                scales=ALL if part == study.IN_SMOKE else NOT_SMOKE,
+            )
+            for part, label in study.NAMES.items()
+        ),
+        rows=labels,
+        columns=(
+            Heading(VARIATION, "Total variation", "%", 2),
+            Heading(W2, "W₂", "reference sd", 3),
+            Heading(SPREAD, "Spread of functions", "of the reference's", 3),
+        ),
+        absent="not defined",
+        claims=all_claims(),
+        family=True,
+        settings=settings_at,
+        differences="""
+smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
+smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all training
+    examples, as in true-posterior.
+cpu gpu paper: The networks have 20 hidden units and few examples: a budget should be read in steps, and what holds here need not
+    hold for wide networks.
+cpu gpu paper: Step sizes are those of true-posterior whatever the budget, batch, temperature or number of chains; other step sizes
+    may suit them better.
+smoke cpu gpu paper: As many gradient evaluations per training example at each budget; members of deep ensembles, and of MILE's
+    starts, count with their most epochs and may stop earlier. All samplers keep as many draws.
+""",
+        figures=figure(
+            "budgets hmc",
+            _draw,
+            name="budgets",
+            title="Total variation to the true posterior's predictive against the budget",
+            caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between the two halves "
+            "of HMC's chains.",
+            alt="Total variation to the true posterior's predictive against the steps of all chains, by method and data set",
+        ),
+    ),
+)
