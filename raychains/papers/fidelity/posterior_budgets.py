@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, claim
@@ -261,8 +262,16 @@ def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         for method, style in STYLES.items():
             line = nearest[method]
             style.plot(axis, line.index, line.to_numpy(), size=4)
-        axis.axhline(100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]), color=INK, linestyle=layout.DASHED)
+        axis.axhline(
+            100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]),
+            color=INK,
+            linestyle=layout.DASHED,
+            linewidth=0.9,
+        )
         axis.set_xscale("log")
+        axis.set_xticks(sorted(set(mine["steps"])), minor=False)
+        axis.xaxis.set_major_formatter(layout.COUNT)
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.set_ylim(bottom=0)
         axis.set_title(study.NAMES[part])
         axis.set_xlabel("Steps of all chains")
