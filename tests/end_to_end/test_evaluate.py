@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import raychains as rc
+from raychains import tasks
 from raychains.cli import main
 
 MEASURES = ("agreement", "diversity", "interpolation", "diagnostics", "flatness")
@@ -59,6 +60,31 @@ def test_views_are_what_predicting_with_their_samples_gives(evaluated: rc.Result
     assert views.loc[("all", "equal"), "nll"] <= singles["nll"].mean() + 1e-12, "Jensen's inequality"
     low, high = (views.loc[("all", "equal"), f"error_{end}"] for end in ("low", "high"))
     assert low <= results["error"] <= high and low < high
+
+
+def test_a_file_of_probabilities_is_the_reference_that_fidelity_is_measured_against(
+    evaluated: rc.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = tasks.make("digits", train=100, val_split=0.2).splits()["test"]
+    draws = list(evaluated.predictive()._selection.stored())
+    own = np.concatenate(
+        [np.mean([np.exp(split.predict(d, i).astype(float)) for d in draws], axis=0) for i in range(split.shards)]
+    )
+    files = {"own": own, "turned": np.roll(own, 1, axis=1)}
+    found = {}
+    for name, probabilities in files.items():
+        np.save(tmp_path / f"{name}.npy", probabilities)
+        asked = ["--measures", "fidelity", "--reference", str(tmp_path / f"{name}.npy")]
+        assert main(["evaluate", evaluated.path, *asked]) == 0
+        table = evaluated.store.table("fidelity").to_pandas()
+        found[name] = table[table["samples"] == table["samples"].max()].iloc[0]
+    assert found["own"]["agreement"] == 1 and found["own"]["total_variation"] < 1e-6
+    expected = np.abs(own - files["turned"]).sum(axis=1).mean() / 2
+    assert found["turned"]["agreement"] == 0 and found["turned"]["total_variation"] == pytest.approx(expected, rel=1e-6)
+    assert 'id="fidelity"' in (Path(evaluated.path) / "report.html").read_text()
+    np.save(tmp_path / "few.npy", own[:-1])
+    assert main(["evaluate", evaluated.path, "--measures", "fidelity", "--reference", str(tmp_path / "few.npy")]) == 2
+    assert f"got {[len(own) - 1, 10]}" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_weights_sum_to_one_and_weighted_views_differ(evaluated: rc.Result) -> None:
