@@ -37,6 +37,8 @@ def counted(scale: str) -> None:
                 if way.method == "mile":  # members count with their most epochs, although they stop early
                     spent += sum(max(2, 2 * (budget // way.chains // 10)) for _ in group)
                 assert len(group) == way.chains
+                full = {s.steps_per_epoch == 1 for s in group}
+                assert full == {way.method == "mile"}, row
                 assert 0.97 * budget <= spent <= budget, (part, row)
                 kept = sum(schedules.build(s.schedule).kept for s in group)
                 if way.method == ENSEMBLE:

@@ -174,8 +174,7 @@ def changed(part: str, scale: str) -> list[Variant]:
 def preset(part: str, scale: str) -> Preset:
     """Return an arm for each way to spend each budget, and for each changed setting."""
     task, settings = study.task_of(part, scale)
-    common: dict[str, Any] = {"batch_size": study.BATCH, "temperature": 1.0, "exploration": study.EXPLORATION}
-    common |= {"repeats": SIZES[scale].repeats, "seed": SEED, "task_settings": settings}
+    common = {"temperature": 1.0, "repeats": SIZES[scale].repeats, "seed": SEED, "task_settings": settings}
     packed = {} if scale in ("gpu", "paper") else {"pack": "auto"}
     variants = [variant(way, part, scale) for way in ways(scale)] + changed(part, scale)
     return Preset(
