@@ -181,11 +181,6 @@ class Experiment(Listing):
         return [" ".join(text.split()) for scales, _, text in known if scale in scales.split()]
 
 
-def steps_apart(share: float, steps: int, draws: int) -> int:
-    """Return the steps between draws that spread them over nine tenths of a last share of the steps."""
-    return max(1, int(0.9 * share * steps / draws))
-
-
 def comparison(preset: Callable[[str], Preset], **asked: Any) -> Callable[[str], Sequence[Sampled]]:
     """Return `Part.sampled` of one comparison, from its preset at a scale and the views and measures of `Sampled`."""
     return lambda scale: [Sampled(preset(scale), **asked)]

@@ -21,9 +21,9 @@ from raychains.papers.experiment import (
     Tables,
     Value,
     comparison,
-    steps_apart,
 )
 from raychains.papers.tables import Heading
+from raychains.planning import draws
 from raychains.planning.presets.named import Preset, Variant
 
 PART = "cifar10"
@@ -118,22 +118,14 @@ def preset(scale: str) -> Preset:
     batches = -(-IMAGES.get(scale, 50_000) // size.batch_size)
 
     steps = size.epochs * batches
-    cyclical = {
-        "cycles": size.cycles,
-        "exploration": EXPLORATION,
-        "samples_per_cycle": size.draws // size.cycles,
-        "thinning": steps_apart(1 - EXPLORATION, steps, size.draws),
-    }
-    falling = {
-        "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
-        "thinning": steps_apart(1 - NOISE_FROM, steps, size.draws),
-    }
+    cyclical = draws.cyclical(steps, size.draws, size.cycles, EXPLORATION)
+    falling = draws.decreasing(steps, size.draws, NOISE_FROM)
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
         "ensemble": {"schedule_settings": ("samples=1",)},
         "psmile": {
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": steps_apart(NOISE_FROM, steps // 2, size.draws),  # two gradients a step
+            "thinning": draws.steps_apart(NOISE_FROM, steps // 2, size.draws),  # two gradients a step
         },
     }
     variants = []

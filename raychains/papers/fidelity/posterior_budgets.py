@@ -21,6 +21,7 @@ from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure, styles
 from raychains.papers.fidelity import true_posterior as study
 from raychains.papers.tables import Heading
+from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
@@ -144,30 +145,24 @@ def variant(way: Spent, part: str, scale: str) -> Variant:
 
 
 def changed(part: str, scale: str) -> list[Variant]:
-    """Return the arms that differ from the base in one setting."""
-    start, size = variant(base(scale), part, scale), SIZES[scale]
-    sampling = {key: start.options[key] for key in ("samples_per_cycle", "cycles", "thinning")}
+    """Return the arms that differ from the base, or from its chains under another method, in one setting."""
+    size, way = SIZES[scale], base(scale)
+    start, each = variant(way, part, scale), size.draws // way.chains
+    examples = study.batches(part, scale) * study.BATCH
     made = []
     for name, (label, given) in SETTINGS.items():
         options = {**start.options, **given}
         if "lr" in given:
             options["lr"] = start.options["lr"] * given["lr"]
-        cycles = options["cycles"]
-        options["samples_per_cycle"] = max(1, sampling["samples_per_cycle"] * sampling["cycles"] // cycles)
-        share = (1 - options["exploration"]) / (1 - study.EXPLORATION) * study.BATCH / options["batch_size"]
-        options["thinning"] = max(1, int(sampling["thinning"] * share))
+        steps = options["epochs"] * examples // options["batch_size"]
+        options |= draws.cyclical(steps, each, options["cycles"], options["exploration"])
         made.append(replace(start, name=name, label=label, options=options))
-    chains = base(scale).chains
-    falling = Spent(method="sghmc", budget=size.epochs[-1], chains=chains)
+    falling = {method: variant(replace(way, method=method), part, scale) for method in ("sghmc", *PRECONDITIONED)}
+    steps = start.options["epochs"] * study.batches(part, scale)
     for name, (label, begins) in BURN_IN.items():
-        one = variant(falling, part, scale)
-        options = dict(one.options)
-        options["schedule_settings"] = (f"samples={size.draws // chains}", f"noise_from={begins}")
-        options["thinning"] = max(1, int(options["thinning"] * (1 - begins) / (1 - study.NOISE_FROM)))
-        made.append(replace(one, name=name, label=label, options=options))
-    for method, label in PRECONDITIONED.items():
-        one = variant(Spent(method=method, budget=size.epochs[-1], chains=chains), part, scale)
-        made.append(replace(one, name=method, label=label))
+        options = {**falling["sghmc"].options, **draws.decreasing(steps, each, begins)}
+        made.append(replace(falling["sghmc"], name=name, label=label, options=options))
+    made += [replace(falling[name], name=name, label=label) for name, label in PRECONDITIONED.items()]
     return [one for one in made if scale != "smoke" or one.name in IN_SMOKE]
 
 

@@ -15,8 +15,9 @@ from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure, steps_apart
+from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure
 from raychains.papers.tables import Heading
+from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
@@ -144,18 +145,8 @@ def variant(method: str, part: str, scale: str, size: Size | None = None) -> Var
     """Return a method's arm, of the scale's size or of another."""
     size = SIZES[scale] if size is None else size
     steps = size.epochs * batches(part, scale)
-    falling = {
-        "epochs": size.epochs,
-        "schedule_settings": (f"samples={size.draws}", f"noise_from={NOISE_FROM}"),
-        "thinning": steps_apart(1 - NOISE_FROM, steps, size.draws),
-    }
-    cyclical = {
-        "epochs": size.epochs,
-        "cycles": size.cycles,
-        "exploration": EXPLORATION,
-        "samples_per_cycle": size.draws // size.cycles,
-        "thinning": steps_apart(1 - EXPLORATION, steps, size.draws),
-    }
+    falling = {"epochs": size.epochs, **draws.decreasing(steps, size.draws, NOISE_FROM)}
+    cyclical = {"epochs": size.epochs, **draws.cyclical(steps, size.draws, size.cycles, EXPLORATION)}
     after = size.epochs - size.start
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
@@ -164,7 +155,7 @@ def variant(method: str, part: str, scale: str, size: Size | None = None) -> Var
         "psmile": {
             "epochs": size.epochs,
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": steps_apart(0.5, steps, size.draws) // 2,
+            "thinning": draws.steps_apart(0.5, steps, size.draws) // 2,
         },
         "mile": {  # a step takes two gradients of all examples: half of the steps tune, half are drawn from
             "epochs": after,

@@ -10,7 +10,8 @@ from typing import Any
 from raychains.data import uci
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Claim, Of
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, steps_apart
+from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting
+from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.tasks.defaults import Defaults
@@ -80,18 +81,9 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
     batches = _batches(dataset, size, scale, task_settings.get("protocol", "bde") == "bde")
     own: dict[str, Any] = {} if size.batch_size is None else {"batch_size": size.batch_size}
     start = {"init_from": f"{ENSEMBLE}:{size.start},20", "epochs": size.chain}
-    cyclical = {
-        "epochs": size.epochs,
-        "cycles": CYCLES,
-        "exploration": EXPLORATION,
-        "samples_per_cycle": size.draws // CYCLES,
-        "thinning": steps_apart(1 - EXPLORATION, size.epochs * batches, size.draws),
-    }
-    falling = {
-        "epochs": size.epochs,
-        "schedule_settings": (f"samples={size.draws}", "noise_from=0.75"),
-        "thinning": steps_apart(0.25, size.epochs * batches, size.draws),
-    }
+    steps = size.epochs * batches
+    cyclical = {"epochs": size.epochs, **draws.cyclical(steps, size.draws, CYCLES, EXPLORATION)}
+    falling = {"epochs": size.epochs, **draws.decreasing(steps, size.draws, 0.75)}
     options: dict[str, dict[str, Any]] = {
         ENSEMBLE: {"epochs": size.start, "chains": size.members},
         MORE: {"epochs": size.start, "chains": min(MOST_MEMBERS, size.members * (size.epochs // size.start))},
@@ -99,7 +91,7 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
         "psmile": {
             **start,
             "schedule_settings": (f"samples={size.draws}",),
-            "thinning": steps_apart(0.5, size.chain * batches // 2, size.draws),
+            "thinning": draws.steps_apart(0.5, size.chain * batches // 2, size.draws),
         },
         **{method: cyclical if method in CYCLICAL else falling for method in LABELS if method not in STARTED},
     }
