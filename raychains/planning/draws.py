@@ -15,7 +15,7 @@ def cyclical(steps: int, draws: int, cycles: int, exploration: float) -> dict[st
     return {
         "cycles": cycles,
         "exploration": exploration,
-        "samples_per_cycle": draws // cycles,
+        "samples_per_cycle": max(1, draws // cycles),
         "thinning": steps_apart(1 - exploration, steps, draws),
     }
 
