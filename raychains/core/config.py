@@ -226,6 +226,9 @@ class Run(_OfTask):
     schedule: Annotated[
         str | None, Form(objects=True, help=f"The step size's schedule; default the method's own. {SCHEDULE}.")
     ] = None
+    budget: MaybeCount = None
+    """Epochs of all chains together, which choose method, chains, epochs, cycles and β in those options' place: those that came nearest to
+    true posteriors at about as many steps, with at least concurrent chains. docs/how-to/budget.md"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -600,7 +603,7 @@ GROUPS = {
     "init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay cycles exploration burn_in samples_per_cycle thinning "
     "batch_size micro_batch batchnorm precision compile pack fast exact",
-    "How long, and how many": "epochs steps chains repeats lanes",
+    "How long, and how many": "budget epochs steps chains repeats lanes",
     "Where it runs": "address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
     "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "
     "max_preemptions on_divergence",
@@ -616,6 +619,7 @@ USUAL = [
     "temperature",
     "cycles",
     "exploration",
+    "budget",
     "epochs",
     "steps",
     "chains",

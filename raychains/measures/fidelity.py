@@ -186,7 +186,7 @@ def tables(context: Context) -> Tables:
             _warn_of_order(distance.reference, labels, context.split)
         found["fidelity_classes"] += [{**key, **row} for row in one.by_class(classes)]
         found["fidelity_bins"] += [{**key, **row} for row in one.by_confidence(bins)]
-    return found | ({"fidelity_reference": about} if about else {})
+    return {**found, "fidelity_reference": about}  # empty it replaces what another reference left
 
 
 def _labels(context: Context, arm: int, group: int) -> Array | None:
@@ -288,9 +288,16 @@ ENDS = " ".join(f"{name} {name}_low {name}_high" for name in METRICS)
 
 
 def _published(run: RunData) -> dict[str, tuple[float, float]]:
-    """Return the published numbers where the run samples the same posterior."""
+    """Return the published numbers where the run samples the same posterior: the task as it is, without settings."""
     own = run.comparison.task_spec
-    return PUBLISHED if own.kind == tasks.NAMES[PUBLISHED_TASK] and run.comparison.split == "test" else {}
+    same = own.kind == tasks.NAMES[PUBLISHED_TASK] and not own.settings and run.comparison.split == "test"
+    return PUBLISHED if same else {}
+
+
+def _halves(run: RunData) -> dict[str, float]:
+    """Return the distances between the two halves of HMC's draws by metric; none where HMC was not the reference."""
+    found = panels.table(run, "fidelity_reference", "", " ".join(METRICS))
+    return {} if found is None else found.iloc[0][list(METRICS)].dropna().to_dict()
 
 
 @panels.drawn_from("fidelity", "arm", f"group samples chains {ENDS}")
@@ -300,10 +307,12 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     if not arms:
         return None
     last = table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
-    published = _published(run)
+    published, halves = _published(run), _halves(run)
     beside = (
         " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
         if published
+        else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
+        if halves
         else ""
     )
     return Drawing(
@@ -316,7 +325,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}"
         ),
         alt="Distances to the reference's predictive of each arm",
-        draw=lambda: _draw(run, last, arms, published),
+        draw=lambda: _draw(run, last, arms, published, halves),
         data=[*last.to_dict("records"), *_rows(published)],
     )
 
@@ -325,7 +334,13 @@ def _rows(published: dict[str, tuple[float, float]]) -> list[Row]:
     return [{"arm": f"published: {name}", "agreement": a, "total_variation": v} for name, (a, v) in published.items()]
 
 
-def _draw(run: RunData, table: pd.DataFrame, arms: list[Arm], published: dict[str, tuple[float, float]]) -> Figure:
+def _draw(
+    run: RunData,
+    table: pd.DataFrame,
+    arms: list[Arm],
+    published: dict[str, tuple[float, float]],
+    halves: dict[str, float],
+) -> Figure:
     metrics = _measured(table)
     labels = [arm.label for arm in arms] + [f"published: {name}" for name in published]
     figure, axes = layout.per_arm(labels, len(metrics))
@@ -339,8 +354,8 @@ def _draw(run: RunData, table: pd.DataFrame, arms: list[Arm], published: dict[st
             axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
         for line, values in enumerate(published.values(), len(arms)):
             panels.dots(axis, line, np.array([scale * values[j]]), color=MUTED, marker="D")
-        if metric == "sd_ratio":
-            panels.target_line(axis, 1.0)
+        if metric == "sd_ratio" or metric in halves:
+            panels.target_line(axis, 1.0 if metric == "sd_ratio" else scale * halves[metric])
         axis.set_xlabel(label)
     return figure
 

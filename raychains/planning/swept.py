@@ -49,7 +49,7 @@ def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
     if dot and field in SETTINGS:
         return field, setting
     elsewhere = {f.name for f in dataclasses.fields(Common)}
-    left_out = {*elsewhere, *fixed, *SETTINGS, "init_from", "init_strict", "sample_only"}
+    left_out = {*elsewhere, *fixed, *SETTINGS, "init_from", "init_strict", "sample_only", "budget"}
     plain = [f.name for f in dataclasses.fields(Run) if f.name not in left_out]
     if name in plain:
         return name, None
@@ -102,6 +102,9 @@ class Points:
     """
 
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
+        require(
+            options.budget is None, "budget", options.budget, "be left out where each trial is one chain: give epochs"
+        )
         one = "be a file or none where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
         require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed

@@ -153,6 +153,17 @@ def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path
     assert last["sd_ratio"] == pytest.approx((mu.std(0) / spread).mean(), rel=error)
     assert about["r_hat"] < 1.01 and 0 < about["total_variation"] < 0.05
     assert np.isnan(last["agreement"])
+    drawing = FIGURES["fidelity"](RunData(result.store, result.comparison))
+    assert drawing is not None and "Dashed" in drawing.caption
+    with laid_out(drawing) as figure:
+        dashed = {
+            axis.get_xlabel(): line.get_xdata()[0]
+            for axis in figure.axes
+            for line in axis.lines
+            if line.get_linestyle() == "--"
+        }
+    assert dashed["Total variation (%)"] == pytest.approx(100 * about["total_variation"])
+    assert dashed[fidelity.LABELS["sd_ratio"][0]] == 1
     with refused("measures", "fidelity", "no classification", "--reference hmc"):
         rc.evaluate(run.path, measures=["fidelity"], reference=np.ones((10, 1)), task=task, progress=False)
 
@@ -235,8 +246,9 @@ def test_published_numbers_stand_beside_the_same_posterior_alone(run: Predicted)
     data = SimpleNamespace(comparison=dataclasses.replace(run.comparison, split="test"))
     assert fidelity._published(data) == {}  # type: ignore[arg-type]
     kind = tasks.NAMES["cifar10-resnet20-frn-silu"]
-    one = SimpleNamespace(task_spec=SimpleNamespace(kind=kind), split="test")
-    assert fidelity._published(SimpleNamespace(comparison=one)) == fidelity.PUBLISHED  # type: ignore[arg-type]
+    for settings, expected in (({}, fidelity.PUBLISHED), ({"depth": 8}, {}), ({"prior_variance": 1.0}, {})):
+        one = SimpleNamespace(task_spec=SimpleNamespace(kind=kind, settings=settings), split="test")
+        assert fidelity._published(SimpleNamespace(comparison=one)) == expected  # type: ignore[arg-type]
 
 
 def test_hmc_is_refused_where_there_is_no_one_posterior_of_a_small_network() -> None:

@@ -1,0 +1,78 @@
+"""How `raychains run --budget` spends epochs: as the chains did that came nearest to true posteriors at about as many steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raychains import samplers
+from raychains.core.config import Run
+from raychains.core.errors import require
+from raychains.planning import draws, methods
+from raychains.tasks import Task
+
+EXPLORATION, NOISE_FROM = 0.5, 0.25
+DRAWS = 48
+"""Kept draws of all chains together; a deep ensemble has one a member."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to spend a budget."""
+
+    sampler: str
+    chains: int
+    cycles: int
+    ratio: float
+    """Total variation to the true posterior's predictive over that of the nearest way, the mean of four data sets."""
+
+
+NEAREST: Mapping[int, tuple[Way, ...]] = {}
+"""By about so many steps of all chains together, the nearest way of each number of chains: docs/results/posterior-budgets,
+without MILE, whose gradients are of all examples."""
+CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
+"""Options that a budget chooses."""
+DEFAULTS = {f.name: f.default for f in dataclasses.fields(Run)}
+
+
+def spend(options: Run, task: Task) -> tuple[Run, str]:
+    """Return the options with the method, chains, epochs, cycles and β of a budget, and the reason in a line.
+
+    Chains are at least as many as run at once, as far as `options` say that, so that no slot is idle.
+
+    Raises:
+        UserError: a density, an option that the budget chooses, or fewer epochs than chains.
+    """
+    budget, name = options.budget, options.task
+    assert budget is not None
+    require(not task.low_dimensional, "budget", budget, f"be left out for task {name}, which has no epochs: give steps")
+    for field in CHOSEN:
+        given = getattr(options, field)
+        require(given == DEFAULTS[field], field, given, "be left out beside budget, which chooses it")
+    at_once = min(options.concurrent or 1, max(way.chains for ways in NEAREST.values() for way in ways))
+    require(budget >= at_once, "budget", budget, f"be at least an epoch for each of {at_once} chains that run at once")
+    base = methods.defaults(name, task).of(samplers.method("csghmc").kind)
+    batch = options.batch_size if options.batch_size is not None else base.batch_size
+    per_epoch = math.ceil(task.num_data / batch)
+    steps = budget * per_epoch
+    tried = min(NEAREST, key=lambda known: abs(math.log(known / steps)))
+    way = min((w for w in NEAREST[tried] if at_once <= w.chains <= budget), key=lambda w: w.ratio)
+    epochs = budget // way.chains
+    own: dict[str, Any] = {"sampler": way.sampler, "chains": way.chains, "epochs": epochs}
+    each = max(1, DRAWS // way.chains)
+    if way.sampler == "csghmc":
+        own |= draws.cyclical(epochs * per_epoch, each, way.cycles, EXPLORATION)
+    elif way.sampler == "sghmc":
+        own |= {"schedule": "decreasing", **draws.decreasing(epochs * per_epoch, each, NOISE_FROM)}
+    own |= {field: getattr(options, field) for field in ("samples_per_cycle", "thinning") if getattr(options, field)}
+    label = samplers.method(way.sampler).label
+    cycles = f" of {way.cycles} cycles, β = {EXPLORATION}" if way.sampler == "csghmc" else ""
+    beside = f" of those with {at_once} chains at least" * (at_once > 1)
+    reason = (
+        f"budget of {budget:,} epochs, {steps:,} steps: {label}, {way.chains} chains of {epochs:,} epochs{cycles}: at {tried:,} steps "
+        f"the nearest to true posteriors{beside} (docs/how-to/budget.md)"
+    )
+    return dataclasses.replace(options, budget=None, **own), reason
