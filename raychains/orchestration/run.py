@@ -61,8 +61,10 @@ def driver_of(
     """
     workers = on_ray(workers)
     lease = lease if lease is not None else Lease(root)
-    slots = resources.slots(workers)
     specs = comparison.chains()
+    samples, seconds, steps = _stored(root, comparison)
+    unfinished = [digest for digest in specs if digest not in seconds]
+    slots = resources.slots(workers).spread(len(unfinished))
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
@@ -70,10 +72,8 @@ def driver_of(
     names = Names(lease.run or comparison.run_name, lease.driver_id)
     chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
-    samples, seconds, steps = _stored(root, comparison)
     queue = _queue(comparison, samples, evaluators)
     results = Results(comparison, callback, seconds, steps)
-    unfinished = [digest for digest in specs if digest not in seconds]
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
     starts = {digest: start for digest in unfinished if (start := specs[digest].start_chain) in unfinished}
     packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}

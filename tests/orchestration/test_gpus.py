@@ -41,6 +41,51 @@ def test_chains_have_what_evaluators_leave(gpus: float, per_chain: float | None,
     assert slots.room() == 0
 
 
+@pytest.mark.parametrize(
+    ("nodes", "per_chain", "held", "chains", "share"),
+    [
+        ([2], 0.5, 0.0, 2, 1.0),
+        ([2], 0.25, 0.0, 3, 0.5),
+        ([2], 0.25, 0.0, 5, 1 / 3),
+        ([2], 0.25, 0.0, 8, 0.25),
+        ([2], 0.25, 0.0, 20, 0.25),
+        ([1, 3], 0.25, 0.0, 4, 1.0),
+        ([2], 0.25, 1.0, 2, 0.5),
+        ([2], 0.0, 0.0, 1, 0.0),
+    ],
+)
+def test_few_chains_with_shares_are_spread_over_the_gpus(
+    nodes: list[int], per_chain: float, held: float, chains: int, share: float
+) -> None:
+    cluster = Recorded(*(Node(20, gpus) for gpus in nodes))
+    joined = slots_of(cluster, per_chain, held)
+    assert joined.spread(chains) is joined, "runs of others may hold the rest of each GPU"
+    cluster.started_here = True
+    spread = slots_of(cluster, per_chain, held).spread(chains)
+    assert spread.gpus == pytest.approx(share) and spread.at_once(chains) == joined.at_once(chains)
+
+
+SPREAD = """
+import json, sys
+from pathlib import Path
+import ray
+from raychains.orchestration.resource_config import ResourceConfig
+from raychains.orchestration.run import run_chains
+from raychains.store import Storage
+from tests.cluster.tasks import Gated, places
+from tests.orchestration.worlds import Diary, comparison
+ray.init(num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+folder = Path(sys.argv[1])
+plan = comparison(Gated(str(folder), -1), chains=2, steps=300)
+run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_chain=0.5, evaluate=False), Diary())
+print(json.dumps(sorted(place["gpus"] for place in places(folder))))
+"""
+
+
+def test_two_halves_on_a_machine_with_two_gpus_have_one_each(tmp_path: Path) -> None:
+    assert json_of("-c", SPREAD, str(tmp_path)) == ["0", "1"]
+
+
 @pytest.mark.parametrize(("gpus", "per_chain", "held"), [(1, None, 0.5), (0, None, 0.5), (1, 0.5, 1.0), (2, 0.0, 3.0)])
 def test_evaluators_that_leave_no_chain_a_gpu_are_refused(gpus: float, per_chain: float | None, held: float) -> None:
     with refused("gpus_per_evaluator", f"{gpus:g}", f"{held:g}"):
