@@ -122,13 +122,14 @@ def paired(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str,
 
 def of_means(columns: Array) -> tuple[Array, Array]:
     """Return the ends (low, high), [k] each, of the 95 % percentile intervals of the means of columns [n, k], over points drawn
-    with replacement; nan of a single point."""
+    with replacement; nan of a single point, and of a column that is not finite."""
     n = len(columns)
-    if n < 2:
-        return np.full(columns.shape[1], np.nan), np.full(columns.shape[1], np.nan)
-    found = resampled(lambda counts: (counts @ columns / n).T, n)
-    low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=1)
-    return low, high
+    ends = np.full((2, columns.shape[1]), np.nan)
+    finite = np.isfinite(columns).all(axis=0)
+    if n > 1 and finite.any():
+        means = resampled(lambda counts: (counts @ columns[:, finite] / n).T, n)
+        ends[:, finite] = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=1)
+    return ends[0], ends[1]
 
 
 def _ends(replicates: Array) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from raychains import schedules, tasks
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
-from raychains.evaluation.base import BINS, Array, Sharded, finite
+from raychains.evaluation.base import BINS, Array, Sharded
 from raychains.evaluation.calibration import width_bin
 from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
@@ -155,7 +155,7 @@ def tables(context: Context) -> Tables:
 
     The first four have arm, group, repeat and the metrics, means over test examples: of classifiers agreement and
     total_variation in [0, 1], of regressions total_variation, w2 and sd_ratio (`raychains.measures.predictive_distance`); the
-    others are nan. ``fidelity``: of the
+    others are nan, as all are of a predictive that is not finite. ``fidelity``: of the
     first ``samples`` samples in the order of views (first draws of all chains first), which are of so many ``chains``, with
     95 % bootstrap intervals over test examples (``<metric>_low``, ``<metric>_high``); the last row is of all samples.
     ``fidelity_chains``: likewise of all samples of the first ``chains`` chains. ``fidelity_classes``: of all samples, on the
@@ -165,7 +165,7 @@ def tables(context: Context) -> Tables:
     chains beside the second: what the reference itself is uncertain by.
 
     Raises:
-        UserError: a reference of another shape, HMC chains that do not agree, or a predictive that is not finite.
+        UserError: a reference of another shape, or HMC chains that do not agree.
     """
     distance, about = _distance(context)
     bins = int(context.settings.get("bins", BINS))
@@ -227,6 +227,8 @@ class _Ensemble:
             if i + 1 == self.counts[len(followed)]:
                 followed.append(self._points(total / (i + 1)))
         self.followed = followed
+        if np.isnan(followed[-1]).any():
+            log.warning("arm %s: the predictive is not finite: one of its samples diverged", context.arm_name(arm))
         sizes = {chain: chains.count(chain) for chain in of_chain}
         self.by_chain = []
         summed, size = 0.0, 0
@@ -235,8 +237,11 @@ class _Ensemble:
             self.by_chain.append((size, self._points(summed / size)))
 
     def _points(self, mean: Any) -> Array:
-        """Return the metrics of each example, [examples, metrics]."""
-        return self.distance.points(finite(mean, "predictions"))
+        """Return the metrics of each example, [examples, metrics]; nan where the predictive is not finite."""
+        ok = np.isfinite(mean).all(axis=1)
+        points = np.full((len(mean), len(self.distance.metrics)), np.nan)
+        points[ok] = self.distance.between(mean[ok], self.distance.reference[ok])
+        return points
 
     def by_samples(self) -> list[Row]:
         numbers = self._with_intervals(self.followed)

@@ -14,25 +14,24 @@ from raychains.core.errors import require
 from raychains.planning import draws, methods
 from raychains.tasks import Task
 
-EXPLORATION, NOISE_FROM = 0.5, 0.25
+SAMPLER, EXPLORATION = "csghmc", 0.5
+"""The method and the β of all ways that are chosen."""
 DRAWS = 48
-"""Kept draws of all chains together; a deep ensemble has one a member."""
+"""Kept draws of all chains together."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to spend a budget."""
+    """One way to divide a budget."""
 
-    sampler: str
     chains: int
     cycles: int
     ratio: float
-    """Total variation to the true posterior's predictive over that of the nearest way, the mean of four data sets."""
+    """Total variation to the true posterior's predictive over that of the nearest way of any method, the mean of four data sets."""
 
 
 NEAREST: Mapping[int, tuple[Way, ...]] = {}
-"""By about so many steps of all chains together, the nearest way of each number of chains: docs/results/posterior-budgets,
-without MILE, whose gradients are of all examples."""
+"""By about so many steps of all chains together the nearest way of each number of chains: docs/results/posterior-budgets."""
 CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
 """Options that a budget chooses."""
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Run)}
@@ -54,25 +53,21 @@ def spend(options: Run, task: Task) -> tuple[Run, str]:
         require(given == DEFAULTS[field], field, given, "be left out beside budget, which chooses it")
     at_once = min(options.concurrent or 1, max(way.chains for ways in NEAREST.values() for way in ways))
     require(budget >= at_once, "budget", budget, f"be at least an epoch for each of {at_once} chains that run at once")
-    base = methods.defaults(name, task).of(samplers.method("csghmc").kind)
-    batch = options.batch_size if options.batch_size is not None else base.batch_size
-    per_epoch = math.ceil(task.num_data / batch)
+    base = methods.defaults(name, task).of(samplers.method(SAMPLER).kind)
+    per_epoch = math.ceil(task.num_data / (options.batch_size if options.batch_size is not None else base.batch_size))
     steps = budget * per_epoch
     tried = min(NEAREST, key=lambda known: abs(math.log(known / steps)))
     way = min((w for w in NEAREST[tried] if at_once <= w.chains <= budget), key=lambda w: w.ratio)
     epochs = budget // way.chains
-    own: dict[str, Any] = {"sampler": way.sampler, "chains": way.chains, "epochs": epochs}
-    each = max(1, DRAWS // way.chains)
-    if way.sampler == "csghmc":
-        own |= draws.cyclical(epochs * per_epoch, each, way.cycles, EXPLORATION)
-    elif way.sampler == "sghmc":
-        own |= {"schedule": "decreasing", **draws.decreasing(epochs * per_epoch, each, NOISE_FROM)}
-    own |= {field: getattr(options, field) for field in ("samples_per_cycle", "thinning") if getattr(options, field)}
-    label = samplers.method(way.sampler).label
-    cycles = f" of {way.cycles} cycles, β = {EXPLORATION}" if way.sampler == "csghmc" else ""
-    beside = f" of those with {at_once} chains at least" * (at_once > 1)
+    own: dict[str, Any] = {"sampler": SAMPLER, "chains": way.chains, "epochs": epochs}
+    own |= draws.cyclical(epochs * per_epoch, DRAWS // way.chains, way.cycles, EXPLORATION)
+    own |= {
+        field: given for field in ("samples_per_cycle", "thinning") if (given := getattr(options, field)) is not None
+    }
+    label, plural = samplers.method(SAMPLER).label, "s" * (way.chains > 1)
+    beside = f", of those with at least {at_once} chains" * (at_once > 1)
     reason = (
-        f"budget of {budget:,} epochs, {steps:,} steps: {label}, {way.chains} chains of {epochs:,} epochs{cycles}: at {tried:,} steps "
-        f"the nearest to true posteriors{beside} (docs/how-to/budget.md)"
+        f"budget of {budget:,} epochs ({steps:,} steps): {label}, {way.chains} chain{plural} of {epochs:,} epochs and {way.cycles} cycles, "
+        f"β = {EXPLORATION}; of the ways tried at about {tried:,} steps it came nearest to true posteriors{beside} (docs/how-to/budget.md)"
     )
     return dataclasses.replace(options, budget=None, **own), reason

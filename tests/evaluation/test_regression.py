@@ -11,7 +11,8 @@ from scipy import integrate, special, stats
 from torch import nn
 
 from raychains.evaluation.base import SHARD, Reduced
-from raychains.evaluation.regression import OutputNoise, Pointwise, Regression, crps, reduce_regression
+from raychains.evaluation.regression import OutputNoise, Pointwise, Regression, crps, gaussians, reduce_regression
+from raychains.tasks.likelihoods import LOG_NOISE
 
 SAMPLES = 5
 
@@ -175,6 +176,16 @@ def test_crps_of_many_samples_equals_its_pairwise_form(apart: float, spread: flo
     y, w = 2 * rng.normal(size=(6, 1)), rng.dirichlet(np.ones(150))
     found = crps(means, sigmas, y, w)[:, 0]
     np.testing.assert_allclose(found, pairwise_crps(means, sigmas, y, w), rtol=0, atol=1e-9 * sigmas.max())
+
+
+def test_a_sigma_that_no_float_holds_is_infinite() -> None:
+    """A chain may leave with a finite log σ of any size: its density is 0, and nothing raises."""
+    model = nn.Linear(1, 1)
+    model.register_parameter(LOG_NOISE, nn.Parameter(torch.zeros(1)))
+    for log_sigma, expected in ((709.0, math.exp(709.0)), (800.0, math.inf)):
+        tensors = {**model.state_dict(), LOG_NOISE: torch.tensor([log_sigma])}
+        block = gaussians(model, tensors, torch.zeros(2, 1), None)
+        assert block[:, 1].tolist() == [expected] * 2
 
 
 def test_crps_of_thousands_of_equal_samples_is_one_gaussians() -> None:

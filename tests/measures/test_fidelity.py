@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -211,6 +213,23 @@ def test_intervals_are_the_bootstraps_of_the_mean() -> None:
     np.testing.assert_allclose((high - low) / 2, half, rtol=0.1)
     np.testing.assert_allclose((high + low) / 2, columns.mean(0), atol=0.2 * half.max())
     assert all(np.isnan(end).all() for end in bootstrap.of_means(columns[:1]))
+
+
+def test_a_predictive_that_is_not_finite_has_no_distance_and_costs_the_others_none(
+    run: Predicted, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = tables(run, a_reference())
+    for tensor in run.samples[1, 0][2].values():
+        tensor.fill_(math.nan)
+    found = tables(run, a_reference())
+    for name in ("fidelity", "fidelity_chains", "fidelity_classes", "fidelity_bins"):
+        ours, before = (pd.DataFrame(t[name]) for t in (found, whole))
+        hurt = (ours["arm"] == run.comparison.arms[1].name) & (ours["group"] == 0)
+        pd.testing.assert_frame_equal(ours[~hurt], before[~hurt])
+        with_it = hurt & (ours["samples"] == 3 if "samples" in ours else True)
+        numbers = ours[with_it].filter(regex="agreement|total_variation")
+        assert len(numbers) and numbers.isna().all(axis=None), name
+    assert run.comparison.arms[1].name in caplog.text and "diverged" in caplog.text
 
 
 def test_chunks_of_the_split_and_the_order_of_samples_change_nothing(

@@ -90,7 +90,7 @@ IN_SMOKE = ("batch-16", "temperature-0.1", "cycles-16", "psgld")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class Way:
     """One way to spend a budget."""
 
     method: str
@@ -105,23 +105,23 @@ class Spent:
         return f"{self.method}-{self.budget}-epochs-{self.chains}-chains{cycles}"
 
 
-def ways(scale: str) -> list[Spent]:
+def ways(scale: str) -> list[Way]:
     """Return all ways to spend the budgets of a scale, by the regressions' epochs."""
     size = SIZES[scale]
     made = []
     for budget in size.epochs:
-        made += [Spent(method="csghmc", budget=budget, chains=c, cycles=m) for c in size.chains for m in size.cycles]
-        made += [Spent(method="sghmc", budget=budget, chains=c) for c in size.chains]
+        made += [Way(method="csghmc", budget=budget, chains=c, cycles=m) for c in size.chains for m in size.cycles]
+        made += [Way(method="sghmc", budget=budget, chains=c) for c in size.chains]
         long = SHORTEST_MILE if scale != "smoke" else 1
-        made += [Spent(method="mile", budget=budget, chains=c) for c in size.chains if budget // c >= long]
-        made += [Spent(method=ENSEMBLE, budget=budget, chains=c) for c in size.members]
+        made += [Way(method="mile", budget=budget, chains=c) for c in size.chains if budget // c >= long]
+        made += [Way(method=ENSEMBLE, budget=budget, chains=c) for c in size.members]
     return made
 
 
-def base(scale: str) -> Spent:
+def base(scale: str) -> Way:
     """Return the way from which settings differ."""
     chains, cycles = SIZES[scale].base
-    return Spent(method="csghmc", budget=SIZES[scale].epochs[-1], chains=chains, cycles=cycles)
+    return Way(method="csghmc", budget=SIZES[scale].epochs[-1], chains=chains, cycles=cycles)
 
 
 def epochs_of(budget: int, part: str) -> int:
@@ -129,7 +129,7 @@ def epochs_of(budget: int, part: str) -> int:
     return budget // 2 if part == "digits" else budget
 
 
-def variant(way: Spent, part: str, scale: str) -> Variant:
+def variant(way: Way, part: str, scale: str) -> Variant:
     """Return the arm of a way to spend a budget."""
     each = epochs_of(way.budget, part) // way.chains
     size = study.Size(
@@ -222,7 +222,7 @@ def labels(scale: str) -> dict[str, str]:
     return made | {way.name: _label(way) for way in ways(scale) if way.name not in made}
 
 
-def _label(way: Spent) -> str:
+def _label(way: Way) -> str:
     """Return a way in words."""
     chains = f"{way.chains} {'member' if way.method == ENSEMBLE else 'chain'}{'s' * (way.chains > 1)}"
     cycles = f" of {way.cycles} cycle{'s' * (way.cycles > 1)}" if way.method == "csghmc" else ""
@@ -278,7 +278,7 @@ def all_claims() -> tuple[Claim, ...]:
     """Return the claims, one family, which were written before anything was run."""
     least, most = SIZES["cpu"].epochs[0], SIZES["cpu"].epochs[-1]
     start = base("cpu")
-    cyclical = partial(Spent, method="csghmc", cycles=start.cycles)
+    cyclical = partial(Way, method="csghmc", cycles=start.cycles)
     one_cycle, one_chain = replace(start, cycles=1), replace(start, chains=1)
     pairs = (
         ("the step size is the grid's, not a third", start.name, "lr-third"),
@@ -304,7 +304,7 @@ def all_claims() -> tuple[Claim, ...]:
         (
             f"{least:,} epochs are 4 chains of cSGHMC, not a deep ensemble of 8",
             cyclical(budget=least, chains=4).name,
-            Spent(method=ENSEMBLE, budget=least, chains=8).name,
+            Way(method=ENSEMBLE, budget=least, chains=8).name,
         ),
     )
     return tuple(

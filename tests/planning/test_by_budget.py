@@ -1,0 +1,86 @@
+"""A budget of epochs becomes method, chains and cycles: those that the committed study found nearest, at no more gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from raychains import tasks
+from raychains.core.config import Run
+from raychains.papers.fidelity import posterior_budgets as study
+from raychains.planning import budget as ledger
+from raychains.planning import by_budget
+from raychains.planning.by_budget import NEAREST, spend
+from raychains.planning.presets import default_arms
+from tests.checks import refused
+
+BUDGETS = Path(__file__).resolve().parents[2] / "docs/results/posterior-budgets/budgets.parquet"
+
+
+def test_the_ways_are_those_that_the_committed_study_found_nearest() -> None:
+    found = pd.read_parquet(BUDGETS)
+    found = found[(found["method"] != "mile") & (found["chains"] <= 8)]  # MILE's gradients are of all examples
+    steps = found.groupby("budget")["steps"].mean()
+    assert len(steps) == len(NEAREST)
+    for (budget, mean), known in zip(steps.items(), NEAREST, strict=True):
+        assert 0.8 < known / mean < 1.25
+        ranked = study.ranked(found[found["budget"] == budget])
+        for way in NEAREST[known]:
+            nearest = ranked[ranked["chains"] >= way.chains].iloc[0]
+            assert nearest["method"] == by_budget.SAMPLER, "no other method is nearer with at least as many chains"
+            cyclical = ranked[(ranked["method"] == by_budget.SAMPLER) & (ranked["chains"] == way.chains)].iloc[0]
+            assert (way.cycles, way.ratio) == (cyclical["cycles"], pytest.approx(cyclical["score"], abs=0.005))
+        assert [way.chains for way in NEAREST[known]] == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("at_once", [None, 2, 3, 8, 50])
+@pytest.mark.parametrize("epochs", [100, 1000, 4001])
+def test_a_budget_is_spent_on_as_many_chains_as_run_at_once_and_never_overdrawn(
+    epochs: int, at_once: int | None
+) -> None:
+    options = Run(task="digits", budget=epochs, concurrent=at_once, repeats=1)
+    task: Any = tasks.make("digits")
+    chosen, reason = spend(options, task)
+    assert chosen.budget is None and chosen.epochs is not None
+    assert epochs - chosen.chains < chosen.chains * chosen.epochs <= epochs
+    most = max(way.chains for ways in NEAREST.values() for way in ways)
+    assert chosen.chains >= min(at_once or 1, most)
+    planned = default_arms.run(options)
+    assert planned.notes[0] == reason and f"{epochs:,} epochs" in reason
+    (arm,) = planned.comparison.arms
+    assert len(arm.chains[0]) == chosen.chains
+    spent = ledger.budget(planned.comparison).unique
+    assert 0.98 * epochs * task.num_data <= spent <= epochs * task.num_data
+
+
+def test_the_number_of_steps_says_which_findings_hold() -> None:
+    few, many = (spend(Run(task="digits", budget=epochs), tasks.make("digits"))[0] for epochs in (20, 3000))
+    for chosen, steps in ((few, min(NEAREST)), (many, max(NEAREST))):
+        best = min(NEAREST[steps], key=lambda way: way.ratio)
+        assert (chosen.sampler, chosen.chains, chosen.cycles) == (by_budget.SAMPLER, best.chains, best.cycles)
+
+
+def test_options_of_draws_stay_as_they_are_given() -> None:
+    chosen, _ = spend(Run(task="digits", budget=1000, samples_per_cycle=2, thinning=7), tasks.make("digits"))
+    assert (chosen.samples_per_cycle, chosen.thinning) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"epochs": 3}, {"cycles": 2}, {"exploration": 0.5}, {"sampler": "sgld"}, {"chains": 3}, {"schedule": "constant"}],
+)
+def test_what_a_budget_chooses_is_refused_beside_it(given: dict[str, Any]) -> None:
+    ((name, value),) = given.items()
+    with refused(name, str(value), "budget"):
+        spend(Run(task="digits", budget=40, **given), tasks.make("digits"))
+
+
+def test_a_density_has_no_epochs_and_chains_need_one_each() -> None:
+    with refused("budget", "40", "steps"):
+        default_arms.run(Run(task="mixture25", budget=40))
+    with refused("budget", "3", "8"):
+        default_arms.run(Run(task="digits", budget=3, concurrent=8))
+    assert set(by_budget.CHOSEN) <= set(by_budget.DEFAULTS)
