@@ -30,7 +30,11 @@ class Way:
     """Total variation to the true posterior's predictive over that of the nearest way of any method, the mean of four data sets."""
 
 
-NEAREST: Mapping[int, tuple[Way, ...]] = {}
+NEAREST: Mapping[int, tuple[Way, ...]] = {
+    2_000: (Way(1, 4, 1.15), Way(2, 4, 1.25), Way(4, 1, 1.27), Way(8, 1, 1.46)),
+    8_000: (Way(1, 4, 1.27), Way(2, 4, 1.14), Way(4, 4, 1.09), Way(8, 1, 1.21)),
+    30_000: (Way(1, 4, 1.48), Way(2, 4, 1.24), Way(4, 4, 1.08), Way(8, 4, 1.05)),
+}
 """By about so many steps of all chains together the nearest way of each number of chains: docs/results/posterior-budgets."""
 CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
 """Options that a budget chooses."""

@@ -11,8 +11,8 @@ import pytest
 from raychains import tasks
 from raychains.core.config import Run
 from raychains.papers.fidelity import posterior_budgets as study
-from raychains.planning import budget as ledger
 from raychains.planning import by_budget
+from raychains.planning.budget import budget
 from raychains.planning.by_budget import NEAREST, spend
 from raychains.planning.presets import default_arms
 from tests.checks import refused
@@ -25,9 +25,9 @@ def test_the_ways_are_those_that_the_committed_study_found_nearest() -> None:
     found = found[(found["method"] != "mile") & (found["chains"] <= 8)]  # MILE's gradients are of all examples
     steps = found.groupby("budget")["steps"].mean()
     assert len(steps) == len(NEAREST)
-    for (budget, mean), known in zip(steps.items(), NEAREST, strict=True):
+    for (epochs, mean), known in zip(steps.items(), NEAREST, strict=True):
         assert 0.8 < known / mean < 1.25
-        ranked = study.ranked(found[found["budget"] == budget])
+        ranked = study.ranked(found[found["budget"] == epochs])
         for way in NEAREST[known]:
             nearest = ranked[ranked["chains"] >= way.chains].iloc[0]
             assert nearest["method"] == by_budget.SAMPLER, "no other method is nearer with at least as many chains"
@@ -52,8 +52,7 @@ def test_a_budget_is_spent_on_as_many_chains_as_run_at_once_and_never_overdrawn(
     assert planned.notes[0] == reason and f"{epochs:,} epochs" in reason
     (arm,) = planned.comparison.arms
     assert len(arm.chains[0]) == chosen.chains
-    spent = ledger.budget(planned.comparison).unique
-    assert 0.98 * epochs * task.num_data <= spent <= epochs * task.num_data
+    assert budget(planned.comparison).unique == chosen.chains * chosen.epochs * task.num_data
 
 
 def test_the_number_of_steps_says_which_findings_hold() -> None:
