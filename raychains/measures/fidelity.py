@@ -225,7 +225,7 @@ class _Ensemble:
             total = total + p
             of_chain[chain] = of_chain.get(chain, 0.0) + p
             if i + 1 == self.counts[len(followed)]:
-                followed.append(self._points(total / (i + 1)))
+                followed.append(distance.points(total / (i + 1)))
         self.followed = followed
         if np.isnan(followed[-1]).any():
             log.warning("arm %s: the predictive is not finite: one of its samples diverged", context.arm_name(arm))
@@ -234,14 +234,7 @@ class _Ensemble:
         summed, size = 0.0, 0
         for chain in sorted(of_chain):
             summed, size = summed + of_chain[chain], size + sizes[chain]
-            self.by_chain.append((size, self._points(summed / size)))
-
-    def _points(self, mean: Any) -> Array:
-        """Return the metrics of each example, [examples, metrics]; nan where the predictive is not finite."""
-        ok = np.isfinite(mean).all(axis=1)
-        points = np.full((len(mean), len(self.distance.metrics)), np.nan)
-        points[ok] = self.distance.between(mean[ok], self.distance.reference[ok])
-        return points
+            self.by_chain.append((size, distance.points(summed / size)))
 
     def by_samples(self) -> list[Row]:
         numbers = self._with_intervals(self.followed)

@@ -36,8 +36,11 @@ class Distance(ABC):
         """Return the metrics of an average beside another one for each example, [examples, metrics]."""
 
     def points(self, mean: Array) -> Array:
-        """Return the metrics of an average beside the reference for each example, [examples, metrics]."""
-        return self.between(mean, self.reference)
+        """Return the metrics of an average beside the reference for each example, [examples, metrics]; nan where it is not finite."""
+        found = np.full((len(mean), len(self.metrics)), np.nan)
+        ok = np.isfinite(mean).all(axis=1)
+        found[ok] = self.between(mean[ok], self.reference[ok])
+        return found
 
     def average(self, blocks: Iterable[Array]) -> Array:
         """Return the average of samples' blocks, [examples, numbers]."""
