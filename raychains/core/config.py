@@ -348,6 +348,9 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
+    refused: ClassVar[Mapping[str, str]] = {"budget": "a point is one chain: epochs say how long"}
+    """As of `Local`."""
+
     chains: Count = 1
     """Always 1: a point of a sweep is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
