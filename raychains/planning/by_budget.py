@@ -31,9 +31,9 @@ class Way:
 
 
 NEAREST: Mapping[int, tuple[Way, ...]] = {
-    2_000: (Way(1, 4, 1.15), Way(2, 4, 1.25), Way(4, 1, 1.27), Way(8, 1, 1.46)),
-    8_000: (Way(1, 4, 1.27), Way(2, 4, 1.14), Way(4, 4, 1.09), Way(8, 1, 1.21)),
-    30_000: (Way(1, 4, 1.48), Way(2, 4, 1.24), Way(4, 4, 1.08), Way(8, 4, 1.05)),
+    2_000: (Way(1, 4, 1.13), Way(2, 4, 1.19), Way(4, 1, 1.24), Way(8, 1, 1.39)),
+    8_000: (Way(1, 4, 1.27), Way(2, 4, 1.11), Way(4, 4, 1.07), Way(8, 1, 1.18)),
+    30_000: (Way(1, 4, 1.51), Way(2, 4, 1.27), Way(4, 4, 1.09), Way(8, 4, 1.04)),
 }
 """By about so many steps of all chains together the nearest way of each number of chains: docs/results/posterior-budgets."""
 CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
