@@ -331,7 +331,7 @@ def settings_at(scale: str) -> list[Setting]:
         Setting("where one setting changes", f"cSGHMC, {chains} chains of {cycles} cycles, β .5, batch 32, T 1", OURS),
         Setting("draws of all chains together", str(size.draws), OURS),
         Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", OURS),
-        Setting("step sizes", "the nearest of a grid at 8,000 epochs, on another seed", OURS),
+        Setting("step sizes", "the nearest of a grid for one chain of 2,000 epochs, on another seed", OURS),
         Setting("repeats", str(size.repeats), OURS),
     ]
 
