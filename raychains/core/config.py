@@ -227,8 +227,8 @@ class Run(_OfTask):
         str | None, Form(objects=True, help=f"The step size's schedule; default the method's own. {SCHEDULE}.")
     ] = None
     budget: MaybeCount = None
-    """Epochs of all chains together, which choose method, chains, epochs, cycles and β in those options' place: those that came nearest to
-    true posteriors at about as many steps, with at least concurrent chains. docs/how-to/budget.md"""
+    """Epochs of all chains of a repeat together. Sets sampler, chains, epochs, cycles and β to the combination that came nearest to true
+    posteriors at a similar number of steps, with at least concurrent chains (up to 8); leave those options out. docs/how-to/budget.md"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,16 +137,18 @@ class Slots:
         """Return how many chains the cluster can hold now, whoever else holds part of it; none where nodes went."""
         return self._most(self._fit(self._nodes()).chains // self.ranks)
 
-    def spread(self, chains: int) -> Slots:
-        """Return slots of the largest shares of a GPU that hold so many chains at once: Ray fills a GPU before it uses the next.
+    def with_largest_shares(self, chains: int) -> Slots:
+        """Return slots of the largest shares of a GPU that hold as many of so many chains at once: Ray fills a GPU before it uses the next.
 
         Only on a cluster that was started here: on another one, runs of others may hold the rest of every GPU.
         """
-        if not 0 < self.gpus < 1 or not self.cluster.started_here:
-            return self
-        larger = [replace(self, gpus=1 / k) for k in range(1, round(1 / self.gpus))]
-        fitting = (replace(slots, count=count) for slots in larger if (count := slots.room()) >= self.at_once(chains))
-        return next(fitting, self)
+        if 0 < self.gpus < 1 and self.cluster.started_here:
+            for k in range(1, round(1 / self.gpus)):
+                larger = replace(self, gpus=1 / k)
+                count = larger.room()
+                if count >= self.at_once(chains):
+                    return replace(larger, count=count)
+        return self
 
     def bundle(self) -> dict[str, float]:
         """Return what one worker holds, as Ray's placement groups take it."""

@@ -64,7 +64,7 @@ def driver_of(
     specs = comparison.chains()
     samples, seconds, steps = _stored(root, comparison)
     unfinished = [digest for digest in specs if digest not in seconds]
-    slots = resources.slots(workers).spread(len(unfinished))
+    slots = resources.slots(workers).with_largest_shares(len(unfinished))
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]

@@ -59,9 +59,9 @@ def test_few_chains_with_shares_are_spread_over_the_gpus(
 ) -> None:
     cluster = Recorded(*(Node(20, gpus) for gpus in nodes))
     joined = slots_of(cluster, per_chain, held)
-    assert joined.spread(chains) is joined, "runs of others may hold the rest of each GPU"
+    assert joined.with_largest_shares(chains) is joined, "runs of others may hold the rest of each GPU"
     cluster.started_here = True
-    spread = slots_of(cluster, per_chain, held).spread(chains)
+    spread = slots_of(cluster, per_chain, held).with_largest_shares(chains)
     assert spread.gpus == pytest.approx(share) and spread.at_once(chains) == joined.at_once(chains)
 
 

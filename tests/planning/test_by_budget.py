@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from raychains import tasks
+from raychains import schedules, tasks
 from raychains.core.config import Run
 from raychains.papers.fidelity import posterior_budgets as study
 from raychains.planning import by_budget
@@ -46,8 +47,7 @@ def test_a_budget_is_spent_on_as_many_chains_as_run_at_once_and_never_overdrawn(
     chosen, reason = spend(options, task)
     assert chosen.budget is None and chosen.epochs is not None
     assert epochs - chosen.chains < chosen.chains * chosen.epochs <= epochs
-    most = max(way.chains for ways in NEAREST.values() for way in ways)
-    assert chosen.chains >= min(at_once or 1, most)
+    assert chosen.chains >= min(at_once or 1, by_budget.MOST_CHAINS)
     planned = default_arms.run(options)
     assert planned.notes[0] == reason and f"{epochs:,} epochs" in reason
     (arm,) = planned.comparison.arms
@@ -62,9 +62,23 @@ def test_the_number_of_steps_says_which_findings_hold() -> None:
         assert (chosen.sampler, chosen.chains, chosen.cycles) == (by_budget.SAMPLER, best.chains, best.cycles)
 
 
-def test_options_of_draws_stay_as_they_are_given() -> None:
-    chosen, _ = spend(Run(task="digits", budget=1000, samples_per_cycle=2, thinning=7), tasks.make("digits"))
-    assert (chosen.samples_per_cycle, chosen.thinning) == (2, 7)
+@pytest.mark.parametrize(
+    "given", [{}, {"samples_per_cycle": 2}, {"thinning": 3}, {"samples_per_cycle": 2, "thinning": 3}]
+)
+def test_draws_are_as_asked_for_and_otherwise_about_48(given: dict[str, int]) -> None:
+    options = Run(task="digits", budget=1000, repeats=1, **given)
+    chosen, _ = spend(options, tasks.make("digits"))
+    assert given.items() <= dataclasses.asdict(chosen).items()
+    (arm,) = default_arms.run(options).comparison.arms
+    kept = sum(schedules.build(spec.schedule).kept for spec in arm.chains[0])
+    assert kept == (2 * chosen.chains * (chosen.cycles or 0) if "samples_per_cycle" in given else 48)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_the_smallest_budgets_have_room_for_their_draws(at_once: int) -> None:
+    for epochs in range(at_once, 3 * at_once + 12):
+        (arm,) = default_arms.run(Run(task="digits", budget=epochs, concurrent=at_once, repeats=1)).comparison.arms
+        assert all(schedules.build(spec.schedule).kept for spec in arm.chains[0])
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from raychains.plotting.style import INK
 SEED = 13
 VARIATION, W2, SPREAD = study.VARIATION, study.W2, study.SPREAD
 STYLES = styles(study.LABELS, f"csghmc cyclical 0, sghmc decreasing 0, mile other 0, {ENSEMBLE} other 1")
-"""The methods among which a budget is spent."""
+"""How the methods are drawn that spend the budgets."""
 SHORTEST_MILE = 128
 """Epochs below which a chain of MILE has too few steps to tune itself."""
 
@@ -40,7 +40,7 @@ class Size:
     """The budgets of a scale and how they are divided."""
 
     epochs: tuple[int, ...]
-    """Gradient evaluations per training example of all chains together; digits have half of them, of twice as many steps."""
+    """Gradient evaluations per training example of all chains together; digits have half of them, of 16 steps each instead of 7."""
     chains: tuple[int, ...]
     cycles: tuple[int, ...]
     """Of a chain of cSGHMC."""
@@ -278,8 +278,7 @@ def all_claims() -> tuple[Claim, ...]:
     """Return the claims, one family, which were written before anything was run."""
     least, most = SIZES["cpu"].epochs[0], SIZES["cpu"].epochs[-1]
     start = base("cpu")
-    cyclical = partial(Way, method="csghmc", cycles=start.cycles)
-    one_cycle, one_chain = replace(start, cycles=1), replace(start, chains=1)
+    small = replace(start, budget=least)
     pairs = (
         ("the step size is the grid's, not a third", start.name, "lr-third"),
         ("the step size is the grid's, not thrice", start.name, "lr-triple"),
@@ -287,7 +286,7 @@ def all_claims() -> tuple[Claim, ...]:
         ("T is 1, not 0.3", start.name, "temperature-0.3"),
         ("T is 1, not 0.1", start.name, "temperature-0.1"),
         ("β is 0.25, not 0.75", "beta-0.25", "beta-0.75"),
-        ("chains have 4 cycles, not 1", start.name, one_cycle.name),
+        ("chains have 4 cycles, not 1", start.name, replace(start, cycles=1).name),
         ("chains have 16 cycles, not 2", "cycles-16", "cycles-2"),
         (
             "SGHMC's noise begins after 0.05 of the steps, not 0.5",
@@ -295,15 +294,15 @@ def all_claims() -> tuple[Claim, ...]:
             "burn-in-0.5",
         ),
         ("SGLD is preconditioned", "psgld", "sgld"),
-        (f"{most:,} epochs are of 8 chains, not 1", replace(start, chains=8).name, one_chain.name),
+        (f"{most:,} epochs are of 8 chains, not 1", replace(start, chains=8).name, replace(start, chains=1).name),
         (
             f"{least:,} epochs are of 1 chain, not 8",
-            cyclical(budget=least, chains=1).name,
-            cyclical(budget=least, chains=8).name,
+            replace(small, chains=1).name,
+            replace(small, chains=8).name,
         ),
         (
             f"{least:,} epochs are 4 chains of cSGHMC, not a deep ensemble of 8",
-            cyclical(budget=least, chains=4).name,
+            small.name,
             Way(method=ENSEMBLE, budget=least, chains=8).name,
         ),
     )
@@ -328,7 +327,11 @@ def settings_at(scale: str) -> list[Setting]:
         Setting(
             "budgets: epochs of all chains together (Digits: half)", ", ".join(f"{e:,}" for e in size.epochs), OURS
         ),
-        Setting("where one setting changes", f"cSGHMC, {chains} chains of {cycles} cycles, β .5, batch 32, T 1", OURS),
+        Setting(
+            "where one setting changes",
+            f"cSGHMC, {chains} chains of {cycles} cycles, β {study.EXPLORATION:g}, batch {study.BATCH}, T 1",
+            OURS,
+        ),
         Setting("draws of all chains together", str(size.draws), OURS),
         Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", OURS),
         Setting("step sizes", "the nearest of a grid for one chain of 2,000 epochs, on another seed", OURS),
