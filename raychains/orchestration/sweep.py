@@ -210,7 +210,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         self._planned, self._plan, self._resources = planned, plan, resources
         self._callback, self._lease = callback, lease
         self._folder = SweepStore(folder.root.waiting(lambda reason: not self.stop_all()), folder.name)
-        self._slots = replace(resources, evaluate=False).slots(RayWorkers())
+        slots = replace(resources, evaluate=False).slots(RayWorkers())
+        self._slots = slots.with_largest_shares(plan.count * plan.repeats)
         for point in plan.points:
             for spec in point.specs:
                 precision.check(spec, gpu=self._slots.gpus > 0)

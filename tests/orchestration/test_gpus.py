@@ -82,8 +82,25 @@ print(json.dumps(sorted(place["gpus"] for place in places(folder))))
 """
 
 
-def test_two_halves_on_a_machine_with_two_gpus_have_one_each(tmp_path: Path) -> None:
-    assert json_of("-c", SPREAD, str(tmp_path)) == ["0", "1"]
+SWEPT = """
+import json, sys
+from pathlib import Path
+import ray
+import raychains as rc
+ray.init(num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+folder = Path(sys.argv[1])
+rc.sweep(
+    task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.05}, grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
+    exploration=0.0, val_split=0.2, gpus_per_chain=0.5, store=str(folder / "store"), name="s", progress=False,
+)
+seen = [file.read_text() for file in folder.glob("gpus-*")]  # this process tries the task, too, without any
+print(json.dumps(sorted(filter(None, seen))))
+"""
+
+
+@pytest.mark.parametrize("script", [SPREAD, SWEPT], ids=["run", "sweep"])
+def test_two_halves_on_a_machine_with_two_gpus_have_one_each(script: str, tmp_path: Path) -> None:
+    assert json_of("-c", script, str(tmp_path)) == ["0", "1"]
 
 
 @pytest.mark.parametrize(("gpus", "per_chain", "held"), [(1, None, 0.5), (0, None, 0.5), (1, 0.5, 1.0), (2, 0.0, 3.0)])

@@ -145,3 +145,18 @@ class Undivided(Digits):
 
     def settings(self) -> dict[str, Any]:
         return {}
+
+
+class Placed(Guarded):
+    """Each process that makes a network writes the GPUs that it sees to a file of ``folder``."""
+
+    def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
+        super().__init__(pause, val_split)
+        self.folder = folder
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": self.folder, **super().settings()}
+
+    def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
+        (Path(self.folder) / f"gpus-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        return super().backward(model, batch, generator)
