@@ -308,7 +308,7 @@ def all_claims() -> tuple[Claim, ...]:
     )
     return tuple(
         claim(
-            f"{left}-nearer-than-{right}-{part}",
+            f"{left}-nearer-than-{right}-{part}".replace(".", ""),
             f"{label}: the predictive is nearer to the true posterior's where {text}.",
             *(part, VARIATION, left, "less", right),
             rule="paired",
