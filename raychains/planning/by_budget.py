@@ -1,4 +1,4 @@
-"""How `raychains run --budget` spends epochs: as the chains did that came nearest to true posteriors at about as many steps."""
+"""The division of `raychains run --budget` into chains and cycles that came nearest to true posteriors at about as many steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Division:
 
     chains: int
     cycles: int
-    """Of each chain."""
+    """Cycles of each chain."""
     ratio: float
     """Total variation to the true posterior's predictive over the smallest of all minibatch methods and divisions, mean of four data sets."""
 

@@ -1,4 +1,4 @@
-"""How to spend gradients on a posterior: one setting at a time, and chains and cycles at three budgets, against distances to HMC's draws.
+"""Ways to spend gradients on a posterior: one setting at a time, and chains and cycles at three budgets, against distances to HMC's draws.
 
 The posteriors, step sizes and distances are those of `raychains.papers.fidelity.true_posterior`.
 """
@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from raychains.papers import ALL, NOT_SMOKE
+from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure, styles
+from raychains.papers.experiment import OURS, Experiment, Sampled, Setting, Tables, figure, styles
 from raychains.papers.fidelity import true_posterior as study
 from raychains.papers.tables import Heading
 from raychains.planning import draws
@@ -30,7 +29,7 @@ from raychains.plotting.style import INK
 SEED = 13
 VARIATION, W2, SPREAD = study.VARIATION, study.W2, study.SPREAD
 STYLES = styles(study.LABELS, f"csghmc cyclical 0, sghmc decreasing 0, mile other 0, {ENSEMBLE} other 1")
-"""How the methods are drawn that spend the budgets."""
+"""Styles of the methods that spend the budgets."""
 SHORTEST_MILE = 128
 """Epochs below which a chain of MILE has too few steps to tune itself."""
 
@@ -43,13 +42,13 @@ class Size:
     """Gradient evaluations per training example of all chains together; digits have half of them, of 16 steps each instead of 7."""
     chains: tuple[int, ...]
     cycles: tuple[int, ...]
-    """Of a chain of cSGHMC."""
+    """Cycles of a chain of cSGHMC."""
     members: tuple[int, ...]
-    """Of deep ensembles."""
+    """Members of deep ensembles."""
     base: tuple[int, int]
     """Chains and cycles of the arm that differs from others in one setting."""
     draws: int
-    """Of all chains together; deep ensembles have one a member."""
+    """Kept draws of all chains together; deep ensembles have one a member."""
     repeats: int
 
 
@@ -342,17 +341,7 @@ def settings_at(scale: str) -> list[Setting]:
 EXPERIMENTS = (
     Experiment(
         **listed("posterior-budgets"),
-        parts=tuple(
-            Part(
-                name=part,
-                label=label,
-                data=() if part == "digits" else (f"uci-{part}",),
-                sampled=partial(sampled, part),
-                tables=tables,
-                scales=ALL if part == study.IN_SMOKE else NOT_SMOKE,
-            )
-            for part, label in study.NAMES.items()
-        ),
+        parts=study.parts(sampled, tables),
         rows=labels,
         columns=(
             Heading(VARIATION, "Total variation", "%", 2),

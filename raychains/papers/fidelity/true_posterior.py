@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -291,20 +291,27 @@ def settings_at(scale: str) -> list[Setting]:
     ]
 
 
+def parts(
+    sampled: Callable[[str, str], Sequence[Sampled]], tables: Callable[[CompletedRun], Tables]
+) -> tuple[Part, ...]:
+    """Return a part for each data set, from its comparisons by part and scale."""
+    return tuple(
+        Part(
+            name=part,
+            label=label,
+            data=() if part == "digits" else (f"uci-{part}",),
+            sampled=partial(sampled, part),
+            tables=tables,
+            scales=ALL if part == IN_SMOKE else NOT_SMOKE,
+        )
+        for part, label in NAMES.items()
+    )
+
+
 EXPERIMENTS = (
     Experiment(
         **listed("true-posterior"),
-        parts=tuple(
-            Part(
-                name=part,
-                label=label,
-                data=() if part == "digits" else (f"uci-{part}",),
-                sampled=partial(sampled, part),
-                tables=tables,
-                scales=ALL if part == IN_SMOKE else NOT_SMOKE,
-            )
-            for part, label in NAMES.items()
-        ),
+        parts=parts(sampled, tables),
         rows=LABELS,
         columns=(
             Heading(VARIATION, "Total variation", "%", 2),
