@@ -3,8 +3,9 @@
 SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
 each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
-are kept as the schedule says. Beside them mixture25, whose chain has 10, 100 or 1,000 lanes: SGHMC without a prior that keeps every
-10th step; its times are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
+are kept as the schedule says. Beside them two densities, whose chain has 10, 100 or 1,000 lanes: mixture25, and a banana as a
+user writes it, differentiated by autograd; SGHMC without a prior that keeps every 10th step, also with compiled steps; times
+are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
 
 --peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain vectorised
 step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
@@ -22,7 +23,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
@@ -71,7 +71,21 @@ def mixture() -> tuple[Task, int, float]:
     return Mixture25(), 1, 0.01
 
 
-CASES = {"digits": digits, "regression": regression, **{f"mixture25-{lanes}": mixture for lanes in LANES}}
+def banana() -> tuple[Task, int, float]:
+    """A user's density."""
+    return (
+        Task.from_log_density(lambda x: -(x[0] ** 2) / 2 - (x[1] - x[0] ** 2) ** 2 / 0.5, dim=2, name="banana"),
+        1,
+        0.01,
+    )
+
+
+DENSITIES = {"mixture25": mixture, "banana": banana}
+CASES = {
+    "digits": digits,
+    "regression": regression,
+    **{f"{name}-{lanes}": make for name, make in DENSITIES.items() for lanes in LANES},
+}
 
 
 def lanes_of(case: str) -> int:
@@ -80,7 +94,7 @@ def lanes_of(case: str) -> int:
     return int(lanes) if dash else 1
 
 
-def spec(task: Task, batch: int, lr: float, chain: int, width: int, lanes: int) -> ChainSpec:
+def spec(task: Task, batch: int, lr: float, chain: int, width: int, lanes: int, compiled: bool) -> ChainSpec:
     density = task.low_dimensional
     settings = {"num_data": task.num_data, "momentum": 0.9, "weight_decay": 0.0 if density else 1e-3}
     schedule = Constant(steps=STEPS, lr=lr, samples=STEPS // 10 if density else 1, noise_from=0.0)
@@ -95,18 +109,21 @@ def spec(task: Task, batch: int, lr: float, chain: int, width: int, lanes: int) 
         repeat=0,
         chain=chain,
         pack=width,
+        compile="default" if compiled else "none",
+        exact=not compiled,
         lanes=lanes,
         block_draws=1000 if density else 0,
     )
 
 
 class Chains:
-    """``width`` chains in one pack, or one chain by itself."""
+    """``width`` chains in one pack, or one chain by itself; steps of densities may be compiled."""
 
-    def __init__(self, case: str, width: int) -> None:
+    def __init__(self, case: str, width: int, compiled: bool = False) -> None:
         task, batch, lr = CASES[case]()
         self._lanes = lanes_of(case)
-        self.chains = [Chain(spec(task, batch, lr, i, width, self._lanes), task) for i in range(max(1, width))]
+        specs = [spec(task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
+        self.chains = [Chain(one, task) for one in specs]
         if width:
             pack = Pack(self.chains[0])
             for chain in self.chains:
@@ -154,21 +171,27 @@ def main() -> None:
     torch.set_num_threads(1)
     print(facts())
     for case in args.cases:
-        variants: dict[int, Any] = {width: Chains(case, width) for width in (0, *args.widths)}
-        times: dict[int, list[float]] = {width: [] for width in variants}
+        density = case.partition("-")[0] in DENSITIES
+        # A user's density is in a pack if its steps are compiled: the gradients at two points may depend on each other's bits.
+        plain = [] if case.startswith("banana") else args.widths
+        which = [(0, False), *((width, False) for width in plain), *((width, True) for width in args.widths if density)]
+        variants = {key: Chains(case, *key) for key in which}
+        times: dict[tuple[int, bool], list[float]] = {key: [] for key in which}
         jax: dict[int, list[float]] = {width: [] for width in args.widths}
         for number in range(args.rounds + 1):
-            for width, chains in variants.items():
+            for key, chains in variants.items():
                 spent = chains.run(args.steps)
-                times[width] += [spent] * (number > 0)  # a first round takes memory
+                times[key] += [spent] * (number > 0)  # a first round takes memory, and compiles
         for width in args.widths if args.peer else ():
             jax[width] = peer(args.peer, case, width, args.steps)
-        print(f"\n{case}\n  by itself     {told(times[0])}")
-        for width in args.widths:
-            ratio = statistics.median(times[0]) / statistics.median(times[width])
-            beside = f", jax.vmap {told(jax[width])}" if jax[width] else ""
+        print(f"\n{case}\n  by itself               {told(times[0, False])}")
+        for width, compiled in which[1:]:
+            ratio = statistics.median(times[0, False]) / statistics.median(times[width, compiled])
+            beside = f", JAX {told(jax[width])}" if jax[width] else ""
+            how = "compiled" if compiled else ""
             print(
-                f"  {width:3d} in a pack {told(times[width])}, {ratio:.2f} × as fast as by itself{beside}", flush=True
+                f"  {width:3d} in a pack {how:8s} {told(times[width, compiled])}, {ratio:.2f} × as fast{beside}",
+                flush=True,
             )
 
 

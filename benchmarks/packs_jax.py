@@ -1,6 +1,6 @@
 """The step of `benchmarks/packs.py` in JAX: ``packs_jax.py CASE CHAINS STEPS`` prints CPU seconds per step and chain by round.
 
-mixture25-LANES is blackjax's SGHMC step, vmapped over the lanes of all chains and scanned inside jit.
+mixture25-LANES and banana-LANES are blackjax's SGHMC step, vmapped over the lanes of all chains and scanned inside jit.
 
 It runs in an environment of its own, in which raychains is not installed.
 """
@@ -27,13 +27,16 @@ CASES: dict[str, tuple[list[int], int, int, float]] = {
 MOMENTUM, DECAY, ROUNDS = 0.9, 1e-3, 5
 
 
-def mixture(lanes: int, steps: int) -> list[float]:
+def density(name: str, lanes: int, steps: int) -> list[float]:
     """Return the CPU seconds per step and lane of each round; every 10th position is kept."""
     axis, variance = jnp.asarray([-4.0, -2.0, 0.0, 2.0, 4.0]), 0.03
 
-    def gradient(theta: Any) -> Any:
+    def mixture25(theta: Any) -> Any:
         away = theta[:, None] - axis
         return -(jax.nn.softmax(away**2 * (-0.5 / variance), axis=-1) * away).sum(-1) / variance
+
+    banana = jax.grad(lambda x: -(x[0] ** 2) / 2 - (x[1] - x[0] ** 2) ** 2 / 0.5)
+    gradient = {"mixture25": mixture25, "banana": banana}[name]
 
     length = 0.03  # of a step, lr ** .5: its explicit Euler scheme is unstable at ours
     move = sghmc(alpha=(1 - MOMENTUM) / length)
@@ -50,7 +53,8 @@ def mixture(lanes: int, steps: int) -> list[float]:
 
     many = jax.jit(lambda carried: jax.lax.scan(ten, carried, length=-(-steps // 10)))
     first, second, key = jax.random.split(jax.random.PRNGKey(0), 3)
-    begin = jax.random.uniform(first, (lanes, 2), minval=-10.0, maxval=10.0)
+    wide = 10.0 if name == "mixture25" else 1.0
+    begin = jax.random.uniform(first, (lanes, 2), minval=-wide, maxval=wide)
     carried, times = ((begin, 0.1 * jax.random.normal(second, (lanes, 2))), key), []
     for _ in range(ROUNDS + 1):
         began = time.process_time()
@@ -63,8 +67,9 @@ def mixture(lanes: int, steps: int) -> list[float]:
 
 def main() -> None:
     case, chains, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    if case.startswith("mixture25-"):
-        print(json.dumps(mixture(int(case.partition("-")[2]) * chains, steps)))
+    name, dash, lanes = case.partition("-")
+    if dash:
+        print(json.dumps(density(name, int(lanes) * chains, steps)))
         return
     widths, n, batch, lr = CASES[case]
     drawn = np.random.default_rng(0)

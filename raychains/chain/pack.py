@@ -8,7 +8,7 @@ A chain's bytes depend neither on the other rows nor on its place: `raychains.mo
 row the loss and the update have one more that no chain has. Rows without a chain compute on zeros. A density's gradient is
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
-columns that the host prepares for several steps at once. A sampler without such an update (`Sampler.apply`) moves each row by
+columns that the host prepares for several steps at once; a density's steps may be compiled, several into one. A sampler without such an update (`Sampler.apply`) moves each row by
 itself, after the gradients of all. The microcanonical samplers' step is `raychains.chain.isokinetic_pack`: there those members that
 are behind move until all are at one step.
 """
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from raychains import samplers
 from raychains.chain.isokinetic_pack import NOISE_AHEAD, IsokineticRows
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, format_error, require
 from raychains.core.sample import THETA, Progress
 from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
@@ -44,6 +44,8 @@ from raychains.tasks.likelihoods import Likelihood
 Stop = Callable[[], bool]
 AHEAD = 64
 """Steps at most whose batches and numbers are prepared together."""
+COMPILED = 8
+"""Steps of a density that one call of a compiled function makes: it takes some 10 s to compile, and twice as long for 16."""
 HELD = 0.2
 """Seconds after which progress is returned without a sample."""
 
@@ -105,7 +107,7 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     if not issubclass(kind, Isokinetic) and (own_step or kind.gradients_per_step > 1):
         return f"sampler {spec.sampler.kind} has a step of its own"
     for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ())):
-        if getattr(spec, name) != allowed:
+        if getattr(spec, name) != allowed and not (name == "compile" and isinstance(task, LogDensity)):
             return f"it has {name} {getattr(spec, name)}"
     if isinstance(task, LogDensity):
         if issubclass(kind, Isokinetic):
@@ -148,10 +150,10 @@ def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
         return f"sampler {spec.sampler.kind} with its settings moves each chain by itself, and its task is a density"
     if kind.variables(spec.sampler.settings) != {THETA: 1}:
         return f"sampler {spec.sampler.kind} draws more than θ, and its task is a density"
-    if not task.pointwise or type(task).backward is not LogDensity.backward:
-        return "its density's gradient is not elementwise over points"
-    if task.gradient_noise:
-        return "its gradient has noise of its own"
+    if not task.has_packed_gradient(spec.batch_size):
+        return "its gradient has noise of its own, or its task another backward()"
+    if not task.pointwise and spec.compile == "none":  # compiled chains are not exact, so that the last bits may differ
+        return "its density's gradient is not elementwise over points: that takes compile default"
     return None if spec.block_draws else "its draws are stored one by one"
 
 
@@ -231,10 +233,14 @@ class Pack:
         self._density = task if isinstance(task, LogDensity) else None
         self._meeting = threading.Condition()
         self._lanes: dict[Member, _Lane] = {}
+        self._compiles = spec.compile != "none"
+        self._compiled: Callable[..., Any] | None = None
         self._layout(chain)
         self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
         noises = chain.sampler.noises if self._names else 0
         self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // (self._theta.shape[1] * max(1, noises))))
+        if self._compiles:
+            self._noise_steps = max(1, self._noise_steps // COMPILED) * COMPILED
         self._noise_buffer = self._theta.new_zeros(self._noise_steps, noises, *self._theta.shape)
         self._whole, self._stale = self._density is not None or spec.steps_per_epoch == 1, True
         """`_stale`: the whole data of every row are to be gathered again."""
@@ -250,7 +256,8 @@ class Pack:
         like = next(iter(chain.sampled.values()))
         self._shapes = {name: p.shape for name, p in chain.sampled.items()}
         self._size = sum(p.numel() for p in chain.sampled.values())
-        padded = -(-self._size // VECTOR) * VECTOR
+        # Whole vectors give every row the same bits in any place, which compiled chains do without.
+        padded = self._size if self._compiles else -(-self._size // VECTOR) * VECTOR
         self._theta, self._grads = (torch.zeros(rows, padded, dtype=like.dtype, device=like.device) for _ in range(2))
         self._parameters, self._gradients = self._views(self._theta), self._views(self._grads)
         beside = stacked.beside(chain.model)
@@ -406,10 +413,10 @@ class Pack:
             made = 0
             with torch.no_grad():  # once for many steps: what needs gradients says so
                 while made < steps:
-                    self._step(made, moving)
-                    made += 1
+                    at_once = self._step(made, steps, moving)
+                    made += at_once
                     for lane in moving:
-                        lane.chain.step += 1
+                        lane.chain.step += at_once
                     if self._joint is None and any(lane.result is not None for lane in lanes):
                         break
                     if made < steps and any(lane.stop() for lane in lanes):  # type: ignore[misc]
@@ -420,13 +427,16 @@ class Pack:
             if any(lane.result is not None for lane in lanes):
                 return
 
-    def _step(self, number: int, lanes: Sequence[_Lane]) -> None:
-        """Make the ``number``-th of the prepared steps."""
+    def _step(self, number: int, steps: int, lanes: Sequence[_Lane]) -> int:
+        """Make the ``number``-th of the prepared steps; return how many were made, several where they are compiled."""
         if self._density is not None:
+            if self._compiles and steps - number >= COMPILED:
+                self._compiled_steps(number, lanes, self._density)
+                return COMPILED
             self._gradients_of_density(self._density)
             self._update(number, lanes)
             self._path[number] = self._theta
-            return
+            return 1
         if self._network.drops:
             self._drop(lanes)
         if self._isokinetic is not None:
@@ -435,6 +445,7 @@ class Pack:
         else:
             self._losses += self._gradients_of_network(number)
             self._update(number, lanes)
+        return 1
 
     def _moving(self, lanes: Sequence[_Lane]) -> tuple[Sequence[_Lane], int]:
         """Return the lanes that make the next steps, and how many at most.
@@ -584,11 +595,47 @@ class Pack:
                 except Exception as error:  # of this chain alone
                     lane.result = error
             return
-        if number % self._noise_steps == 0:
-            self._fill_noise(number, lanes)
-        self._noise.left = iter(self._noise_buffer[number % self._noise_steps].unbind(0))
-        numbers = dict(zip(self._names, self._step_numbers[number].unbind(0), strict=True))
-        self._joint.apply(self._joint.param_groups[0], numbers, [self._theta], [self._grads])
+        self._apply(self._noise_of(number, lanes)[0], self._step_numbers[number], self._grads)
+
+    def _apply(self, noise: Tensor, numbers: Tensor, gradients: Tensor) -> None:
+        """Move all rows by one step's noise [noises, rows, numbers], coefficients [names, rows, 1] and gradients."""
+        assert self._joint is not None
+        self._noise.left = iter(noise.unbind(0))
+        named = dict(zip(self._names, numbers.unbind(0), strict=True))
+        self._joint.apply(self._joint.param_groups[0], named, [self._theta], [gradients])
+
+    # Compiled steps of a density
+
+    def _compiled_steps(self, number: int, lanes: Sequence[_Lane], task: LogDensity) -> None:
+        """Make `COMPILED` of the prepared steps, from the ``number``-th on, by one call."""
+        made = slice(number, number + COMPILED)
+        tensors = (self._noise_of(number, lanes, COMPILED), self._step_numbers[made], self._path[made])
+        moved = (self._theta, self._grads, *(whole for whole, _ in self._states.values()))
+        if self._compiled is None:
+            before = [t.clone() for t in moved]
+            self._compiled = self._compile(task, *tensors, *moved)
+            for t, old in zip(moved, before, strict=True):
+                t.copy_(old)
+        self._compiled(*tensors, *moved)
+
+    def _compile(self, task: LogDensity, *tensors: Tensor) -> Callable[..., Any]:
+        """Return several steps as a compiled function of these tensors; tracing makes the steps once."""
+        from torch.fx.experimental.proxy_tensor import make_fx  # torch's compiler: seconds to import
+
+        def several(noise: Tensor, numbers: Tensor, path: Tensor, *moved: Tensor) -> None:
+            for i in range(COMPILED):
+                (points,), (gradients,) = (self._views(t).values() for t in (self._theta, self._grads))
+                gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
+                self._apply(noise[i], numbers[i], self._grads)
+                path[i] = self._theta
+
+        try:
+            traced = make_fx(several)(*tensors)
+        except Exception as error:
+            raise UserError(f"compile must be none for this density, got default: {format_error(error)}") from error
+        # It is only ever called with such tensors: without guards a call takes half the time.
+        options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        return torch.compile(traced.forward, dynamic=False, options=options)
 
     def _examples(self, number: int) -> stacked.StackedNetwork:
         """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""
@@ -606,6 +653,12 @@ class Pack:
 
     def _sequence(self, lane: _Lane) -> Any:
         return lane.chain.sampler._noise._sequence(self._theta.dtype)
+
+    def _noise_of(self, number: int, lanes: Sequence[_Lane], steps: int = 1) -> Tensor:
+        """Return the noise of the ``number``-th of the prepared steps and those after it, [steps, noises, rows, numbers]."""
+        if number % self._noise_steps == 0:
+            self._fill_noise(number, lanes)
+        return self._noise_buffer[number % self._noise_steps :][:steps]
 
     def _fill_noise(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Draw the noise of the steps from the ``number``-th on, as many as the buffer holds, from each row's own stream."""

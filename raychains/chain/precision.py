@@ -32,7 +32,9 @@ def check(spec: ChainSpec, *, gpu: bool) -> None:
     """
     why = "without a GPU: its arithmetic and its graphs exist there only"
     require(gpu or spec.precision != "tf32", "precision", spec.precision, f"be fp32, bf16 or fp64 {why}")
-    on_cpu = "be none on a GPU: packs are CPU programs, as gpus_per_chain 0 runs them"
+    on_cpu = (
+        "be none on a GPU: packs, and with them compiled densities, are CPU programs, as gpus_per_chain 0 runs them"
+    )
     require(not gpu or not spec.pack, "pack", spec.pack, on_cpu)
     require(gpu or spec.compile != "cuda-graphs", "compile", spec.compile, f"be none or default {why}")
 
@@ -41,12 +43,15 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     """Refuse settings of networks for a density: its gradient is a formula in full precision.
 
     Raises:
-        UserError: half precisions, compilation or frozen parameters of a density.
+        UserError: half precisions, compilation without a pack or frozen parameters of a density.
     """
     density = task.low_dimensional
     ok = not density or spec.precision in ("fp32", "fp64")
     require(ok, "precision", spec.precision, f"be fp32 or fp64 for task {name}: it is a density")
-    require(not density or spec.compile == "none", "compile", spec.compile, f"be none for task {name}: it is a density")
+    ok = not density or spec.compile == "none" or spec.pack > 0
+    require(
+        ok, "compile", spec.compile, f"be none for task {name}, a density, without pack: steps of packs are compiled"
+    )
     ok = not density or not spec.sample_only
     require(ok, "sample_only", spec.sample_only, f"be left out for task {name}: it is a density")
 
@@ -95,10 +100,11 @@ class Execution:
         """Make calls of a placed model run as the spec says."""
         channels_last = self._format is torch.channels_last
         bf16 = self._spec.precision == "bf16"
-        if not (channels_last or bf16 or self._spec.compile != "none"):
+        compiled = self._spec.compile != "none" and not self._spec.pack  # which compiles its own steps
+        if not (channels_last or bf16 or compiled):
             return
         run: Callable[..., Any] = model.forward
-        if self._spec.compile != "none":
+        if compiled:
             run = torch.compile(run, dynamic=False, **SETTINGS[self._spec.compile])
         device = self._device.type
 
@@ -136,7 +142,7 @@ class Execution:
                 yield
             except TorchDynamoException as error:
                 why = format_error(error)
-                raise UserError(f"compile must be none for this network, got {self._spec.compile}: {why}") from error
+                raise UserError(f"compile must be none for this task, got {self._spec.compile}: {why}") from error
 
 
 def like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ class Method:
 
     def notes(self) -> list[str]:
         """Return lines on its data, its chains' start and whether they are reproducible, for the printed plan."""
-        packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack else []
+        packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
         return [*self.task.data_notes, *self.start.notes, *packed, *([] if self.spec.exact else [not_exact(self.spec)])]
 
 
@@ -243,10 +243,10 @@ def resolve(
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
         early_stop=early_stop,
     )
-    check_task(spec, task, name)
     if measures:
         last_layer.check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
     spec = dataclasses.replace(spec, pack=_pack(options, spec, task, name))
+    check_task(spec, task, name)
     return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
 
 
@@ -594,13 +594,21 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
     Raises:
         UserError: a width for chains that cannot be packed, or no width.
     """
-    if options.pack == "none":
+    compiled = task.low_dimensional and spec.compile != "none"  # packs do that
+    if options.pack == "none" and not compiled:
         return 0
     workers, _ = workers_of(options)
     repeats, _ = repeats_and_lanes(options, task, name)
+    why = pack.refusal(dataclasses.replace(spec, pack=1), task)
+    if compiled:
+        require(why is None, "compile", spec.compile, f"be none for {name} on this task: {why}")
+    if options.pack == "none":
+        return 1
     if options.pack == "auto":
-        width, packed = min(PACKED, options.chains * repeats), dataclasses.replace(spec, pack=1)
-        if width == 1 or workers > 1 or task.low_dimensional or pack.refusal(packed, task) is not None:
+        width = min(PACKED, options.chains * repeats)
+        if compiled:
+            return width
+        if width == 1 or workers > 1 or task.low_dimensional or why is not None:
             return 0
         parameters = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
         return width if parameters <= SMALL else 0
@@ -608,7 +616,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
     ok = options.pack.isdecimal() and 1 <= int(options.pack) <= MOST_ROWS
     require(ok, "pack", options.pack, allowed)
     require(workers == 1, "pack", options.pack, "be none for chains of several workers")
-    pack.check(dataclasses.replace(spec, pack=int(options.pack)), task)
+    require(why is None, "pack", options.pack, f"be left out for this chain: {why}")
     return int(options.pack)
 
 

@@ -413,8 +413,12 @@ class LogDensity(Task):
             (found,) = torch.autograd.grad(-self.log_density(points).sum(), points)
         return found
 
+    def has_packed_gradient(self, batch_size: int) -> bool:
+        """Return whether `packed_gradient` is what `backward` writes: not an estimate from rows of data."""
+        return type(self).backward is LogDensity.backward and not self.gradient_noise
+
     def packed_gradient(self, theta: Tensor) -> Tensor:
-        """Return `gradient` at the many points of a pack, to rounding, where that has a faster formula; `pointwise` holds of it."""
+        """Return what `backward` writes, to rounding, at the many points of a pack; `pointwise` holds of it."""
         return self.gradient(theta)
 
     def starts(self, lanes: int, generator: torch.Generator) -> Tensor:

@@ -144,6 +144,12 @@ class FromLogDensity(LogDensity):
         parts = theta.reshape(-1, self.dim).split(max(1, AT_ONCE // self.num_data))
         return torch.cat([super(FromLogDensity, self).gradient(part) for part in parts]).reshape(theta.shape)
 
+    def has_packed_gradient(self, batch_size: int) -> bool:
+        return batch_size >= self.num_data
+
+    def packed_gradient(self, theta: Tensor) -> Tensor:
+        return self.gradient(theta) / self.num_data
+
     def starts(self, lanes: int, generator: torch.Generator) -> Tensor:
         return self._init + self._init_sd * super().starts(lanes, generator)
 

@@ -68,9 +68,9 @@ class Mixture25(LogDensity):
         """Return ∇U with the modes on the first axis: operations run along the points, a third of the time at thousands of them."""
         away = theta.reshape(1, -1) - self._axis.to(theta.dtype).unsqueeze(-1)
         both = away.new_empty(len(AXIS), 2, away.shape[1])
-        terms = torch.square(away, out=both[:, 0]).mul_(-0.5 / VARIANCE)
+        terms = both[:, 0].copy_(away).square_().mul_(-0.5 / VARIANCE)
         terms.sub_(terms.amax(0)).exp_()
-        torch.mul(terms, away, out=both[:, 1])
+        both[:, 1].copy_(away).mul_(terms)
         first, *others = both.unbind(0)
         for other in others:  # a reduction's order may depend on a point's place
             first += other

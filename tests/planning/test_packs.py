@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from raychains.core.config import Run
 from raychains.planning.methods import resolve
@@ -18,7 +19,7 @@ def width(pack: str, task: Task | None = None, sampler: str = "sghmc", **options
     task = task if task is not None else Digits(train=90, hidden=[8])
     given = {"repeats": 1, **options}
     made = resolve(Run(task="digits", pack=pack, **given), task=task, name="digits", sampler=sampler)
-    assert ("packs" in " ".join(made.notes())) == (made.spec.pack > 0)
+    assert ("packs" in " ".join(made.notes())) == (made.spec.pack > 1)
     return made.spec.pack
 
 
@@ -53,6 +54,19 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
         width("7", Mixture25(gradient_noise=1.0), "sgld", steps=100)
     with refused("pack", "7", "be none for chains of several workers"):
         width("7", workers_per_chain=2)
+
+
+def test_densities_are_compiled_in_packs_of_one_chain_unless_more_are_asked_for() -> None:
+    own = Task.from_log_density(lambda x, rows: -((rows - x) ** 2).sum(-1), dim=1, data=torch.zeros(9, 1), name="own")
+    for task in (Mixture25(), own):
+        given = {"steps": 100, "compile": "default", "chains": 6}
+        assert [width(pack, task, **given) for pack in ("none", "4", "auto")] == [1, 4, 6]
+    with refused("compile", "default", "sampler sam has a step of its own"):
+        width("none", Mixture25(), "sam", steps=100, compile="default")
+    with refused("compile", "default", "its gradient has noise of its own"):
+        width("none", own, steps=100, batch_size=4, compile="default")
+    with refused("pack", "7", "not elementwise over points: that takes compile default"):
+        width("7", own, steps=100)
 
 
 @pytest.mark.parametrize("pack", ["7", "auto"])
