@@ -111,7 +111,7 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
             return f"it has {name} {getattr(spec, name)}"
     if isinstance(task, LogDensity):
         if issubclass(kind, Isokinetic):
-            return f"sampler {spec.sampler.kind} packs networks, and a density has lanes"
+            return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
         return _refusal_of_density(spec, task)
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"

@@ -601,7 +601,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
     repeats, _ = repeats_and_lanes(options, task, name)
     why = pack.refusal(dataclasses.replace(spec, pack=1), task)
     if compiled:
-        require(why is None, "compile", spec.compile, f"be none for {name} on this task: {why}")
+        require(why is None, "compile", spec.compile, f"be none for task {name} here: {why}")
     if options.pack == "none":
         return 1
     if options.pack == "auto":
