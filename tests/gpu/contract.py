@@ -44,10 +44,14 @@ class Contract(TorchDispatchMode):
 
     Refused are values read by the host, copies from the device to the CPU, and CPU tensors beside device tensors in any
     other operator, also within a foreach list. A CPU tensor without dimensions is a number to torch, but it is refused too.
+
+    Args:
+        ahead: refuse copies to the device, too, for which the host waits: it may not run ahead then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ahead: bool = False) -> None:
         super().__init__()
+        self._ahead = ahead
         self.operators: Counter[str] = Counter()
         """Calls by operator, without views and allocations: each is at least one kernel on a GPU."""
         self.allocated = 0
@@ -65,10 +69,12 @@ class Contract(TorchDispatchMode):
         on_device = [t for t in given if t.device.type != "cpu"]
         if name == "_local_scalar_dense" and on_device:
             raise Broken(f"{name}: the host reads a value and waits for the device")
-        if name in COPIES and on_device:
+        if name in COPIES:
             target = args[0].device if name == "copy_" else torch.device(kwargs.get("device") or args[0].device)
-            if target.type == "cpu":
+            if target.type == "cpu" and on_device:
                 raise Broken(f"{name}: a copy from the device to the CPU")
+            if not on_device and target.type != "cpu" and self._ahead and not kwargs.get("non_blocking"):
+                raise Broken(f"{name}: a copy to the device that the host waits for")
         elif on_device and len(on_device) < len(given):
             raise Broken(f"{name}: {len(given) - len(on_device)} of {len(given)} tensors are on the CPU")
         found = func(*args, **kwargs)
@@ -125,6 +131,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(gpus, name, made)
 
     waiting("value", lambda t: t.dtype == torch.bool or (0j if t.is_complex() else 0.0))  # everything is finite
+    monkeypatch.setattr(gpus, "pinned", lambda tensor: tensor.clone())
     waiting("array", lambda t: np.zeros(t.shape, dtype=str(t.dtype).removeprefix("torch.")))
     monkeypatch.setattr(gpus, "is_gpu", is_gpu)
     monkeypatch.setattr(gpus, "wait", lambda device: waits.update(["wait"]))

@@ -23,6 +23,7 @@ from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler
 from tests.chain.chain_cases import CASES, SAMPLERS, spec
+from tests.data.prepared.made import folder_of_classes, prepared
 from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, on_meta
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "LeNet": (LeNet, (BATCH, 1, 28, 28)),
 }
 STREAMED = ("imagenet-", "imagefolder-")
-"""Tasks of prepared sets, whose batches come from pinned memory."""
+"""Tasks of prepared sets, whose batches come from decoders."""
 WARM = 2
 """Steps before the one that is counted, in which states are made."""
 
@@ -215,10 +216,12 @@ def test_images_have_a_gpus_layout_on_one(root: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return standins.make(tmp_path_factory.mktemp("data") / "root", train=40, test=20, corruptions=1)
+    made = standins.make(tmp_path_factory.mktemp("data") / "root", train=40, test=20, corruptions=1)
+    prepared(folder_of_classes(made / "raw"), made / "imagenet")
+    return made
 
 
-@pytest.mark.parametrize("name", [name for name in tasks.NAMES if not name.startswith(STREAMED)])
+@pytest.mark.parametrize("name", tasks.NAMES)
 def test_a_task_gives_its_gradient_without_waiting_for_the_device(
     name: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,14 +229,38 @@ def test_a_task_gives_its_gradient_without_waiting_for_the_device(
     on_meta(monkeypatch)
     monkeypatch.setenv("RAYCHAINS_DATA", str(root))
     device = torch.device("meta")
-    task = tasks.make(name)
+    task = tasks.make(name, **({"size": 32} if name.startswith(STREAMED) else {}))
     task.to(device)
     model = task.build_model(seed=0, lanes=1).to(device)
-    batch = indices_to(task.epoch(seed=0, batch_size=8), device)[0]
-    with Contract() as contract:
-        task.backward(model, batch, torch.Generator(device))
+    batches = indices_to(task.epoch(seed=0, batch_size=8), device)
+    task.backward(model, batches[0], torch.Generator(device))  # constants are taken to the device once
+    with Contract(ahead=True) as contract:
+        task.backward(model, batches[min(1, len(batches) - 1)], torch.Generator(device))
     assert contract.launches > 0
     assert all(p.grad is not None and p.grad.device == device for p in model.parameters())
+
+
+class Drawn(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Examples that are made when they are asked for."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((4,), float(index)), index % 3
+
+
+def test_batches_of_a_users_dataset_are_sent_without_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_meta(monkeypatch)
+    device = torch.device("meta")
+    task = tasks.Task.from_module(lambda: nn.Linear(4, 3), Drawn(), Drawn(), "cross_entropy", name="drawn")
+    task.to(device)
+    model = task.build_model(seed=0, lanes=1).to(device)
+    batches = indices_to(task.epoch(seed=0, batch_size=8), device)
+    with Contract(ahead=True) as contract:
+        for batch in batches:
+            task.backward(model, batch, torch.Generator(device))
+    assert contract.launches > 0
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.core import gpus
 from raychains.data.prepared.feed import Cutting, Feed, decoders
 from raychains.data.prepared.manifest import Manifest, Rows
 from raychains.data.prepared.order import Array, Part, ShardedOrder
@@ -83,9 +84,12 @@ class Streaming:
         return length * self._share[0] // self._share[2]
 
     def _moved(self, pixels: Array, labels: Array) -> tuple[Tensor, Tensor]:
-        images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-        moved = images.clone() if self._device.type == "cpu" else images.to(self._device)
-        return moved, torch.from_numpy(labels).to(self._device)
+        """Return copies on the device: decoders overwrite ``pixels``."""
+        images, targets = torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(labels)
+        if not gpus.is_gpu(self._device):
+            return images.clone(), targets
+        moved, labelled = (gpus.pinned(t).to(self._device, non_blocking=True) for t in (images, targets))
+        return moved, labelled
 
     def _inline(self, part: Part) -> tuple[Array, Array]:
         """Cut the pictures in this process."""
