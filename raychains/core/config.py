@@ -348,7 +348,7 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
-    refused: ClassVar[Mapping[str, str]] = {"budget": "a point is one chain: epochs say how long"}
+    refused: ClassVar[Mapping[str, str]] = {"budget": "each trial is one chain"}
     """As of `Local`."""
 
     chains: Count = 1

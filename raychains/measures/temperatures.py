@@ -250,7 +250,7 @@ def of_chains(root: Storage, chains: Sequence[ChainSpec]) -> tuple[Estimate, int
         found = []
         for record in ChainStore(root, spec.digest).progress():
             value, step = record.get("kinetic_temperature"), int(record["step"])
-            if value is not None and not math.isnan(value) and usable(schedule, step, momentum):
+            if value is not None and not math.isnan(value) and usable(schedule, step, momentum, remembers):
                 found.append(value * (lr_share(schedule, step, momentum) if remembers else 1.0))
         series.append(found)
     counted = draws.last_draws([np.array(s) for s in series])
@@ -262,10 +262,15 @@ def window(momentum: float) -> int:
     return math.ceil(5 / (1 - momentum))
 
 
-def usable(schedule: Schedule, step: int, momentum: float) -> bool:
-    """Return whether the noise has had the sampling temperature for long enough: not after noise-free exploration."""
+def usable(schedule: Schedule, step: int, momentum: float, remembers: bool) -> bool:
+    """Return whether the noise has had the sampling temperature for long enough: not after noise-free exploration.
+
+    Args:
+        remembers: `lr_share` takes steps without noise out again, so that only the window's ends count.
+    """
     before = step - window(momentum)
-    return before >= 1 and schedule.at(before).temperature == schedule.at(step).temperature == schedule.temperature
+    steps = (before, step) if remembers else range(before, step + 1)
+    return before >= 1 and all(schedule.at(k).temperature == schedule.temperature for k in steps)
 
 
 def lr_share(schedule: Schedule, step: int, momentum: float) -> float:

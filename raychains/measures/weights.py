@@ -182,14 +182,15 @@ def _shares(cycles: Sequence[tuple[int, int]], counts: Sequence[int], found: wei
 def _truncated(context: Context, arm: int, group: int) -> Iterator[_Found]:
     """Weigh, lane by lane, by the posterior's mass in what each cycle of each chain explored."""
     specs = context.comparison.arms[arm].chains[group]
-    chains, target = [draws.read(context.store.root, spec) for spec in specs], target_of(context.task, specs[0])
+    chains = [(i, draws.read(context.store.root, spec)) for i, spec in draws.finished(context.store.root, specs)]
+    target = target_of(context.task, specs[0])
     if not target.temperature > 0:
         raise UserError(f"weights truncated need draws of a posterior, got temperature {target.temperature}")
-    labels = np.concatenate([np.stack([np.full(len(c.cycle), i), c.cycle], axis=1) for i, c in enumerate(chains)])
+    labels = np.concatenate([np.stack([np.full(len(c.cycle), i), c.cycle], axis=1) for i, c in chains])
     names, label, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     cycles = [(int(chain), int(cycle)) for chain, cycle in names]
     for lane in range(specs[0].lanes):
-        values = np.concatenate([c.values[:, lane] for c in chains])
+        values = np.concatenate([c.values[:, lane] for _, c in chains])
         known = target.potential(values)
         if known is None:
             raise UserError(

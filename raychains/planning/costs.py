@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from raychains import samplers, schedules
+from raychains.chain import initialization
 from raychains.chain.precision import DTYPES
 from raychains.chain.sample_index import expected_samples
 from raychains.core.config import Plan
@@ -67,7 +68,7 @@ def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) ->
     known: dict[Any, Sizes] = {}
     totals = dict.fromkeys(("gradients", "samples", "sample_bytes", "checkpoint_bytes"), 0)
     for spec in specs:
-        key = (spec.sampler, spec.precision, spec.lanes, spec.block_draws, spec.early_stop)
+        key = (spec.sampler, spec.precision, spec.lanes, spec.block_draws, spec.early_stop, spec.sample_only)
         if key not in known:
             known[key] = sizes(spec, task)
         kept = expected_samples(spec)
@@ -89,7 +90,7 @@ def draws(spec: ChainSpec) -> int:
 def sizes(spec: ChainSpec, task: Task) -> Sizes:
     """Sizes of a chain's files: its network and the states that its sampler has after a step."""
     model = task.build_model(seed=0, lanes=spec.lanes).to(DTYPES[spec.precision])
-    parameters = list(model.parameters())
+    parameters = list(initialization.sampled(model, spec.sample_only).values())
     sampler = samplers.build(spec.sampler, parameters, lr=1e-6, temperature=0.0, seed=0, lanes=spec.lanes)
 
     def no_gradient() -> torch.Tensor:
@@ -103,8 +104,9 @@ def sizes(spec: ChainSpec, task: Task) -> Sizes:
         step()
     else:
         step([no_gradient] * sampler.parts)
-    stored = model.state_dict() if not spec.block_draws else {str(i): p for i, p in enumerate(parameters)}
-    network = _bytes(stored)
+    state = model.state_dict() if not spec.block_draws else {str(i): p for i, p in enumerate(parameters)}
+    names = initialization.stored(model, parameters) if spec.sample_only else list(state)
+    network = _bytes({name: state[name] for name in names})
     best = network if spec.early_stop is not None else 0
     return Sizes(sample=network, checkpoint=network + best + sum(_bytes(s) for s in sampler.state.values()))
 

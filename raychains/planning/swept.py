@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from raychains import samplers, schedules
-from raychains.core.config import Common, Run, Sampling
+from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
@@ -77,8 +77,9 @@ def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
     field, setting = place(name, fixed)
     if setting is not None:
         return value
-    kinds = typing.get_args(typing.get_type_hints(Sampling if field not in ("sampler", "schedule") else Run)[field])
-    if bool in kinds or typing.get_type_hints(Run)[field] is bool:
+    hint = typing.get_type_hints(Run)[field]
+    kinds = typing.get_args(hint) or (hint,)
+    if bool in kinds:
         require(isinstance(value, bool), name, value, "be true or false")
         return value
     if float in kinds:
@@ -102,9 +103,8 @@ class Points:
     """
 
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
-        require(
-            options.budget is None, "budget", options.budget, "be left out where each trial is one chain: give epochs"
-        )
+        why = f"be left out where {Sweep.refused['budget']}: give epochs"
+        require(options.budget is None, "budget", options.budget, why)
         one = "be a file or none where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
         require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed

@@ -211,11 +211,23 @@ def test_a_changing_lr_is_taken_out_exactly() -> None:
         setting = CYCLES.at(k)
         variance = m**2 * variance + 2 * (1 - m) * setting.lr * setting.temperature / n
         plain[k] = n * (1 + m) * variance / (2 * setting.lr)
-        if temperatures.usable(CYCLES, k, m):
+        if temperatures.usable(CYCLES, k, m, remembers=True):
             found[k] = plain[k] * temperatures.lr_share(CYCLES, k, m)
     assert set(found) == {*range(152, 201), *range(352, 401)}  # 51 steps after the noise sets in at 101 and 301
     assert all(value == pytest.approx(1, abs=1e-4) for value in found.values())
     assert plain[200] > 20 and plain[160] < 1.4  # the last step's lr is far below those that v remembers
+
+
+def test_momenta_that_cooled_within_the_window_count_only_where_what_they_remember_is_taken_out() -> None:
+    """In cycles as long as the window its first step is the same place of the cycle before, with noise."""
+    length = temperatures.window(0.9)
+    short = Cyclical(lr=0.1, steps=8 * length, cycles=8, exploration=0.8)
+    noisy = [k for k in range(length + 1, short.steps + 1) if short.at(k).temperature > 0]
+    assert len(noisy) > 60
+    assert [k for k in noisy if temperatures.usable(short, k, 0.9, remembers=True)] == noisy
+    assert not any(temperatures.usable(short, k, 0.9, remembers=False) for k in noisy)
+    long = [k for k in range(1, CYCLES.steps + 1) if temperatures.usable(CYCLES, k, 0.9, remembers=False)]
+    assert long == [*range(152, 201), *range(352, 401)]
 
 
 def test_records_of_all_chains_count_from_their_ends(tmp_path: Path) -> None:

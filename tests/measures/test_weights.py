@@ -126,6 +126,7 @@ def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(
         for spec, v in zip(arm.chains[0], values, strict=True)
     }
     monkeypatch.setattr(draw_blocks, "read", lambda root, spec: draws[spec.digest])
+    monkeypatch.setattr(draw_blocks, "finished", lambda root, specs: list(enumerate(specs)))
     context: Any = SimpleNamespace(
         task=task, groups=[(0, 0)], counted=lambda what, items: items, store=SimpleNamespace(root=None),
         comparison=SimpleNamespace(task="two-modes", arms=[arm]),
@@ -137,3 +138,7 @@ def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(
     tolerance = 4 * math.sqrt(2 * 0.55 / n) * flat * (1 - flat)
     assert found.rows[1]["weight"] == pytest.approx(flat, abs=tolerance) and tolerance < 0.06
     assert found.requests == [] and found.warnings == []
+    # Without a chain that was dropped, the others' cycles share all of it, under their own positions.
+    monkeypatch.setattr(draw_blocks, "finished", lambda root, specs: [(1, specs[1])])
+    (only,) = weights.weigh(context, "truncated").rows
+    assert only["chain"] == 1 and only["weight"] == 1

@@ -11,7 +11,7 @@ import pytest
 import raychains as rc
 from raychains.api import own_parts
 from raychains.cli import parse
-from raychains.core.config import Sweep
+from raychains.core.config import Run, Sweep
 from raychains.core.options import make
 from raychains.planning import Comparison, swept
 from raychains.planning.presets import default_arms
@@ -80,6 +80,22 @@ def test_a_class_is_a_name() -> None:
     assert settings(planned(sampler=rc.SGLD, lr=0.1), "lr") == {"sgld": 0.1}
     assert make(Sweep, {"grid": {"sampler": [rc.SGHMC, Doubled]}}).grid == (f"sampler=sghmc,{kind}",)
     assert swept.typed("sampler", Doubled) == kind and swept.typed("schedule", rc.Constant) == "constant"
+
+
+def test_values_of_a_trial_have_the_types_of_their_options() -> None:
+    free = ("steps",)
+    assert [swept.typed(n, v, free) for n, v in (("seed", 3), ("epochs", 4), ("lr", 1), ("fast", True))] == [
+        3,
+        4,
+        1.0,
+        True,
+    ]
+    assert isinstance(swept.typed("lr", 1), float)
+    for name, wrong, words in (("seed", "3", "an integer"), ("seed", True, "an integer"), ("fast", 1, "true or false")):
+        with refused(name, words):
+            swept.typed(name, wrong, free)
+    with refused("budget", "5", "each trial is one chain", "give epochs"):
+        swept.Points(Run(budget=5), Mine())
 
 
 def test_a_tasks_defaults_may_be_by_sampler() -> None:
