@@ -288,7 +288,8 @@ class PeerDrivers:
     """Claims chains for this driver, and turns other drivers' traces in the store into events for the coordinator."""
 
     def __init__(self, root: Storage, lease: Lease, specs: Mapping[str, ChainSpec], clock: Clock = CLOCK) -> None:
-        self._root = root.waiting(lambda _: False)  # looked at again: the driver does not wait for storage
+        self.root = root.waiting(lambda _: False)
+        """Looked at again: the driver does not wait for storage."""
         self._lease, self._specs, self._clock = lease, specs, clock
         self._looked = self._compared = self._clock.monotonic()
         self._seen: dict[str, float] = {}
@@ -336,7 +337,7 @@ class PeerDrivers:
     def _finished(self, digest: str) -> bool:
         """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer or lags behind."""
         try:
-            store = ChainStore(self._root, digest)
+            store = ChainStore(self.root, digest)
             if store.last_attempt() < self._lease.taken(digest):
                 return False  # that attempt may have superseded samples
             return store.finished(expected_samples(self._specs[digest]))

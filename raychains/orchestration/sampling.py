@@ -74,8 +74,12 @@ class Sampling:
         """Follow what other drivers did with chains of this run."""
         for event in self._peers.events(self.coordinator):
             if isinstance(event, c.DoneElsewhere):
-                store, spec = ChainStore(self._root, event.digest), self._specs[event.digest]
-                self._results.finish(event.digest, store.seconds(), steps_made(spec, store.records()))
+                store, spec = ChainStore(self._peers.root, event.digest), self._specs[event.digest]
+                try:
+                    seconds, records = store.seconds(), store.records()
+                except StorageAway:
+                    continue  # it is looked at again
+                self._results.finish(event.digest, seconds, steps_made(spec, records))
                 self.speed.ended(event.digest)
             elif isinstance(event, c.Freed):
                 self._grown = 0.0

@@ -191,9 +191,17 @@ def connection(address: str | None = None) -> str:
 
 
 def check_address(
-    address: str | None = None, *, object_store_memory: int | None = None, temp_dir: str | None = None
+    address: str | None = None,
+    *,
+    object_store_memory: int | None = None,
+    temp_dir: str | None = None,
+    warn: bool = True,
 ) -> str:
     """Return the address that `connect` would use, checked as far as that starts nothing.
+
+    Args:
+        address, object_store_memory, temp_dir: as for `connect`.
+        warn: log what is wrong with this machine but does not keep Ray from starting.
 
     Raises:
         UserError: a ``ray://`` address, or a machine on which Ray cannot start.
@@ -206,7 +214,8 @@ def check_address(
     if where == "local":
         memory = preflight.object_store_bytes(object_store_memory)
         for warning in preflight.check(object_store_memory=memory, temp_dir=Path(temp_dir) if temp_dir else None):
-            log.warning("%s", warning)
+            if warn:
+                log.warning("%s", warning)
     elif not ray_watch.answers(where):
         raise UserError(f"address must be HOST:PORT of a running Ray cluster, got {where!r}: nothing answers there")
     return where

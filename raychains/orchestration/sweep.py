@@ -27,7 +27,7 @@ from ray.tune.search import BasicVariantGenerator
 
 from raychains.chain import precision
 from raychains.core.config import Run
-from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused, UserError, trial_error
+from raychains.core.errors import ChainsFailed, RaychainsError, RayLost, StorageRefused, UserError, trial_error
 from raychains.inference.sweep_results import report_of
 from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.interrupt import Interrupt
@@ -269,6 +269,8 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
                 except _RayGone:
                     if not self.stop_all():  # chains that were to stop have, at their last checkpoints
                         ray_watch.check()
+                finally:
+                    self._slots.cluster.wait_for_others(False)
                 self._trials.close()
             stopped = self.stop_all()
         if self._fatal is not None:
@@ -399,8 +401,13 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tell the callback where the sweep is."""
-        if ray_watch.lost() is not None:
-            raise _RayGone
+        try:
+            ray_watch.check()
+            self._tell(trials)
+        except RayLost:
+            raise _RayGone from None
+
+    def _tell(self, trials: list[Any]) -> None:
         now = time.monotonic()
         if now - self._ticked < TICK_EVERY:
             return

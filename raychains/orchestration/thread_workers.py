@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures as futures
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,11 +24,11 @@ class Actor:
     def submit(self, method: str, args: Sequence[Any], group: str | None) -> futures.Future[Any]:
         """Call a method in its group's threads; references among ``args`` are replaced by what they refer to."""
         answer: futures.Future[Any] = futures.Future()
-        if self.dead:
-            settle(answer, error=CallFailed("the actor was killed", died=True))
-        else:
-            self._outstanding.add(answer)
+        self._outstanding.add(answer)
+        try:
             self._threads[group].submit(self._run, answer, method, args)
+        except RuntimeError:  # its threads were told to end
+            settle(answer, error=CallFailed("the actor was killed", died=True))
         return answer
 
     def _run(self, answer: futures.Future[Any], method: str, args: Sequence[Any]) -> None:
@@ -53,15 +54,15 @@ class Actor:
         halt = getattr(self.made.result(), "halt", None) if not self.made.exception() else None
         if halt is not None:
             halt()
-        for answer in list(self._outstanding):
-            settle(answer, error=CallFailed(reason, died=True))
         for threads in self._threads.values():
             threads.shutdown(wait=False)
+        for answer in list(self._outstanding):
+            settle(answer, error=CallFailed(reason, died=True))
 
 
 def settle(answer: futures.Future[Any], found: Any = None, error: BaseException | None = None) -> None:
-    """Answer a call, unless its actor died before."""
-    if not answer.done():
+    """Answer a call, unless its actor died before, in another thread perhaps."""
+    with contextlib.suppress(futures.InvalidStateError):
         answer.set_exception(error) if error is not None else answer.set_result(found)
 
 

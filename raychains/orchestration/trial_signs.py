@@ -119,7 +119,9 @@ class TrialWatch:
         for actor, process in list(self._processes.items()):
             sign = Sign.from_json(told[actor]) if actor in told else None
             if sign is not None and process.sign is not None and process.sign.digest not in (None, sign.digest):
-                process = self._processes[actor] = self._new(actor, sign.digest)
+                process = self._processes[actor] = self._new(actor)
+            if sign is not None and sign.digest is not None and process.starting:
+                process.pace.allow(self._given_up[sign.digest])
             process.pace.passed(passed, asked=sign is not None)
             if waiting[actor]:
                 process.pace.steps.silent = 0.0  # for a node, which is announced by itself
@@ -144,5 +146,5 @@ class TrialWatch:
             self._given_up[process.sign.digest] += 1
         ray_watch.ask(lambda: ray_private.kill_actor(process.actor))
 
-    def _new(self, actor: str, digest: str | None = None) -> TrialProcess:
-        return TrialProcess(actor, ChainPace(self._timeout, self._given_up[digest or ""]))
+    def _new(self, actor: str) -> TrialProcess:
+        return TrialProcess(actor, ChainPace(self._timeout))

@@ -98,8 +98,12 @@ class ChainPace:
     _held: str | None = None
 
     def __post_init__(self) -> None:
-        patience = 2.0**self.failures
-        self.steps, self.answers = Pace(self.timeout, patience), Pace(self.timeout, patience)
+        self.steps, self.answers = Pace(self.timeout), Pace(self.timeout)
+        self.allow(self.failures)
+
+    def allow(self, failures: int) -> None:
+        """Double all limits for each of so many losses."""
+        self.steps.patience = self.answers.patience = 2.0**failures
 
     def passed(self, seconds: float, *, asked: bool) -> None:
         """Note that time passed; ``asked``: an answer of the worker is outstanding."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from raychains.chain.chain import Chain
 from raychains.chain.sample_index import expected_samples
+from raychains.core.errors import StorageAway
 from raychains.core.sample import Sample
 from raychains.orchestration import lease
 from raychains.orchestration.lease import Lease, PeerDrivers
+from raychains.orchestration.sampling import Sampling
 from raychains.planning import coordinator as c
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
@@ -228,3 +232,26 @@ def test_a_look_ends_in_time_and_the_other_chains_come_next(tmp_path: Path, monk
     others, coordinator = PeerDrivers(store, Lease(store), specs), refusing(*specs)
     looks = [others.events(coordinator) for _ in range(6)]
     assert looks == [[c.Freed(digest)] for digest in [*specs, *specs]]
+
+
+def test_storage_that_goes_away_as_a_chain_is_found_finished_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "PEERS_EVERY", -1.0)
+    specs, store = comparison(Mixture25(), chains=1, steps=300).chains(), root(tmp_path)
+    ((digest, spec),) = specs.items()
+    for sample in (e for e in Chain(spec) if isinstance(e, Sample)):
+        ChainStore(store, digest).publish_sample(sample, 1, {})
+    finished: list[tuple[Any, ...]] = []
+    handled: list[c.Event] = []
+    results: Any = SimpleNamespace(seconds={}, finish=lambda *told: finished.append(told))
+    queue: Any = SimpleNamespace(pool=None)
+    none: Any = None
+    sampling = Sampling(specs, store, refusing(digest), none, Lease(store), queue, results, none)
+    monkeypatch.setattr(sampling, "_handle", handled.append)
+    with monkeypatch.context() as away:
+        away.setattr(ChainStore, "records", lambda self: (_ for _ in ()).throw(StorageAway("no answer")))
+        sampling.follow_peers()
+    assert finished == [] and handled == []
+    sampling.follow_peers()
+    assert finished == [(digest, 0.0, spec.steps)] and handled == [c.DoneElsewhere(digest, expected_samples(spec))]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import pytest
 
-from raychains.orchestration.thread_workers import ThreadWorkers
+from raychains.orchestration.thread_workers import ThreadWorkers, settle
 from raychains.orchestration.workers import ActorOptions, CallFailed
 
 
@@ -105,3 +106,26 @@ def test_the_cluster_is_this_process(workers: ThreadWorkers) -> None:
     assert (node.cpus, node.gpus) == (3.0, 0.0) and workers.free() == [node]
     assert workers.in_process and workers.started_here and not workers.grows()
     assert not workers.unplaced([]) and not list(workers.leaving([])) and workers.put(7) == 7
+
+
+class Late(Future[int]):
+    """An answer that another thread gives between a look at it and its own."""
+
+    def done(self) -> bool:
+        return False
+
+
+def test_an_answer_of_two_threads_is_that_of_the_first() -> None:
+    answer = Late()
+    settle(answer, 1)
+    settle(answer, error=CallFailed("the actor was killed", died=True))
+    assert answer.result(0) == 1
+
+
+def test_a_call_of_an_actor_whose_threads_end_fails_as_that_of_a_dead_one(workers: ThreadWorkers) -> None:
+    actor = started(workers)
+    for threads in actor._threads.values():
+        threads.shutdown()
+    with pytest.raises(CallFailed) as raised:
+        answered(workers, workers.call(actor, "add", 1))
+    assert raised.value.died

@@ -16,7 +16,7 @@ class Cluster:
     """What Ray would answer: one actor, which may wait for a node."""
 
     def __init__(self) -> None:
-        self.waits = False
+        self.actor, self.waits = "a", False
         self.sign: Sign | None = None
         self.killed: list[str] = []
 
@@ -27,7 +27,7 @@ class Cluster:
 
     def signs(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
         assert kind == "digits"
-        return {"a": self.waits}, {} if self.sign is None else {"a": self.sign.to_json()}
+        return {self.actor: self.waits}, {} if self.sign is None else {self.actor: self.sign.to_json()}
 
 
 @pytest.fixture
@@ -86,8 +86,11 @@ def test_a_stopped_one_does_not_answer_and_each_time_it_is_given_up_doubles_its_
     assert process is not None
     watch.give_up(process)
     assert cluster.killed == ["a"] and list(watch.look(1.0)) == [], "its death is on its way"
-    again = TrialWatch("digits", timeout=2.0)._new("a", "d")
-    assert watch._new("b", "d").pace.steps.patience == 2 * again.pace.steps.patience
+    cluster.actor, cluster.sign = "b", None  # a new process, whose chain is known later
+    assert after(watch, 15) is None
+    running(cluster, watch)
+    assert after(watch, 4) is None, "twice 2 s without a step"
+    assert after(watch, 37) == Stall(41.0, "its worker does not answer"), "twice 20 s"
 
 
 def test_a_chain_that_makes_no_step_is_told_from_a_trial_that_waits_or_evaluates(cluster: Cluster) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from raychains import callbacks
 from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
+from raychains.core.errors import RayLost
+from raychains.orchestration.sweep import SweepExperiment
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
@@ -53,6 +57,20 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
         "digest": "d",
         "reason": "why",
     }
+
+
+def test_a_ray_that_goes_during_a_look_ends_tunes_loop_by_no_exception_after_which_tune_would_ask_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = object.__new__(SweepExperiment)
+
+    def gone(trials: list[Any]) -> None:
+        raise RayLost("the cluster does not answer")
+
+    monkeypatch.setattr(experiment, "_tell", gone)
+    with pytest.raises(BaseException) as caught:
+        experiment.on_step_end(0, [])
+    assert not isinstance(caught.value, Exception)
 
 
 def test_trackers_draw_each_report_over_its_chains_gradients() -> None:
