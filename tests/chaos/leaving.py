@@ -144,7 +144,7 @@ def trials(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, 
     cloud = Cloud(folder, address, {"first": 2})
     settings = (f"folder={folder}", f"pause={PAUSE}")
     given = {**OPTIONS, "task_settings": settings, "store": root.uri, "grid": ("lr=.05,.1",), "val_split": 0.2}
-    rc.sweep(**given, name="s", callback=cloud, address=address, max_failures=0)
+    rc.sweep(**given, name="s", callback=cloud, address=address, max_failures=0, max_preemptions=1)
     chains = {spec.digest: spec for spec in cloud.chains}
     worlds.check_samples(root, worlds.undisturbed(chains, MortalDigits(val_split=0.2))[0])
     return cloud, {}

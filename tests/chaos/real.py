@@ -279,7 +279,8 @@ class Workshop:
             }  # fmt: skip
 
     def template(self, name: str) -> dict[str, Any]:
-        """What the undisturbed command does: seconds, lives of its processes, files, prints."""
+        """What the undisturbed command does: seconds, lives of its processes, files, prints, which S3 has as a disk has them."""
+        name = name.removesuffix(" on S3")
         made_before = self.scratch / name.replace(" ", "-")
         if not made_before.exists():
             folder = Path(tempfile.mkdtemp(prefix="template-", dir=self.scratch))
@@ -462,11 +463,11 @@ class Disturbed:
         """End what is left of a call: nothing, soon after the call's end, but what a killed driver left."""
         hits = [s.fault for s in self.struck if s.call is call]
         ended = bool(self.struck) and call.process.poll() is not None
-        left = call.close(GONE_WITHIN if ended else 0.0)
-        if left and ended:
+        killed = any((f.victim, f.signal) == ("driver", "SIGKILL") for f in hits)
+        left = call.close(GONE_WITHIN if ended and not killed else 0.0)
+        if left and ended and not killed:
             self.tale.tell(f"{GONE_WITHIN:.0f} s later there is still {left}")
-            if not any((f.victim, f.signal) == ("driver", "SIGKILL") for f in hits):
-                self.violations.append(f"processes are left: {left}")
+            self.violations.append(f"processes are left: {left}")
 
     def _strike(self, call: Going, fault: Fault) -> bool:
         """Wait for the moment and send the signal; False where the command ended before."""

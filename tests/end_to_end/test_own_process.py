@@ -49,7 +49,7 @@ if __name__ == "__main__":
         result = rc.run(
             task=make(scale, float(sys.argv[3])), store=store, name="r", resume=True, chains=2, epochs=30, cycles=6,
             samples_per_cycle=1, batch_size=10, lr=0.05, sampler="csghmc", checkpoint_every=0.2, evaluators=1,
-            object_store_memory=100_000_000,
+            object_store_memory=100_000_000, progress=False,
         )
     except rc.UserError as error:
         sys.exit(f"refused: {error}")
@@ -89,7 +89,8 @@ def kill_and_resume(start: Start, folder: Path) -> None:
 
     again = start("1.0", "0.0")
     out, error = again.communicate(timeout=SECONDS)
-    assert again.returncode == 0 and out.startswith("done:"), error
+    assert again.returncode == 0 and out.startswith("done:") and out.count("\n") == 1, error
+    assert error == "", "without progress it is silent"
 
 
 def test_the_template_runs_as_it_is_and_is_not_overwritten(

@@ -32,7 +32,8 @@ def main(command: list[str]) -> None:
     kept = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     threading.Thread(target=reap, daemon=True).start()
     sys.stdin.read()
-    end(lambda: [kept.pid], signal.SIGTERM, PATIENCE, every=PATIENCE)
+    ended = not Path(f"/proc/{kept.pid}").exists()  # what it left would not hear of a polite end
+    end(lambda: [kept.pid], signal.SIGTERM, 2.0 if ended else PATIENCE, every=PATIENCE)
     end(descendants, signal.SIGKILL, FORCED, every=1.0)
     print(json.dumps([Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in descendants()]))
 

@@ -1,4 +1,4 @@
-"""Progress of calls from Python: lines in a log, bars in a terminal, a live view in a notebook, and silence when asked."""
+"""Progress of calls from Python: lines in a log, bars in a terminal, a live view in a notebook."""
 
 from __future__ import annotations
 
@@ -25,19 +25,14 @@ SECONDS = 900.0
 CALL = "rc.run(task='digits', chains=2, repeats=2, epochs=12, cycles=2, batch_size=100, name={name!r}, resume=True, store='runs'{more})"
 
 
-def python(folder: Path, more: str = "", name: str = "r") -> subprocess.CompletedProcess[str]:
-    """Run the call in a process of its own, whose outputs are pipes."""
-    code = f"import raychains as rc; print(type({CALL.format(name=name, more=more)}).__name__)"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("progress")
 
 
 def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> None:
-    done = python(folder)
+    code = f"import raychains as rc; print(type({CALL.format(name='r', more='')}).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Result\n", "standard output belongs to the script"
     said = done.stderr
@@ -50,11 +45,6 @@ def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> Non
     ]
     at = [said.find(text) for text in order]
     assert -1 not in at and at == sorted(at) and "\x1b" not in said
-
-
-def test_progress_false_is_silent(folder: Path) -> None:
-    done = python(folder, ", progress=False", name="silent")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Result\n", "")
 
 
 def test_bars_in_a_terminal_name_arm_repeat_and_chain(folder: Path) -> None:

@@ -139,14 +139,14 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
-@pytest.mark.parametrize("when", ["die-early", "die-handed-over"])
-def test_a_trial_that_dies_while_it_is_set_up_or_handed_over_is_started_again(tmp_path: Path, when: str) -> None:
-    (tmp_path / when).touch()
+def test_trials_that_die_while_they_are_set_up_or_handed_over_are_started_again(tmp_path: Path) -> None:
+    for when in ("die-early", "die-handed-over"):
+        (tmp_path / when).touch()
     diary, store = Diary(), str(tmp_path / "store")
     rc.sweep(store=store, name=NAME, callback=diary, **options(tmp_path) | {"grid": ("lr=.05,.1,.2,.3",)})
-    [lost] = diary.of(events.WorkerLost)
-    assert lost.digest in list(table(store)["digest"]) and set(table(store)["status"]) == {"finished"}
-    assert len(list(tmp_path.glob("died-*"))) == 1
+    lost = {event.digest for event in diary.of(events.WorkerLost)}
+    assert lost <= set(table(store)["digest"]) and set(table(store)["status"]) == {"finished"}
+    assert len(diary.of(events.WorkerLost)) == len(list(tmp_path.glob("died-*"))) == 2
 
 
 @pytest.mark.long
@@ -172,16 +172,6 @@ def leaves(folder: Path, **more: Any) -> tuple[Diary, str]:
     one = options(folder) | {"task_settings": ("pause=0.1", f"folder={folder}"), "grid": ("lr=.05",), "cycles": 2}
     rc.sweep(store=store, name=NAME, callback=diary, max_failures=0, **one, **more)
     return diary, store
-
-
-def test_a_trial_leaves_a_node_that_will_be_gone_soon_and_goes_on_from_there(tmp_path: Path) -> None:
-    diary, store = leaves(tmp_path, max_preemptions=1, checkpoint_every="1h")
-    [left] = diary.of(events.Preempted)
-    assert not diary.of(events.WorkerLost) and set(table(store)["status"]) == {"finished"}
-    first, again = attempts_of(store, left.digest)
-    assert (first.get("preemptions"), again["preemptions"]) == (None, 1)
-    assert 12 <= again["from_step"] < 48 and first["pid"] != again["pid"]
-    until(lambda: not Path(f"/proc/{first['pid']}").exists(), "the end of its process")
 
 
 def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train starts no process that looks whether nodes will be gone."""
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+
+
 def trainer(store: str, folder: Path, workers: int, name: str = "run", failures: int = 0, **options: Any) -> Any:
     """A trainer whose workers need half a CPU each."""
     return rc.train.trainer(
@@ -53,7 +59,7 @@ def check_undisturbed(store: str, digest: str) -> None:
     assert stored_hashes(store, spec) == alone and len(alone) == 3
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "unwatched")
 def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(store: str, tmp_path: Path) -> None:
     """Train starts the pair again; another trainer of one worker only reports what the store has."""
     folder = tmp_path / "folder"
@@ -79,7 +85,7 @@ def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(s
     assert list(again.metrics_dataframe["loss"]) == list(reports["loss"]) and len(attempts_of(store, digest)) == 2
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("ray_session", "unwatched")
 def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(
     store: str, tmp_path: Path
 ) -> None:
