@@ -13,7 +13,6 @@ from raychains.core.config import Plan, Prepare, Report
 from raychains.core.errors import UserError, require
 from raychains.core.options import options_of
 from raychains.core.spec import canonical_json
-from raychains.core.validation import is_number, positive_int
 from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget, duration
 from raychains.planning.budget import gradient_evaluations, gradients_made
@@ -60,11 +59,6 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     given = [n for n in ("images_per_second", "measured_on", "gpu") if getattr(options, n) is not None]
     if len(given) > 1:
         raise UserError(f"{given[1]} must be left out beside {given[0]}, got {getattr(options, given[1])!r}")
-    for field in ("images_per_second", "price"):
-        value = getattr(options, field)
-        require(value is None or (is_number(value) and value > 0), field, value, "be a finite number above 0")
-    if options.devices is not None:
-        positive_int("devices", options.devices)
     if options.preemption_loss is not None:
         duration.seconds("preemption_loss", options.preemption_loss)
     workers_of(options)
@@ -155,7 +149,6 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
     from raychains.orchestration import prepare, session
 
     check_name(options.set)
-    require(options.seed >= 0, "seed", options.seed, "be an integer of at least 0")
     folder = Path(os.path.expanduser(options.source)).absolute()
     if not os.path.isdir(folder):
         raise UserError(f"source must be an existing folder, got {options.source!r}")

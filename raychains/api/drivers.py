@@ -210,9 +210,9 @@ def leased(
     if workers is None or not workers.in_process:
         from raychains.orchestration import session, task_payload
 
-        if session.connection(options.address):  # which warns when it is made
-            memory = options.object_store_memory
-            session.check_address(options.address, object_store_memory=memory, warn=False)
+        address, memory = options.address, options.object_store_memory
+        if address is not None or memory is not None or session.connection():  # which warns when it is made
+            session.check_address(address, object_store_memory=memory, warn=False)
         if task is not None:
             task_payload.check(task)
     if options.resume and folder.exists():

@@ -288,15 +288,8 @@ class ChainWorkers:
                 worker.polled = True
                 self._control(worker, "status", worker.digest)
 
-    def watch(self, seconds: float) -> Iterable[tuple[int, str, ChainPace]]:
-        """Note that time passed; return (slot, chain, pace) of busy workers."""
-        busy = [(w, w.digest) for w in self._workers.values() if w.digest is not None]
-        for worker, _ in busy:
-            worker.pace.passed(seconds, asked=worker.polled)
-        return [(worker.slot, digest, worker.pace) for worker, digest in busy]
-
-    def not_up(self, seconds: float) -> Iterable[tuple[int, ChainPace]]:
-        """Note that time passed; return (slot, pace) of workers that have a place and have long not come up."""
+    def watch(self, seconds: float) -> Iterable[tuple[int, str | None, ChainPace]]:
+        """Note that time passed; return (slot, chain, pace) of busy workers, and of those that have a place and have long not come up."""
         late = []
         for worker in (w for w in self._pending.values() if w.leads):
             steps = worker.pace.steps
@@ -305,8 +298,11 @@ class ChainWorkers:
                 if self.workers.unplaced(worker.actors):
                     steps.silent = 0.0  # it waits for a node, which is announced by itself
                 else:
-                    late.append((worker.slot, worker.pace))
-        return late
+                    late.append(worker)
+        busy = [w for w in self._workers.values() if w.digest is not None]
+        for worker in busy:
+            worker.pace.passed(seconds, asked=worker.polled)
+        return [(w.slot, w.digest, w.pace) for w in (*late, *busy)]
 
     def give_up(self, slot: int, reason: str) -> SlotLost:
         """End a worker that stalls."""

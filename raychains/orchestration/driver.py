@@ -27,7 +27,6 @@ class Driver:
     Args:
         sampling: runs the chains; None evaluates stored samples only.
         evaluate: whether samples are evaluated at all.
-        own_evaluators: whether they end with the run.
     """
 
     def __init__(
@@ -40,12 +39,11 @@ class Driver:
         callback: events.Callback,
         *,
         evaluate: bool = True,
-        own_evaluators: bool = False,
         clock: Clock = CLOCK,
     ) -> None:
         self.sampling, self.evaluation, self.results = sampling, evaluation, results
         self._lease, self._resources, self._callback = lease, resources, callback
-        self._evaluate, self._own_evaluators, self._clock = evaluate, own_evaluators, clock
+        self._evaluate, self._clock = evaluate, clock
         self._stopped = False
         self._tick_due, self._ticked = 0.0, clock.monotonic()
         self._evaluation_stalls = False
@@ -80,10 +78,9 @@ class Driver:
             if not self._stopping:
                 raise  # chains that were to stop have, at their last checkpoints
         finally:
+            self.evaluation.close()
             if self.sampling is not None:
                 self.sampling.workers.close()
-            self.evaluation.close()
-            if self._own_evaluators:
                 self.evaluation.evaluators.close()
         return self._outcome()
 

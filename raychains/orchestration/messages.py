@@ -102,7 +102,7 @@ class EvaluationConfig:
     bins: int = 15
     """Bins of calibration errors."""
     keep: str = "none"
-    """Policy of predictions that stay in the store: one of `raychains.store.caches.POLICIES`."""
+    """Policy of predictions that stay in the store: auto, all or none."""
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON of the tasks of those chains, by digest, that have another network on the same data."""
 

@@ -6,14 +6,15 @@ Every function answers conservatively where Ray has changed: a run goes on witho
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import ray
 from ray._private import ray_constants
@@ -50,6 +51,25 @@ _RAYS = re.compile(r"ray::|raylet|gcs_server|/agent/main\.py|/dashboard/agent\.p
 """In the names or command lines of Ray's processes; its agents give themselves titles a while after they began."""
 STARTS = 0.1
 """Seconds after which a raylet has begun to start a process, which takes another half to be up."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _or_else(otherwise: Any, unknown: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function that returns ``otherwise`` where Ray has changed; ``unknown`` says what is not known then."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def answer(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                log.debug("%s: %s", unknown, error)
+                return otherwise
+
+        return answer
+
+    return decorate
 
 
 @contextlib.contextmanager
@@ -163,13 +183,10 @@ def available() -> Mapping[str, Mapping[str, float]]:
     return found
 
 
+@_or_else(False, "not known whether the cluster has an autoscaler")
 def autoscales() -> bool:
     """Return whether an autoscaler adds nodes; Ray says so nowhere, but the autoscaler leaves traces."""
-    try:
-        return bool(_launched())
-    except Exception as error:  # --concurrent says the same
-        log.debug("not known whether the cluster has an autoscaler: %s", error)
-        return False
+    return bool(_launched())
 
 
 def _launched() -> Collection[str]:
@@ -196,14 +213,11 @@ def actors(state: str | None = None) -> dict[str, dict[str, Any]]:
     return found
 
 
+@_or_else(0, "not known which actors wait for a node")
 def unplaced(handles: Collection[Any]) -> int:
     """Return how many of these actors wait for a node with room; a handle tells neither its id nor its state."""
-    try:
-        pending = _waiting_for_a_node(actors("PENDING_CREATION"))
-        return sum(pending.get(handle._actor_id.hex(), False) for handle in handles)
-    except Exception as error:
-        log.debug("not known which actors wait for a node: %s", error)
-        return 0
+    pending = _waiting_for_a_node(actors("PENDING_CREATION"))
+    return sum(pending.get(handle._actor_id.hex(), False) for handle in handles)
 
 
 def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
@@ -215,86 +229,66 @@ def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, b
     }
 
 
+@_or_else((), "not known which nodes will be gone soon")
 def draining() -> Collection[str]:
     """Return the ids of nodes that will be gone soon: a cloud's notice reaches Ray as SIGTERM to ``ray start --block``."""
-    try:
-        found: Collection[str] = ray._private.state.state.get_draining_nodes()
-        return found
-    except Exception as error:
-        log.debug("not known which nodes will be gone soon: %s", error)
-        return ()
+    found: Collection[str] = ray._private.state.state.get_draining_nodes()
+    return found
 
 
+@_or_else([], "not known where actors are")
 def leaving(handles: Collection[Any]) -> list[Any]:
     """Return those of these actors that are on nodes which will be gone soon."""
     nodes = draining()
     if not nodes:
         return []
-    try:
-        on = {actor: found["Address"]["NodeID"] for actor, found in actors("ALIVE").items()}
-        return [handle for handle in handles if on.get(handle._actor_id.hex()) in nodes]
-    except Exception as error:
-        log.debug("not known where actors are: %s", error)
-        return []
+    on = {actor: found["Address"]["NodeID"] for actor, found in actors("ALIVE").items()}
+    return [handle for handle in handles if on.get(handle._actor_id.hex()) in nodes]
 
 
+@_or_else(False, "not known whether an actor is alive")
 def lives(handle: Any) -> bool:
     """Return whether an actor is alive; `ray.get_actor` finds dead ones, too, and False is said where Ray does not say."""
-    try:
-        return handle._actor_id.hex() in actors("ALIVE")
-    except Exception as error:
-        log.debug("not known whether an actor is alive: %s", error)
-        return False
+    return handle._actor_id.hex() in actors("ALIVE")
 
 
+@_or_else(True, "not known whether trials start")
 def any_actor_alive() -> bool:
     """Return whether any process of this job is up or starting; True where Ray does not say."""
-    try:
-        return any(actor["State"] != "DEAD" for actor in actors().values())
-    except Exception as error:
-        log.debug("not known whether trials start: %s", error)
-        return True
+    return any(actor["State"] != "DEAD" for actor in actors().values())
 
 
 # Trials of Ray Tune, which calls one method of an actor at a time and hands none of its actors out
 
 
+@_or_else(None, "not published for other processes")
 def publish(key: str, value: bytes) -> None:
     """Let `published` return ``value``, and `signs` where ``key`` is an actor's id; nothing happens where Ray has changed."""
-    try:
-        from ray.experimental.internal_kv import _internal_kv_put
+    from ray.experimental.internal_kv import _internal_kv_put
 
-        _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
-    except Exception as error:
-        log.debug("not published for other processes: %s", error)
+    _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
 
 
+@_or_else(None, "not known what other processes published")
 def published(key: str) -> bytes | None:
     """Return what any process of the cluster published last; None where it is nothing, or Ray has changed."""
-    try:
-        from ray.experimental.internal_kv import _internal_kv_get
+    from ray.experimental.internal_kv import _internal_kv_get
 
-        found: bytes | None = _internal_kv_get(key.encode(), namespace=NAMESPACE)
-        return found
-    except Exception as error:
-        log.debug("not known what other processes published: %s", error)
-        return None
+    found: bytes | None = _internal_kv_get(key.encode(), namespace=NAMESPACE)
+    return found
 
 
+@_or_else(({}, {}), "not known which trials live")
 def signs(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
     """Return by id which of this job's living actors of a class wait for a node, and what they published last."""
-    try:
-        from ray.experimental.internal_kv import internal_kv_get_gcs_client
+    from ray.experimental.internal_kv import internal_kv_get_gcs_client
 
-        pending = {a: found for a, found in actors("PENDING_CREATION").items() if found["ActorClassName"] == kind}
-        alive = [actor for actor, found in actors("ALIVE").items() if found["ActorClassName"] == kind]
-        known = [actor.encode() for actor in (*pending, *alive)]
-        told = internal_kv_get_gcs_client().internal_kv_multi_get(known, NAMESPACE) if known else {}
-        waiting = dict.fromkeys(alive, False) | (_waiting_for_a_node(pending) if pending else {})
-        return waiting, {actor.decode(): sign for actor, sign in told.items()}
-    except Exception as error:
-        log.debug("not known which trials live: %s", error)
-        return {}, {}
+    pending = {a: found for a, found in actors("PENDING_CREATION").items() if found["ActorClassName"] == kind}
+    alive = [actor for actor, found in actors("ALIVE").items() if found["ActorClassName"] == kind]
+    known = [actor.encode() for actor in (*pending, *alive)]
+    told = internal_kv_get_gcs_client().internal_kv_multi_get(known, NAMESPACE) if known else {}
+    waiting = dict.fromkeys(alive, False) | (_waiting_for_a_node(pending) if pending else {})
+    return waiting, {actor.decode(): sign for actor, sign in told.items()}
 
 
 def forget(keys: Collection[str]) -> None:
@@ -309,27 +303,21 @@ def forget(keys: Collection[str]) -> None:
 # Runs of several drivers that share a cluster, of which Ray tells none what another one waits for
 
 
+@_or_else(False, "not known which runs wait")
 def others_waiting(mine: str) -> bool:
     """Return whether a living driver but one with the name ``mine`` published that it waits; a name begins with its job's id."""
-    try:
-        from ray.experimental.internal_kv import _internal_kv_list
+    from ray.experimental.internal_kv import _internal_kv_list
 
-        names = {key.decode().removeprefix(WAITS) for key in _internal_kv_list(WAITS, namespace=NAMESPACE)} - {mine}
-        dead = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]} if names else set()
-        return any(name.partition("/")[0] not in dead for name in names)
-    except Exception as error:
-        log.debug("not known which runs wait: %s", error)
-        return False
+    names = {key.decode().removeprefix(WAITS) for key in _internal_kv_list(WAITS, namespace=NAMESPACE)} - {mine}
+    dead = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]} if names else set()
+    return any(name.partition("/")[0] not in dead for name in names)
 
 
+@_or_else({}, "not known which actors trials have")
 def trial_actors(trials: Collection[Any]) -> dict[str, Any]:
     """Return trials by the actor that each has: none while it starts, and none where Ray does not say."""
-    try:
-        held = {trial: trial.temporary_state.ray_actor for trial in trials}
-        return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
-    except Exception as error:
-        log.debug("not known which actors trials have: %s", error)
-        return {}
+    held = {trial: trial.temporary_state.ray_actor for trial in trials}
+    return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
 
 
 def kill_actor(actor: str) -> None:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import TypeVar
 
 from raychains.core.errors import RayLost
@@ -120,20 +121,26 @@ def ask(request: Callable[[], T], within: float | None = None) -> T:
     within = ANSWER_WITHIN if within is None else within
     until = time.monotonic() + within
     check()
-    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(request())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="request to Ray", daemon=True).start()
+    answer = called(request, "request to Ray")
     while not concurrent.futures.wait([answer], timeout=LOOK_EVERY).done:
         check()
         if time.monotonic() > until and Watch.current is not None:
             Watch.current.lost = f"Ray's gcs_server did not answer for {within:.0f} s"
     return answer.result()
+
+
+def called(call: Callable[[], T], name: str) -> Future[T]:
+    """Call in a thread of this name that ends with the process; return its future."""
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(call())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return found
 
 
 def answers(address: str) -> bool:

@@ -7,19 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.validation import integer, positive, positive_int
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
-from raychains.planning.failure import MAX_FAILURES, POLICIES, Policy
+from raychains.planning.failure import MAX_FAILURES, Policy
 from raychains.planning.stall import TIMEOUT as STALL_TIMEOUT
-
-MOST_BINS = 1000
-"""Most bins of a calibration error: more say nothing about any split."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
-    """Resources of chains and evaluators; none of it is in a digest."""
+    """Resources of chains and evaluators; none of it is in a digest. The options that they come from are checked where they are made."""
 
     cpus_per_chain: int = 1
     gpus_per_chain: float | None = None
@@ -48,39 +44,19 @@ class ResourceConfig:
     data_root: str | None = None
     evaluate: bool = True
     bins: int = 15
-    """Bins of calibration errors, at most `MOST_BINS`."""
+    """Bins of calibration errors."""
     keep_predictions: str = "auto"
-    """Policy of predictions that stay in the store: `raychains.store.caches.POLICIES`."""
+    """Policy of predictions that stay in the store: auto, all or none."""
 
     def __post_init__(self) -> None:
-        from raychains.store.caches import check_policy
-
-        positive_int("cpus_per_chain", self.cpus_per_chain)
-        positive("checkpoint_every", self.checkpoint_every)
-        integer("max_failures", self.max_failures)
-        if self.max_preemptions is not None:
-            integer("max_preemptions", self.max_preemptions)
-        if self.on_divergence not in POLICIES:
-            raise unknown_name("on_divergence", self.on_divergence, POLICIES)
-        if self.evaluators is not None:
-            positive_int("evaluators", self.evaluators)
         check_share(self.gpus_per_chain, "gpus_per_chain")
-        positive_int("workers_per_chain", self.workers_per_chain)
         ok = self.workers_per_chain == 1 or self.gpus_per_chain is None or self.gpus_per_chain <= 1
         require(ok, "gpus_per_chain", self.gpus_per_chain, "be at most 1 for each of several workers_per_chain")
         check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
-        if self.concurrent is not None:
-            positive_int("concurrent", self.concurrent)
-        if self.slot_timeout is not None:
-            positive("slot_timeout", self.slot_timeout)
-        positive("stall_timeout", self.stall_timeout)
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
             require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
-        ok = isinstance(self.bins, int) and not isinstance(self.bins, bool) and 1 <= self.bins <= MOST_BINS
-        require(ok, "bins", self.bins, f"be an integer in [1, {MOST_BINS}]")
-        check_policy(self.keep_predictions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
         """Return the cluster's slots now, beside the GPUs that evaluators hold.

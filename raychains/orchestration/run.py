@@ -84,7 +84,7 @@ def driver_of(
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
     callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe()))
     evaluate = resources.evaluate
-    return Driver(sampling, queue, results, lease, wait, callback, evaluate=evaluate, own_evaluators=True, clock=clock)
+    return Driver(sampling, queue, results, lease, wait, callback, evaluate=evaluate, clock=clock)
 
 
 def evaluate_run(
@@ -95,7 +95,7 @@ def evaluate_run(
     *,
     lease: Lease | None = None,
     dropped: Collection[str] = (),
-    evaluators: Evaluators | None = None,
+    evaluators: Evaluators,
     views: Callable[[Mapping[tuple[int, int], Sequence[Member]]], Sequence[Request]] | None = None,
 ) -> DriverOutcome:
     """Evaluate views of the arms and groups whose chains the store holds.
@@ -104,14 +104,10 @@ def evaluate_run(
         lease: this driver's among the store's.
         dropped: digests of chains that their arms are evaluated without; any other unfinished chain leaves its arms'
             groups out.
-        evaluators: of the caller, who ends them; without them some are started on Ray, and ended before the return.
+        evaluators: of the caller, who ends them.
         views: gives the views to evaluate from the samples by (arm, group); without it that of all samples of each.
     """
     lease = lease if lease is not None else Lease(root)
-    own = evaluators is None
-    if evaluators is None:
-        names = Names(lease.run or comparison.run_name, lease.driver_id)
-        evaluators = Evaluators.of(comparison, root, resources, names=names)
     slots = resources.slots(evaluators.workers, run_chains=False)
     samples, seconds, steps = _stored(root, comparison)
     requested = None
@@ -125,7 +121,7 @@ def evaluate_run(
         callback.on(Ready(slots=slots.at_once(len(comparison.chains())), slot=slots.describe()))
     results = Results(comparison, callback, seconds, steps)
     wait = ResourceWait(slots, None, resources.slot_timeout, resources.gpus_per_evaluator)
-    return Driver(None, queue, results, lease, wait, callback, own_evaluators=own).run()
+    return Driver(None, queue, results, lease, wait, callback).run()
 
 
 def evaluate_views(

@@ -211,15 +211,9 @@ class Sampling:
         Return the seconds without a step of each stalled chain, by its slot.
         """
         stalled = {}
-        for slot, pace in self.workers.not_up(seconds):
-            silent, reason = pace.steps.silent, "a worker does not come up"
-            if not pace.told:
-                self._callback.on(events.Stalled(seconds=silent, reason=reason, slot=slot))
-                pace.told = True
-            if silent > pace.steps.last_limit:
-                self.handle(self.workers.give_up(slot, f"{reason} for {silent:.0f} s"))
         for slot, digest, pace in self.workers.watch(seconds):
-            stall = pace.announce(self._callback, digest=digest, slot=slot)
+            reason = "a worker does not come up" if digest is None else ""
+            stall = pace.announce(self._callback, digest=digest, slot=slot, reason=reason)
             if stall is not None:
                 stalled[slot] = pace.steps.silent
                 if stall.given_up:

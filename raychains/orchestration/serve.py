@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
 from ray import serve
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -22,7 +21,9 @@ from raychains.core.errors import UserError, format_error, last_line
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
 from raychains.inference.source import Loaded, Source
-from raychains.orchestration import ray_private, ray_watch, task_payload
+from raychains.orchestration import ray_watch, task_payload
+from raychains.orchestration.ray_workers import RayWorkers
+from raychains.planning.capacity import fit
 
 log = logging.getLogger(__name__)
 
@@ -223,23 +224,14 @@ def application(config: ReplicaConfig, *, replicas: int, cpus: float, gpus: floa
 
 def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
     """Raise `UserError` where the connected cluster cannot hold the replicas, and adds no nodes for them."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(_fit(node, cpus, gpus) for node in nodes)
-    if room < replicas and (ray_private.started_here() or not ray_private.autoscales()):
-        has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+    cluster = RayWorkers()
+    nodes = cluster.nodes()
+    room = fit(nodes, cpus, gpus).chains
+    if room < replicas and not cluster.grows():
+        has = ", ".join(f"{node.cpus:g} CPUs and {node.gpus:g} GPUs" for node in nodes)
         raise UserError(
             f"replicas must be at most {room}, got {replicas} of {cpus:g} CPUs and {gpus:g} GPUs each: the cluster has {has}"
         )
-
-
-def _fit(node: dict[str, float], cpus: float, gpus: float) -> int:
-    """Return how many replicas a node holds; of those with a share of a GPU, each has all of it on one GPU."""
-    by_cpus = int(node.get("CPU", 0) // cpus)
-    if not gpus:
-        return by_cpus
-    of_node = node.get("GPU", 0)
-    by_gpus = int(of_node) * round(1 / gpus) if gpus < 1 else int(of_node // gpus)
-    return min(by_cpus, by_gpus)
 
 
 @contextlib.contextmanager

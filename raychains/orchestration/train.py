@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import queue
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -32,6 +31,7 @@ from raychains.core.config import Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import positive_int
+from raychains.orchestration import ray_watch
 from raychains.orchestration.attempt import run_rank
 from raychains.orchestration.chain_worker import meeting, set_up
 from raychains.orchestration.messages import ChainAssignment
@@ -187,7 +187,7 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         finally:
             news.put(END)
 
-    running = _in_thread(run)
+    running = ray_watch.called(run, "chain")
     while True:
         new = _taken(news)
         if isinstance(new, tuple):
@@ -219,7 +219,8 @@ def _follow(planned: Plan, store: Storage, rank: int, size: int, device: torch.d
             assignment = ChainAssignment(
                 spec=spec, attempt=told.attempt, restart=told.restart, restart_from=told.restart_from, ranks=size
             )
-            running = _in_thread(partial(_run_rank, assignment, told.address, planned.task, store, rank, device))
+            rank_of = partial(_run_rank, assignment, told.address, planned.task, store, rank, device)
+            running = ray_watch.called(rank_of, "rank")
         elif told == REPORT:
             train.report({})
         elif told in (LEFT, END):
@@ -275,18 +276,3 @@ def _known(spec: ChainSpec) -> int:
             f"it has reports of chain {about['digest'][:12]}"
         )
     return int(about["reports"])
-
-
-def _in_thread(call: Callable[[], None]) -> Future[None]:
-    """Call in a thread that ends with the process."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call()
-            future.set_result(None)
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future

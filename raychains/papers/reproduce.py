@@ -28,14 +28,13 @@ from raychains.core.errors import (
     UserError,
     format_error,
     require,
-    unknown_name,
 )
 from raychains.core.options import make
-from raychains.core.validation import is_number, true_or_false
+from raychains.core.validation import true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local
 from raychains.data.root import rooted
-from raychains.papers import SCALES, contents, pages, plan_status, terminal
+from raychains.papers import contents, pages, plan_status, terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
 from raychains.papers.experiment import Tables, chosen
 from raychains.papers.pages import Folder, Reproduced
@@ -63,7 +62,7 @@ def plan(options: Reproduce) -> PlannedReproduction:
         UserError: an unknown name or scale, or an option out of range.
     """
     experiments = chosen(options.names)
-    check(options)
+    require(options.name is None, "name", options.name, "be left out: every comparison has its own")
     with at_scale(options) as common:
         parts = [p for e in experiments for p in plan_status.plan(e, options.scale, common)]
         chains = {d: spec for p in parts for d, spec in p.chains().items()}
@@ -77,19 +76,6 @@ def _measured(options: Reproduce, parts: Sequence[PlannedPart]) -> dict[str, flo
     root, prefix = Storage(options.to or options.store), prefix_of(options)
     hours = {n: plan_status.measured(Folder(root, prefix, n).about(), options.scale, parts) for n in names}
     return {name: taken for name, taken in hours.items() if taken is not None}
-
-
-def check(options: Reproduce) -> None:
-    """Refuse options out of range.
-
-    Raises:
-        UserError: which.
-    """
-    if options.scale not in SCALES:
-        raise unknown_name("scale", options.scale, SCALES)
-    hours = options.max_hours
-    require(hours is None or (is_number(hours) and hours > 0), "max_hours", hours, "be a finite number above 0")
-    require(options.name is None, "name", options.name, "be left out: every comparison has its own")
 
 
 @contextlib.contextmanager

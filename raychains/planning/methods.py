@@ -25,7 +25,7 @@ from raychains.core.validation import integer, is_int, positive, positive_int
 from raychains.data.root import root_of
 from raychains.planning import ensemble_start, per_sampler, settings
 from raychains.planning.ensemble_start import EnsembleStart
-from raychains.samplers import METHODS, MethodPreset
+from raychains.samplers import MethodPreset
 from raychains.schedules import NonCyclical, Schedule
 from raychains.schedules.base import LARGEST_LR, steps_in
 from raychains.tasks import Task
@@ -39,23 +39,6 @@ MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
 BLOCK_DRAWS = 2000
 """Draws per stored block of a low-dimensional target."""
-
-__all__ = [
-    "BLOCK_DRAWS",
-    "METHODS",
-    "Defaults",
-    "Method",
-    "check_chains",
-    "check_total",
-    "check_used",
-    "defaults",
-    "make_task",
-    "named",
-    "noise_free",
-    "repeats_and_lanes",
-    "resolve",
-    "workers_of",
-]
 
 named = samplers.method
 
@@ -217,7 +200,6 @@ def resolve(
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     _, lanes = repeats_and_lanes(options, task, name)
-    positive_int("cpus_per_chain", options.cpus_per_chain)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
     start = _start(options, task, name, lanes) if ensemble is None else _members(of_all, task, name)
     spec = ChainSpec(
@@ -544,8 +526,6 @@ def workers_of(options: Common) -> tuple[int, float | None]:
         UserError: both are given and do not fit, or a number out of range.
     """
     gpus, workers = options.gpus_per_chain, options.workers_per_chain
-    if workers is not None:
-        positive_int("workers_per_chain", workers)
     if gpus is None or gpus <= 1 or gpus != int(gpus):
         # Two ranks on one GPU cannot exchange anything by nccl.
         fits = workers in (None, 1) or gpus in (None, 0, 1)
@@ -650,8 +630,7 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
 
 
 def check_chains(chains: int) -> None:
-    """Refuse fewer than one chain, and more than a plan can list."""
-    positive_int("chains", chains)
+    """Refuse more chains than a plan can list."""
     require(chains <= MOST_CHAINS, "chains", chains, f"be at most {MOST_CHAINS}")
 
 

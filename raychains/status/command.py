@@ -16,7 +16,6 @@ from rich.text import Text
 from raychains.callbacks.event_data import plain
 from raychains.core.config import Status
 from raychains.core.errors import StorageAway, require
-from raychains.core.validation import positive_int
 from raychains.planning.duration import seconds
 from raychains.status.reading import Reader
 from raychains.status.state import RunState, State, StoreState
@@ -34,7 +33,6 @@ def show(options: Status, console: Console, sleep: Callable[[float], None] = tim
     Raises:
         UserError: nothing there, or an option out of range.
     """
-    positive_int("chains", options.chains)
     every = seconds("watch", options.watch) if options.watch is not None else None
     require(not (options.json and every), "watch", options.watch, "be left out beside json")
     require(not (options.json and options.web), "web", options.web, "be left out beside json")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from raychains.core.errors import RaychainsError, StorageAway, StorageRefused, UserError, unknown_name
+from raychains.core.errors import RaychainsError, StorageAway, StorageRefused, UserError
 from raychains.core.spec import ChainSpec, TaskSpec, digest_of
 from raychains.evaluation.base import Array, Evaluation
 from raychains.store import codec, initial_states
@@ -26,20 +26,12 @@ from raychains.store.filesystem import Storage
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-POLICIES = ("auto", "all", "none")
-"""All predictions are kept while they are small, in any case, or no more than there are already."""
 AUTO_BYTES = 1_000_000_000
 """Bytes of a run's predictions on one split up to which ``auto`` keeps them."""
 
 
-def check_policy(policy: str) -> None:
-    """Raise `UserError` unless ``policy`` is one of `POLICIES`."""
-    if policy not in POLICIES:
-        raise unknown_name("keep_predictions", policy, POLICIES)
-
-
 def keeps(policy: str, samples: int, each: int) -> bool:
-    """Return whether predictions are kept.
+    """Return whether predictions are kept: all of them, none beside those that are there, or with ``auto`` all while they are small.
 
     ``samples`` is how many the run evaluates on the split, ``each`` the bytes of one's blocks.
     """

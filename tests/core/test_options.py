@@ -21,8 +21,8 @@ from raychains.cli import COMMANDS, main
 from raychains.core import config, registry
 from raychains.core.errors import UserError
 from raychains.core.options import Option, make, on_command_line, options_of
-from raychains.planning.methods import METHODS
 from raychains.planning.presets.named import PRESETS
+from raychains.samplers import METHODS
 from raychains.schedules import KINDS
 from raychains.tasks import NAMES
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from raychains import tasks
 from raychains.cli import COMMANDS
 from raychains.core import config
-from raychains.planning.methods import METHODS
+from raychains.samplers import METHODS
 from raychains.schedules import KINDS
 from tests.fuzz.rules import examples, no_ray, say
 from tests.tasks import made_images

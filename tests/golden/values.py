@@ -20,10 +20,9 @@ import numpy as np
 import torch
 
 import raychains as rc
-from raychains import tasks
+from raychains import samplers, tasks
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import stream_seed
-from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.samplers.normals import Normals
 from tests.golden import chains, data
@@ -96,7 +95,7 @@ def digests() -> dict[str, Any]:
         return {
             name: {
                 method: _digest(rc.Run(task=name, sampler=method), task)
-                for method, preset in methods.METHODS.items()
+                for method, preset in samplers.METHODS.items()
                 if preset.early_stop is None or not task.low_dimensional
                 if not preset.last_epoch_measures or name.startswith(MEASURED)
             }

@@ -20,12 +20,12 @@ from raychains.core import config, errors
 from raychains.core.options import options_of
 from raychains.measures.weights import WEIGHTINGS
 from raychains.papers import SCALES, contents
-from raychains.planning.methods import METHODS
 from raychains.planning.presets.named import PRESETS as NAMED
 from raychains.planning.views import KINDS as VIEWS
 from raychains.report.figures import FIGURES as RUN_FIGURES
 from raychains.report.figures import overlay
 from raychains.report.sweep import page
+from raychains.samplers import METHODS
 
 EVENTS = typing.get_args(callbacks.RunEvent)
 FIGURES = {"run": RUN_FIGURES, "compare": overlay.FIGURES, "sweep": page.FIGURES}

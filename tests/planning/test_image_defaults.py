@@ -12,8 +12,8 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.planning import methods
-from raychains.planning.methods import METHODS
 from raychains.planning.presets import default_arms
+from raychains.samplers import METHODS
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
 from raychains.tasks.digits import Digits

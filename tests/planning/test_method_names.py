@@ -11,8 +11,8 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.planning import gradient_evaluations, methods
-from raychains.planning.methods import METHODS
 from raychains.planning.presets import default_arms
+from raychains.samplers import METHODS
 from raychains.schedules import Cyclical, Decreasing, Exponential, Linear, Step
 from tests.checks import refused
 from tests.tasks.made_images import NETWORKS

@@ -18,8 +18,7 @@ from raychains.core.errors import StorageAway, StorageRefused
 from raychains.core.spec import TaskSpec
 from raychains.inference.predictive import select
 from raychains.store import Storage, codec
-from raychains.store.caches import AUTO_BYTES, FORMAT, Predictions, check_policy, keeps, predictions
-from tests.checks import refused
+from raychains.store.caches import AUTO_BYTES, FORMAT, Predictions, keeps, predictions
 from tests.report import runs
 
 TASK = TaskSpec(kind="somewhere:Task", revision=1, settings={"width": 3}, fingerprint="data")
@@ -215,11 +214,6 @@ def test_blocks_that_no_tensor_holds_are_told_and_not_kept(root: Storage, caplog
 )
 def test_what_is_kept(policy: str, samples: int, each: int, expected: bool) -> None:
     assert keeps(policy, samples, each) is expected
-
-
-def test_an_unknown_policy_is_one_line_with_the_nearest() -> None:
-    with refused("keep_predictions", "auto", "all", "none", "'nome'", "did you mean 'none'?"):
-        check_policy("nome")
 
 
 # Reading them back

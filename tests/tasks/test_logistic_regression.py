@@ -15,7 +15,7 @@ from raychains.core.config import Run
 from raychains.core.sample import Sample
 from raychains.data import uci
 from raychains.planning import methods
-from raychains.planning.methods import METHODS
+from raychains.samplers import METHODS
 from raychains.schedules import Cyclical, Decreasing
 from raychains.tasks.logistic_regression import Australian, German, Heart, LogisticPosterior, design, sigmoid
 from tests.checks import refused

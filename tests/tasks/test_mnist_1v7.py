@@ -84,11 +84,11 @@ def test_a_cold_chain_of_full_batches_goes_there(made: None) -> None:
 
 def test_defaults_are_the_authors_and_n_is_ours(made: None) -> None:
     found = task()
-    for name in methods.METHODS:
+    for name in samplers.METHODS:
         method = methods.resolve(Run(batch_size=20), task=found, name="mnist-1v7", sampler=name)
-        learned = 80 if methods.METHODS[name].early_stop is None else 68  # it holds 15 % out
+        learned = 80 if samplers.METHODS[name].early_stop is None else 68  # it holds 15 % out
         assert method.spec.sampler.settings["num_data"] == learned and method.schedule.kept > 0
-        cold = samplers.KINDS[methods.METHODS[name].kind].noisy_counterpart is not None
+        cold = samplers.KINDS[samplers.METHODS[name].kind].noisy_counterpart is not None
         assert method.schedule.temperature == (0 if cold else 1)
     emcmc = methods.resolve(Run(), task=found, name="mnist-1v7", sampler="emcmc", schedule="constant").spec
     assert (emcmc.sampler.settings["eta"], emcmc.schedule.settings["lr"], emcmc.batch_size) == (1.0, 0.03, 64)

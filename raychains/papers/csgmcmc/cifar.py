@@ -68,7 +68,10 @@ def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[V
 
 
 def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[Part, ...]:
-    """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures."""
+    """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures.
+
+    CIFAR-10 stands for CIFAR-100 where that comes first.
+    """
     return tuple(
         Part(
             name=name,
@@ -77,7 +80,7 @@ def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **ask
             sampled=comparison(partial(preset, name), **asked),
             tables=tables,
             scales=at,
-            stands_for="CIFAR-100" if scales is OF_FIGURES and name == "cifar10" else "",
+            stands_for=LABELS["cifar100"] if name == "cifar10" and next(iter(scales)) == "cifar100" else "",
         )
         for name, at in scales.items()
     )

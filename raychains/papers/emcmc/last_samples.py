@@ -15,8 +15,9 @@ from raychains.models.batchnorm import has_batchnorm
 from raychains.orchestration.point_evaluation import Bench
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
+from raychains.papers.csgmcmc import cifar
 from raychains.papers.emcmc import chains
-from raychains.papers.experiment import Part, Rows, Tables, comparison, styles
+from raychains.papers.experiment import Part, Rows, Tables, styles
 from raychains.planning.points import Point, combination
 from raychains.store import ChainStore, SampleRecord
 from raychains.tasks import Task
@@ -103,18 +104,7 @@ def of_each(
 
 def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
-    return tuple(
-        Part(
-            name=dataset,
-            label=label,
-            data=(dataset,),
-            sampled=comparison(partial(chains.preset, dataset, methods=METHODS)),
-            tables=tables,
-            scales=SCALES[dataset],
-            stands_for=LABELS["cifar100"] if dataset == "cifar10" else "",
-        )
-        for dataset, label in LABELS.items()
-    )
+    return cifar.parts(partial(chains.preset, methods=METHODS), tables, SCALES)
 
 
 def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]]) -> list[dict[str, Any]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
+from raychains.papers.csgmcmc import cifar
 from raychains.papers.emcmc.chains import DIFFERENCES, LABELS, NAMES, below, preset, settings
-from raychains.papers.experiment import Experiment, Part, Tables, comparison, printed
+from raychains.papers.experiment import Experiment, Tables, printed
 from raychains.papers.tables import Heading
 
 ACCURACY, NLL = "accuracy", "nll"
-DATA = {"cifar10": ALL, "cifar100": NOT_SMOKE}
 PRINTED = """
 sgd: 94.87 | 76.49
 entropy-sgd: 95.11 | 77.45
@@ -33,22 +30,16 @@ def tables(run: CompletedRun) -> Tables:
 EXPERIMENTS = (
     Experiment(
         **listed("emcmc-table1"),
-        parts=tuple(
-            Part(
-                name=dataset,
-                label=LABELS[dataset],
-                data=(dataset,),
-                sampled=comparison(partial(preset, dataset)),
-                tables=tables,
-                scales=scales,
-            )
-            for dataset, scales in DATA.items()
-        ),
+        parts=cifar.parts(preset, tables, cifar.OF_TABLES),
         rows=NAMES,
         columns=(Heading(ACCURACY, "Accuracy", "%", 2), Heading(NLL, "NLL", "nats", 4)),
-        values=printed(PRINTED, [(d, ACCURACY) for d in DATA], "Li & Zhang 2024, Table 1", provenance="from memory"),
+        values=printed(
+            PRINTED, [(d, ACCURACY) for d in cifar.OF_TABLES], "Li & Zhang 2024, Table 1", provenance="from memory"
+        ),
         claims=tuple(
-            c for d in DATA for c in below(d, CLAIMED, f"Entropy-MCMC {{what}} than {{other}} on {LABELS[d]}.")
+            c
+            for d in cifar.OF_TABLES
+            for c in below(d, CLAIMED, f"Entropy-MCMC {{what}} than {{other}} on {LABELS[d]}.")
         ),
         settings=settings,
         differences=DIFFERENCES,

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from raychains.measures.fidelity import PUBLISHED as FOUND
 from raychains.papers import NOT_SMOKE, ON_GPU
-from raychains.papers.claims import Claim, Summary, claim
+from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import (
-    OURS,
-    PUBLISHED,
-    Experiment,
-    Part,
-    Setting,
-    Tables,
-    Value,
-    comparison,
-)
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
 from raychains.papers.tables import Heading
 from raychains.planning import draws
 from raychains.planning.presets.named import Preset, Variant
@@ -92,24 +82,9 @@ def methods(scale: str) -> tuple[str, ...]:
 
 def values() -> tuple[Value, ...]:
     """Return the published agreement in per cent and total variation."""
-    made = []
-    for name, row in PRINTED.items():
-        for column, number, text in zip(
-            (AGREEMENT, VARIATION), (100 * FOUND[name][0], FOUND[name][1]), ("{:.1f}", "{:.3f}"), strict=True
-        ):
-            summary = Summary(mean=number, se=math.nan, n=0)
-            made.append(
-                Value(
-                    PART,
-                    row,
-                    column,
-                    text.format(number),
-                    summary,
-                    "Izmailov et al. 2021, metrics table",
-                    "from memory",
-                )
-            )
-    return tuple(made)
+    table = "\n".join(f"{row}: {100 * FOUND[name][0]:.1f} | {FOUND[name][1]:.3f}" for name, row in PRINTED.items())
+    columns = [(PART, AGREEMENT), (PART, VARIATION)]
+    return printed(table, columns, "Izmailov et al. 2021, metrics table", provenance="from memory")
 
 
 def preset(scale: str) -> Preset:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, Of, Summary, claim
+from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison
+from raychains.papers.experiment import PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
 from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset
@@ -47,14 +48,11 @@ def values() -> tuple[Value, ...]:
     """Return the printed numbers, with standard errors of the mean from their standard deviations."""
     made = []
     for line in PRINTED.strip().splitlines():
-        where, _, cells = line.partition(":")
-        part, row = where.split()
-        for column, text in zip((RMSE, NLL), map(str.strip, cells.split("|")), strict=True):
-            if text:
-                mean, _, sd = text.replace("−", "-").partition(" ± ")
-                n = SEEDS if sd else 0
-                summary = Summary(mean=float(mean), se=float(sd or "nan") / math.sqrt(SEEDS), n=n)
-                made.append(Value(part, row, column, text, summary, SOURCE, "in the authors' repository"))
+        part, _, row = line.partition(" ")
+        for value in printed(row, [(part, RMSE), (part, NLL)], SOURCE, provenance="in the authors' repository"):
+            sd = value.summary.se
+            summary = replace(value.summary, se=sd / math.sqrt(SEEDS), n=0 if math.isnan(sd) else SEEDS)
+            made.append(replace(value, summary=summary))
     return tuple(made)
 
 
@@ -91,15 +89,11 @@ def all_claims() -> tuple[Claim, ...]:
         for column, what in ((RMSE, "RMSE"), (NLL, "NLL")):
             mean, sd = printed_value(part, BDE, column).summary.mean, deviation(part, BDE, column)
             made.append(
-                Claim(
-                    name=f"mile-{column}-as-published-{part}",
-                    text=f"{label}: MILE's {what} is bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}.",
-                    part=part,
-                    left=Of("mile", column),
-                    right=mean,
-                    direction="equal",
+                claim(
+                    f"mile-{column}-as-published-{part}",
+                    f"{label}: MILE's {what} is bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}.",
+                    *(part, column, "mile", "equal", mean),
                     tolerance=sd,
-                    rule="one-sample",
                     scales=("paper",),
                 )
             )

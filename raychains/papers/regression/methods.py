@@ -9,7 +9,7 @@ from typing import Any
 
 from raychains.data import uci
 from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, Of
+from raychains.papers.claims import Claim, claim
 from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting
 from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
@@ -164,13 +164,10 @@ def claims(part: str, label: str, column: str, better: str, what: str) -> tuple[
     for left, right, words in pairs:
         against = "" if right == ENSEMBLE else f" {_sentence(right)}"
         made.append(
-            Claim(
-                name=f"{left}-against-{right}-{column.replace('_', '-')}-{part}",
-                text=f"{label}, {what}: {LABELS[left]} {words}{against}.",
-                part=part,
-                left=Of(left, column),
-                right=Of(right, column),
-                direction="less" if better == "lower" else "greater",
+            claim(
+                f"{left}-against-{right}-{column.replace('_', '-')}-{part}",
+                f"{label}, {what}: {LABELS[left]} {words}{against}.",
+                *(part, column, left, "less" if better == "lower" else "greater", right),
                 rule="paired",
                 scales=NOT_SMOKE,
             )

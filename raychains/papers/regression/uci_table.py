@@ -80,15 +80,13 @@ def values() -> tuple[Value, ...]:
             part, _, cells = line.partition(":")
             columns, runs = [(part, RMSE), (part, LIKELIHOOD)], SPLITS.get(part, CLASSIC_SPLITS)
             made += printed(f"{row}: {cells}", columns, SOURCE, runs=runs, provenance="in the authors' repository")
-    for row in (bde_table.BDE_ENSEMBLE, bde_table.BDE, *bde_table.OTHERS):
-        for value in bde_table.VALUES:
-            if (value.part, value.row) != ("airfoil", row):
-                continue
+    for value in bde_table.VALUES:
+        if value.part == "airfoil":
             known, same = value.summary, value.column == bde_table.RMSE
             mean = in_unit(known.mean, AIRFOIL_SD) if same else log_likelihood_in_unit(known.mean, AIRFOIL_SD)
             summary = Summary(mean=mean, se=known.se * (AIRFOIL_SD if same else 1.0), n=known.n)
             column, source = (RMSE if same else LIKELIHOOD), f"{value.source}, in decibels"
-            made.append(Value("airfoil", row, column, number(mean, 3), summary, source, "derived"))
+            made.append(Value("airfoil", value.row, column, number(mean, 3), summary, source, "derived"))
     return tuple(made)
 
 

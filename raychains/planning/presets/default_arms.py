@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from raychains import samplers
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.registry import path_of
@@ -17,7 +18,7 @@ from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
 from raychains.tasks import Task
 
-NAMES = {name: method.label for name, method in methods.METHODS.items()}
+NAMES = {name: method.label for name, method in samplers.METHODS.items()}
 
 PUBLISHED_TABLE4: Mapping[tuple[str, str, bool], str] = {
     ("sgld", "decreasing", False): "1.8 ± 0.13",
