@@ -45,7 +45,7 @@ Stop = Callable[[], bool]
 AHEAD = 64
 """Steps at most whose batches and numbers are prepared together."""
 COMPILED = 8
-"""Steps of a density that one call of a compiled function makes: it takes some 10 s to compile, and twice as long for 16."""
+"""Steps of a density that one call of a compiled function makes: 8 take about 14 s to compile, and 16 some twice as long."""
 HELD = 0.2
 """Seconds after which progress is returned without a sample."""
 
@@ -209,7 +209,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.left: Iterator[Tensor] = iter(())
-        """What the step has not drawn yet."""
+        """Draws that the step has not used yet."""
 
     def like(self, p: Tensor) -> Tensor:
         """Return the step's next noise, [rows, numbers]."""

@@ -98,7 +98,7 @@ class Sampler(torch.optim.Optimizer):
     """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty without `apply`."""
 
     noises: ClassVar[int] = 1
-    """How often a step of a pack draws noise for every parameter."""
+    """Times that a step of a pack draws noise for every parameter."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -41,7 +41,7 @@ class Protocol:
     splits: int
     """The number of its splits."""
     normal: bool
-    """Whether weights begin at N(0, 1/inputs) and biases at 0, instead of as torch's default has them."""
+    """True if weights begin at N(0, 1/inputs) and biases at 0, instead of as torch's default has them."""
 
 
 PROTOCOLS: Mapping[str, Protocol] = {

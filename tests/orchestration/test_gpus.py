@@ -90,7 +90,7 @@ import raychains as rc
 ray.init(num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 rc.sweep(
-    task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.05}, grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
+    task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0}, grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
     exploration=0.0, val_split=0.2, gpus_per_chain=0.5, store=str(folder / "store"), name="s", progress=False,
 )
 seen = [file.read_text() for file in folder.glob("gpus-*")]  # this process tries the task, too, without any

@@ -6,10 +6,16 @@ import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
 
-from raychains.orchestration import preflight
+from raychains.api import drivers
+from raychains.callbacks import CallbackList
+from raychains.core.config import Run
+from raychains.orchestration import preflight, session
+from raychains.store import RunStore, Storage
 from tests.checks import refused
 
 GB = 10**9
@@ -214,3 +220,24 @@ def test_an_object_store_that_ray_would_not_move_to_files_is_fatal() -> None:
 
 def test_absent_shared_memory_counts_as_none(tmp_path: Path) -> None:
     assert preflight.shared_memory_bytes(tmp_path / "absent") == 0
+
+
+def test_a_run_checks_the_machine_where_ray_is_to_be_started_and_leaves_warnings_to_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked: list[Any] = []
+
+    def check(**options: Any) -> list[str]:
+        checked.append(options)
+        return ["little shared memory"]
+
+    monkeypatch.setattr(preflight, "check", check)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for up in (True, False):
+        monkeypatch.setattr(ray, "is_initialized", lambda up=up: up)
+        store = RunStore(Storage(tmp_path), f"up-{up}")
+        with drivers.leased(Run(), store, None, CallbackList(), lambda: None):
+            assert len(checked) == (not up)
+    assert "shared memory" not in caplog.text
+    session.check_address()
+    assert "shared memory" in caplog.text

@@ -148,7 +148,7 @@ class Undivided(Digits):
 
 
 class Placed(Guarded):
-    """Each process that makes a network writes the GPUs that it sees to a file of ``folder``."""
+    """Each process writes the GPUs that it sees to a file of ``folder``; one that sees some waits for another such, in which its trial does not run."""
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
         super().__init__(pause, val_split)
@@ -158,5 +158,11 @@ class Placed(Guarded):
         return {"folder": self.folder, **super().settings()}
 
     def backward(self, model: nn.Module, batch: Any, generator: Any) -> Tensor | None:
-        (Path(self.folder) / f"gpus-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        (Path(self.folder) / f"gpus-{os.getpid()}").write_text(seen)
+        deadline = time.monotonic() + 120
+        while seen and time.monotonic() < deadline:
+            if sum(bool(file.read_text()) for file in Path(self.folder).glob("gpus-*")) > 1:
+                break
+            time.sleep(0.05)
         return super().backward(model, batch, generator)

@@ -1,4 +1,4 @@
-"""How near methods come to full-batch HMC on CIFAR-10, all at as many gradient evaluations: agreement and total variation."""
+"""Distances of methods to full-batch HMC on CIFAR-10, all at as many gradient evaluations: agreement and total variation."""
 
 from __future__ import annotations
 

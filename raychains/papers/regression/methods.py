@@ -37,13 +37,13 @@ CYCLES, EXPLORATION = 4, 0.8
 ON_GPUS = ("gpu", "paper")
 """Scales whose chains are not packed: a pack steps on a CPU."""
 MOST_MEMBERS = 200
-"""Of the deep ensemble with more members."""
+"""Most members of the larger deep ensemble."""
 NAMES = {"airfoil": "Airfoil", "bikesharing": "Bike sharing", "concrete": "Concrete", "energy": "Energy"}
 NAMES |= {"yacht": "Yacht", "protein": "Protein"}
 """Labels of the data sets."""
 _TASKS = {kind.dataset: kind for kind in UciRegression.__subclasses__()}
 SMOKE_EXAMPLES = 200
-"""Of each stand-in."""
+"""Examples of each stand-in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Size:
     repeats: int = 5
     """Seeds, or random splits."""
     batch_size: int | None = None
-    """Of the methods on minibatches; None is the task's."""
+    """Batch size of the methods on minibatches; None is the task's."""
 
     @property
     def chain(self) -> int:

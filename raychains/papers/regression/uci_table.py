@@ -21,7 +21,7 @@ IN_SMOKE = ("yacht", "airfoil")
 RMSE, LIKELIHOOD = "rmse", "log_likelihood"
 DROPOUT, TWO_LAYERS = "dropout", "dropout-2-layers"
 SPLITS = {"protein": 5}
-"""Of the classic 20, where papers use fewer."""
+"""Splits of the classic 20, where papers use fewer."""
 PRINTED = {
     DROPOUT: """
 concrete: 4.81 ± 0.14 | −2.94 ± 0.02
