@@ -106,13 +106,15 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     own_step = unwrap(kind.step) is not unwrap(Sampler.step)  # torch wraps them
     if not issubclass(kind, Isokinetic) and (own_step or kind.gradients_per_step > 1):
         return f"sampler {spec.sampler.kind} has a step of its own"
-    for name, allowed in (("compile", "none"), ("micro_batch", None), ("sample_only", ())):
-        if getattr(spec, name) != allowed and not (name == "compile" and isinstance(task, LogDensity)):
+    for name, allowed in (("micro_batch", None), ("sample_only", ())):
+        if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"
     if isinstance(task, LogDensity):
         if issubclass(kind, Isokinetic):
             return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
         return _refusal_of_density(spec, task)
+    if spec.compile != "none":
+        return f"it has compile {spec.compile}"
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"
     if spec.prior is not None:
