@@ -29,7 +29,8 @@ from benchmarks.machine import facts  # noqa: E402
 from raychains import tasks  # noqa: E402
 from raychains.core.spec import ChainSpec  # noqa: E402
 
-GOAL = 1.15
+GOAL, GOAL_OF_TWO = 1.15, 1.08
+"""Of A / (B / 2) and of A / C."""
 
 
 def chains(count: int, epochs: int) -> list[ChainSpec]:
@@ -107,7 +108,8 @@ def main() -> None:
             f"round {n}: A {a:.2f} s, B {b:.2f} s, C {c:.2f} s; A / (B / 2) = {halves[-1]:.3f}, A / C = {both[-1]:.3f}",
             flush=True,
         )
-    print(f"median A / (B / 2) = {median(halves):.3f} (goal: at most {GOAL}), median A / C = {median(both):.3f}")
+    print(f"median A / (B / 2) = {median(halves):.3f} (goal: at most {GOAL})")
+    print(f"median A / C = {median(both):.3f} (goal: at most {GOAL_OF_TWO})")
 
 
 if __name__ == "__main__":

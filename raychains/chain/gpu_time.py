@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from raychains import samplers
 from raychains.chain.chain import Chain
@@ -21,6 +22,8 @@ from raychains.core.errors import UserError
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.core.threads import threads
+from raychains.samplers.noise import Noise, together
+from raychains.schedules import Constant
 from raychains.tasks import Task
 
 
@@ -82,7 +85,7 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
     if task.low_dimensional:
         raise UserError(f"gpu must be left out for task {spec.task.kind}, got {gpu}: it is a density")
     examples = spec.micro_batch or math.ceil(spec.batch_size / workers)
-    called = [*_at(spec, task, examples), *_noise(_small(spec, task, 1))]
+    called = _at(spec, task, examples)
     device = GPUS[gpu]
     times = [_seconds(operator, spec.precision, device) for operator in called]
     work = {
@@ -156,6 +159,10 @@ def _small(spec: ChainSpec, task: Task, examples: int) -> Chain:
 def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]:
     """Return the operators of a step, made on this CPU."""
     chain, last = _small(spec, task, examples), min(STEPS, spec.steps)
+    chain.sampler._noise = _NoiseOfGpu(0)
+    if chain._last_layer is None:  # else most steps optimise; of all others the costlier steps count, those with noise
+        now, temperature = chain.schedule.at(1), chain.schedule.temperature
+        chain.schedule = Constant(lr=now.lr, steps=chain.schedule.steps, temperature=temperature, samples=1)
     with threads():
         chain.advance(lambda: chain.step >= last - 1)
         with Operators() as operators:
@@ -163,9 +170,14 @@ def _operators(spec: ChainSpec, task: Task, examples: int) -> Sequence[Operator]
     return operators.called
 
 
-def _noise(chain: Chain) -> list[Operator]:
-    """Return the operators of noise on a GPU: on a CPU it is drawn without torch's operators."""
-    if chain.schedule.temperature == 0 or chain.sampler.noisy_counterpart is not None:
-        return []
-    size = 4.0 * sum(p.numel() for p in chain.sampled.values())
-    return [Operator("normal_", torch.float32, 0, size), Operator("_foreach_add_", torch.float32, 0, 3 * size)]
+class _NoiseOfGpu(Noise):
+    """Noise drawn as a GPU's is: on a CPU it is drawn without torch's operators."""
+
+    def like(self, p: Tensor) -> Tensor:
+        return self.all_like([p])[0]
+
+    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
+        return together(tensors, self.generator(tensors[0].device))
+
+    def add(self, tensors: list[Tensor], std: float) -> None:
+        torch._foreach_add_(tensors, self.all_like(tensors), alpha=std)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from raychains import tasks
 from raychains.chain.process_group import Group, run_of
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.rng import kept_buffers, seed_globals, seeded, set_streams, streams
 from raychains.core.sample import tensors_sha256
@@ -71,7 +72,7 @@ class MicroBatches:
             p.grad = total[place : place + p.numel()].view(p.shape)
             place += p.numel()
         # One rank knows its own request; only several have to wait for the device to read rank 0's.
-        return total[place].double(), bool(total[place + 1] > 0) if self._group.size > 1 else ask
+        return total[place].double(), bool(gpus.value(total[place + 1]) > 0) if self._group.size > 1 else ask
 
     def _leaf(self, parts: Any, number: int, whole: int, step: int, ask: bool) -> Tensor:
         """One micro-batch's share of gradient and loss, flat, and the request."""

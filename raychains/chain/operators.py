@@ -24,10 +24,10 @@ NO_KERNEL = {
 
 
 def launches(func: Any) -> bool:
-    """Return whether an operator is at least one kernel on a GPU: neither a view nor an allocation."""
-    if func.overloadpacket.__name__ in NO_KERNEL:
+    """Return whether an operator is at least one kernel on a GPU: neither a view nor an allocation, nor without tensors."""
+    arguments, returns = func._schema.arguments, func._schema.returns
+    if func.overloadpacket.__name__ in NO_KERNEL or not any("Tensor" in str(x.type) for x in (*arguments, *returns)):
         return False
-    returns = func._schema.returns
     return writes(func) or any(r.alias_info is None for r in returns) or not returns
 
 
@@ -88,7 +88,7 @@ class Operators(TorchDispatchMode):
         kwargs = kwargs or {}
         found = func(*args, **kwargs)
         tensors = {id(t): t for t in tree_leaves((args, kwargs, found)) if isinstance(t, Tensor)}
-        if launches(func) and tensors:
+        if launches(func):
             flops = flops_of(func.overloadpacket.__name__, args, found)
             first = next((t for t in tensors.values() if t.is_floating_point()), next(iter(tensors.values())))
             size = sum(t.numel() * t.element_size() for t in tensors.values())

@@ -39,7 +39,7 @@ from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
 from raychains.tasks.base import LogDensity, PredictiveTask
-from raychains.tasks.likelihoods import Likelihood
+from raychains.tasks.likelihoods import belongs
 
 Stop = Callable[[], bool]
 AHEAD = 64
@@ -128,12 +128,14 @@ def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
     """Return why networks of a task cannot be computed as rows of one program; None where they can."""
     if not isinstance(task, PredictiveTask):
         return "its task is neither a network with a likelihood nor a density"
-    own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
+    own = [
+        name for name in ("loss", "backward", "epoch") if getattr(type(task), name) is not getattr(PredictiveTask, name)
+    ]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
     if type(task).augmented is not PredictiveTask.augmented and getattr(task, "augment", True):
         return "its training examples are augmented"
-    if type(task.likelihood).each is Likelihood.each:
+    if not belongs(task.likelihood, "each"):
         return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
         return "its data are streamed"
@@ -216,6 +218,10 @@ class _Rows:
     def like(self, p: Tensor) -> Tensor:
         """Return the step's next noise, [rows, numbers]."""
         return next(self.left)
+
+    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return `like` of each tensor."""
+        return [self.like(t) for t in tensors]
 
 
 class Pack:

@@ -7,6 +7,7 @@ named by its import path, ``module:Class``, or by the short name that its packag
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +64,8 @@ __all__ = [
 
 
 KINDS: Kinds[Sampler] = Kinds("sampler", Sampler, __name__)
+VARIABLE = re.compile("[a-z]+")
+"""Names of variables, which are part of samples' file names."""
 METHODS: dict[str, MethodPreset] = {
     name: dataclasses.replace(preset, kind=kind) for kind, c in KINDS.items() for name, preset in c.presets.items()
 }
@@ -98,11 +101,17 @@ def variables(part: Part) -> Mapping[str, int]:
     """Return how many draws of each variable one kept step of a spec's sampler yields.
 
     Raises:
-        UserError: an unknown kind.
+        UserError: an unknown kind, or a variable that no file can be named by.
     """
     if part.facts is not None:
         return dict(part.facts["variables"])
-    return registry.kind_of("sampler", KINDS, part).variables(part.settings)
+    found = registry.kind_of("sampler", KINDS, part).variables(part.settings)
+    for name in found:
+        ok = isinstance(name, str) and VARIABLE.fullmatch(name) is not None
+        require(
+            ok, f"variables of sampler {part.kind}", name, "be of lower-case letters a to z, as files are named by them"
+        )
+    return found
 
 
 def gradients_per_step(part: Part) -> int:

@@ -239,10 +239,14 @@ class Sampler(torch.optim.Optimizer):
         """Return fresh standard normal noise of ``p``'s shape, device and dtype, to be read and not altered."""
         return self._noise.like(p)
 
+    def noises_like(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return `noise_like` of each tensor, on a GPU by one call of its generator."""
+        return self._noise.all_like(tensors)
+
     def add_noise(self, tensors: list[Tensor], std: Number) -> None:
         """Add ``std`` times fresh standard normal noise to each tensor in place; nothing at all if ``std`` is 0."""
         if isinstance(std, Tensor):
-            add_(tensors, [self.noise_like(t) for t in tensors], std)
+            add_(tensors, self.noises_like(tensors), std)
         elif std > 0:
             self._noise.add(tensors, std)
 
@@ -286,7 +290,8 @@ class Sampler(torch.optim.Optimizer):
         return None if found is None else float(found)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self._of_torch("state_dict"), "sampler": {"num_data": self.num_data, **self._noise.state()}}
+        own = {"kind": self.kind, "num_data": self.num_data, **self._noise.state()}
+        return {**self._of_torch("state_dict"), "sampler": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave: parameters' states, groups and where the noise stood, bit for bit.
@@ -300,6 +305,9 @@ class Sampler(torch.optim.Optimizer):
             raise UserError(
                 f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
             )
+        saved_by = own.get("kind", self.kind)
+        if saved_by != self.kind and ":" not in saved_by + self.kind:  # a user's class may be imported by another path
+            raise UserError(f"{type(self).__name__}: the state was saved by another sampler, {saved_by}")
         noise = Noise.load(own)
         self._of_torch("load_state_dict", rest)
         # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would share.

@@ -114,5 +114,4 @@ def _plus(total: Tensor | None, g: Tensor | None, weight: float) -> Tensor | Non
 
 
 def _place(params: list[Tensor], points: list[Tensor]) -> None:
-    for p, point in zip(params, points, strict=True):
-        p.copy_(point)
+    torch._foreach_copy_(params, points)

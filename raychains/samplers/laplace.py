@@ -179,7 +179,7 @@ class LastLayerLaplace(VelocitySampler):
         for i in layer:
             allowed = "be above 0 in the last layer: without a prior its Gaussian has no bounds"
             require(groups[i]["weight_decay"] > 0, "weight_decay", groups[i]["weight_decay"], allowed)
-        precision = state["precision"] * max(1.0, self.num_data / measured)
+        precision = state["precision"] * (self.num_data / measured)
         precision.diagonal().add_(self.num_data * prior.reshape(-1))
         root, failed = torch.linalg.cholesky_ex(precision)
         root.masked_fill_(failed > 0, math.nan)  # of a diverged network, whose draws a chain refuses

@@ -47,14 +47,18 @@ class Noise:
             drawn = torch.empty_like(p, dtype=wide).normal_(generator=self.generator(p.device))
         return drawn if wide == dtype else drawn.to(dtype)
 
+    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return `like` of each tensor, in one call of its generator where they can be drawn together."""
+        if len({(t.device, t.dtype) for t in tensors}) == 1 and not tensors[0].is_cpu and tensors[0].dtype in DTYPES:
+            return together(tensors, self.generator(tensors[0].device))
+        return [self.like(t) for t in tensors]
+
     def add(self, tensors: list[Tensor], std: float) -> None:
         """Add fresh noise of standard deviation ``std`` to each tensor in place, without a temporary of its size."""
         if _large(tensors) and _plain(tensors):
             self._sequence(tensors[0].dtype).add([t.detach().view(-1).numpy() for t in tensors], std)
-        elif len({(t.device, t.dtype) for t in tensors}) == 1 and not tensors[0].is_cpu and tensors[0].dtype in DTYPES:
-            torch._foreach_add_(tensors, together(tensors, self.generator(tensors[0].device)), alpha=std)
         else:
-            torch._foreach_add_(tensors, [self.like(t) for t in tensors], alpha=std)
+            torch._foreach_add_(tensors, self.all_like(tensors), alpha=std)
 
     def seeds(self, lanes: int) -> list[int]:
         """Return the seed of each lane's noise."""

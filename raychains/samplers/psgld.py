@@ -105,40 +105,50 @@ class PSGLD(Sampler):
         self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
         std, decay = numbers["noise"], numbers.get("decay", 0.0)
-        for p, grad in zip(params, grads, strict=True):
-            grad = grad.to(wide(p.dtype))
-            self._learn(group, numbers, p, grad)
-            if isinstance(decay, Tensor):
-                g = torch.addcmul(grad, p, decay)
-            else:
-                g = grad.add(p, alpha=decay) if decay != 0 else grad
-            scale = self._preconditioner(group, p)
-            change = (scale * g).mul_(numbers["step"])
-            if positive_number(std):
-                addcmul_([change], [scale.sqrt_()], [self.noise_like(change)], std)
-            p.add_(change)
+        grads = [g.to(wide(p.dtype)) for p, g in zip(params, grads, strict=True)]
+        self._learn(group, numbers, params, grads)
+        if isinstance(decay, Tensor):
+            grads = [torch.addcmul(g, p, decay) for p, g in zip(params, grads, strict=True)]
+        elif decay != 0:
+            grads = list(torch._foreach_add(grads, params, alpha=decay))
+        scales = self._preconditioners(group, params)
+        changes = list(torch._foreach_mul(scales, grads))
+        scale_(changes, numbers["step"])
+        if positive_number(std):
+            torch._foreach_sqrt_(scales)
+            addcmul_(changes, scales, self.noises_like(changes), std)
+        torch._foreach_add_(params, changes)
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         self.apply(group, self.coefficients(group), params, grads)
 
-    def _learn(self, group: Mapping[str, Any], numbers: Mapping[str, Number], p: Tensor, grad: Tensor) -> None:
-        """Update V with one mean-loss gradient, unless it is frozen."""
-        last, state = group["freeze_preconditioner_after"], self.state[p]
-        updates = state.get("updates", 0)
-        if last is None or updates < last:
-            average = [self.state_of(p, "square_avg")]
-            scale_(average, numbers["forget"])
-            addcmul_(average, [grad], [grad], numbers["learn"])
-            state["updates"] = updates + 1
+    def _learn(
+        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        """Update V with mean-loss gradients, where it is not frozen."""
+        last = group["freeze_preconditioner_after"]
+        updates = [self.state[p].get("updates", 0) for p in params]
+        learning = [i for i, made in enumerate(updates) if last is None or made < last]
+        if not learning:
+            return
+        averages, squared = [self.state_of(params[i], "square_avg") for i in learning], [grads[i] for i in learning]
+        scale_(averages, numbers["forget"])
+        addcmul_(averages, squared, squared, numbers["learn"])
+        for i in learning:
+            self.state[params[i]]["updates"] = updates[i] + 1
 
-    def _preconditioner(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
-        """Return G of one parameter, of its shape."""
-        return self.state_of(p, "square_avg").sqrt().add_(group["eps"]).reciprocal_()
+    def _preconditioners(self, group: Mapping[str, Any], params: list[Tensor]) -> list[Tensor]:
+        """Return G of each parameter, of its shape."""
+        scales = torch._foreach_sqrt([self.state_of(p, "square_avg") for p in params])
+        torch._foreach_add_(scales, group["eps"])
+        torch._foreach_reciprocal_(scales)
+        return list(scales)
 
     @torch.no_grad()
     def effective_noise_std(self) -> float:
         """Return the root mean square over the first group's coordinates, with V as it stands; before the first step with G = 1."""
         group = self.param_groups[0]
-        scales = [self._preconditioner(group, p).double() for p in group["params"] if p in self.state]
+        begun = [p for p in group["params"] if p in self.state]
+        scales = [s.double() for s in self._preconditioners(group, begun)] if begun else []
         mean = sum(float(s.sum()) for s in scales) / sum(s.numel() for s in scales) if scales else 1.0
         return math.sqrt(2 * group["lr"] * group["temperature"] * mean / self.num_data)

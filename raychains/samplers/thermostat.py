@@ -58,8 +58,8 @@ from raychains.samplers.base import (
 )
 from raychains.schedules.base import LARGEST_LR
 
-TINY = 1e-30
-"""Replaces a friction of exactly 0, at which the coefficients of B have a limit but 0/0 has none."""
+TINY = 1e-36
+"""Stands for a friction of 0, at which the coefficients of B have a limit but 0/0 has none; no other f/M is so small that it shows."""
 
 
 class Thermostat(Sampler):
@@ -142,7 +142,7 @@ class Thermostat(Sampler):
         torch._foreach_mul_(momenta, keep)
         addcmul_(momenta, response, forces, numbers["force"])
         if heated:
-            addcmul_(momenta, spreading, [self.noise_like(p) for p in momenta], numbers["noise"])
+            addcmul_(momenta, spreading, self.noises_like(momenta), numbers["noise"])
 
     def _adapt(
         self,
@@ -209,14 +209,13 @@ def relativistic_masses(momenta: list[Tensor], speed_limit: float | None) -> Ten
     if speed_limit is None:
         return None
     one = momenta[0].new_ones(())
-    return [torch.hypot(p / speed_limit, one.to(p.device)) for p in momenta]
+    return [torch.hypot(x, one.to(x.device)) for x in torch._foreach_div(momenta, speed_limit)]
 
 
 def exact(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
     """Return e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and 2."""
     minus = torch._foreach_neg(rates)
-    for x in minus:
-        x.masked_fill_(x == 0, TINY)
+    torch._foreach_add_(minus, TINY)
     keep = torch._foreach_expm1(minus)
     response = torch._foreach_div(keep, minus)
     torch._foreach_add_(keep, 1)

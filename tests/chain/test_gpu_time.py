@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from raychains import Task, tasks
 from raychains.api.commands import mean_rate, plan, steps_on_gpu
 from raychains.chain import gpu_time
-from raychains.chain.chain import Chain
 from raychains.chain.gpu_time import Gpu, Step, estimate
 from raychains.chain.operators import Operators
 from raychains.core.config import Plan, Run
@@ -130,20 +129,29 @@ def test_a_step_takes_what_its_slowest_part_does(digits: Task, monkeypatch: pyte
     assert weak.rate == 50 / weak.seconds
 
 
-def test_noise_that_a_cpu_draws_without_torch_is_counted(digits: Task) -> None:
-    hot = spec(digits, "sgld")
-    cold = dataclasses.replace(hot, schedule=spec(digits, "sgd").schedule)
-    parameters = sum(LAYERS) + 100 + 100 + 10
-    noise = gpu_time._noise(Chain(hot, digits))
-    assert sum(o.bytes for o in noise) == 16 * parameters and gpu_time._noise(Chain(cold, digits)) == []
+def drawn(one: ChainSpec, task: Task) -> list[float]:
+    """Bytes of each draw of noise in a step."""
+    return [o.bytes for o in gpu_time._operators(one, task, 4) if o.name == "normal_"]
+
+
+@pytest.mark.parametrize("hidden", [100, 4])
+def test_noise_is_counted_as_a_gpu_draws_it(hidden: int) -> None:
+    """In one call and one sum, though a cyclical chain begins without noise, and a CPU draws that of many numbers without torch."""
+    task = tasks.make("digits", hidden=(hidden, hidden))
+    cold, hot = (gpu_time._operators(spec(task, name), task, 4) for name in ("sgd", "sgld"))
+    parameters = 64 * hidden + hidden * hidden + hidden * 10 + 2 * hidden + 10
+    assert drawn(spec(task, "sgd"), task) == []
+    for sampler in ("sgld", "csghmc", "psgld", "atmc"):
+        assert drawn(spec(task, sampler), task) == [4 * parameters]
+    names = [o.name for o in cold]
+    assert [o.name for o in hot] == [*names[:-2], "normal_", "_foreach_add_", *names[-2:]]
 
 
 def test_of_frozen_parameters_nothing_is_counted(digits: Task) -> None:
     last = dataclasses.replace(spec(digits), sample_only=("layers.4.*",), start="0" * 64)
     step = estimate(last, digits, "H100")
     assert step.flops == 2 * 50 * (sum(LAYERS) + LAYERS[-1])  # forward, and the gradient of the last layer's weight
-    (drawn, _) = gpu_time._noise(gpu_time._small(last, digits, 1))
-    assert drawn.bytes == 4 * (LAYERS[-1] + 10)
+    assert drawn(last, digits) == [4 * (LAYERS[-1] + 10)]
 
 
 def test_a_device_has_its_share_of_a_batch(digits: Task) -> None:

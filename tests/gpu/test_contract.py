@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.draw_capture import indices_to
+from raychains.chain.process_group import Ranks
 from raychains.core import gpus
 from raychains.core.sample import Progress, Sample
 from raychains.data import standins
@@ -156,6 +157,43 @@ def test_micro_batches_step_without_waiting_for_the_device(sampler: str, monkeyp
     with Contract() as contract:
         chain._one_step()
     assert chain._micro is not None and chain._micro.count == 4 and contract.launches > 0
+
+
+class Alike(Ranks):
+    """One of several ranks, whose others send what it sends: exchanges stay on the device, as nccl's do."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size, self._dist, self.exchanges = rank, size, self, 0  # type: ignore[assignment]
+
+    def _arrive(self) -> None:
+        """There is no one to tell."""
+
+    def all_to_all_single(self, got: Tensor, sent: Tensor) -> None:
+        self.exchanges += 1
+        got.copy_(sent)
+
+    def all_gather_into_tensor(self, got: Tensor, sent: Tensor) -> None:
+        self.exchanges += 1
+        got.view(self.size, -1).copy_(sent)
+
+    def broadcast(self, tensors: Any, src: int = 0) -> None:
+        """All have rank 0's values."""
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_a_rank_waits_once_in_a_step_for_whether_rank_0_asks_for_a_pause(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its micro-batches, its part of the tree's sum, the exchanges and the update of a chain of three ranks."""
+    waits = on_meta(monkeypatch)
+    group = Alike(rank, 3)
+    chain = Chain(spec("digits", "sghmc", micro_batch=4), device="meta", group=group)
+    chain._one_step()
+    before, exchanges = waits.copy(), group.exchanges
+    with Contract(ahead=True) as contract:
+        chain._one_step()
+    assert chain._micro is not None and chain._micro.count == 5 and contract.launches > 0
+    assert waits - before == {"value": 1} and group.exchanges - exchanges == 3  # two rounds of subtrees, and the sum
 
 
 def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

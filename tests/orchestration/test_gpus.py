@@ -103,6 +103,31 @@ def test_two_halves_on_a_machine_with_two_gpus_have_one_each(script: str, tmp_pa
     assert json_of("-c", script, str(tmp_path)) == ["0", "1"]
 
 
+GROUP = """
+import json, sys
+from pathlib import Path
+import ray
+import raychains as rc
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.sweeps.tasks import Tested
+ray.init(num_cpus=8, num_gpus=8, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+folder = Path(sys.argv[1])
+store = str(folder / "store")
+result = rc.run(
+    task="tests.sweeps.tasks:Tested", task_settings={"folder": str(folder), "pause": 0.0}, chains=1, epochs=2, cycles=1, exploration=0.0,
+    batch_size=64, micro_batch=8, workers_per_chain=8, store=store, progress=False,
+)
+seen = sorted(filter(None, (file.read_text() for file in folder.glob("gpus-*"))))
+print(json.dumps([seen, stored_hashes(store, result.comparison) == undisturbed_hashes(result.comparison, Tested(str(folder)))]))
+"""
+
+
+@pytest.mark.long
+def test_eight_ranks_of_a_chain_have_a_gpu_each_and_give_one_processs_samples(tmp_path: Path) -> None:
+    seen, equal = json_of("-c", GROUP, str(tmp_path))
+    assert seen == [str(n) for n in range(8)] and equal
+
+
 @pytest.mark.parametrize(("gpus", "per_chain", "held"), [(1, None, 0.5), (0, None, 0.5), (1, 0.5, 1.0), (2, 0.0, 3.0)])
 def test_evaluators_that_leave_no_chain_a_gpu_are_refused(gpus: float, per_chain: float | None, held: float) -> None:
     with refused("gpus_per_evaluator", f"{gpus:g}", f"{held:g}"):

@@ -169,6 +169,11 @@ def test_part_of_the_data_stands_for_all_and_no_example_counts_twice() -> None:
     with torch.no_grad():
         more.measure(model[2], model[:2](inputs()), Classes().fisher(model, model(inputs())))
     assert torch.equal(*(s.state[model[2].weight]["precision"] for s in (full, more)))
+    crossed, once = (measured(model, Classes(), n=N, num_data=N - k, prediction_samples=1) for k in (2, 0))
+    crossed.num_data = N  # as if its last batch had gone two beyond N
+    crossed.state[model[2].weight]["measured"] = 2 * N
+    crossed.state[model[2].weight]["precision"] *= 2
+    assert torch.equal(*(next(iter(s.draws()))[1][2] for s in (crossed, once)))
     more.param_groups[0]["temperature"] = 0.0
     for p in model.parameters():
         p.grad = torch.zeros_like(p)

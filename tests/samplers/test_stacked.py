@@ -44,6 +44,7 @@ def fed(sampler: Sampler, monkeypatch: pytest.MonkeyPatch, lane: int | None) -> 
             t.add_(noise(t), alpha=std)
 
     monkeypatch.setattr(sampler, "noise_like", noise)
+    monkeypatch.setattr(sampler, "noises_like", lambda tensors: [noise(t) for t in tensors])
     monkeypatch.setattr(sampler, "add_noise", add_noise)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from raychains.samplers import Sampler
 from raychains.store.codec import decode, encode, flatten, unflatten
+from tests.checks import refused
 from tests.samplers.every_kind import CASES, IDS, everything, same_bits, steps, two_groups
 
 
@@ -123,3 +124,13 @@ def test_a_state_before_the_first_step_continues_too(kind: str, own: dict[str, A
     steps(straight, 4)
     steps(other, 4)
     assert same_bits(everything(straight), everything(other))
+
+
+def test_another_samplers_state_is_refused_and_one_without_a_name_taken() -> None:
+    """States of versions that did not write it have no name; a user's class may have several."""
+    velocity, plain = (interrupted(kind, {}, torch.float32)[0] for kind in ("sghmc", "sgld"))
+    state = velocity.state_dict()
+    with refused("SGLD", "another sampler", "sghmc"):
+        plain.load_state_dict(state)
+    del state["sampler"]["kind"]
+    fresh("sghmc", {}, [p.detach() for p in velocity.parameters()]).load_state_dict(state)

@@ -166,3 +166,9 @@ class Placed(Guarded):
                 break
             time.sleep(0.05)
         return super().backward(model, batch, generator)
+
+
+class Tested(Placed):
+    """As it, with a test split."""
+
+    splits = Digits.splits
