@@ -314,7 +314,7 @@ def _help_of(option: Option, short: bool, width: int) -> list[str]:
     """Return the lines of one option."""
     head = " ".join(filter(None, [", ".join([option.flag, *option.form.aliases]), option.metavar]))
     head = option.flag if option.form.positional else head
-    text = re.split(r"[.;] ", option.help, maxsplit=1)[0].rstrip(".") if short else option.help
+    text = re.split(r"(?<!e\.g)[.;] ", option.help, maxsplit=1)[0].rstrip(".") if short else option.help
     text = text.partition(":")[0] if short and len(text) > LONG else text
     text += f" (default: {option.shown_default})" if option.shown_default else ""
     indent = " " * 30
@@ -353,7 +353,7 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
         file = own.pop(at)
     try:
         found = json.loads(_read(file))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"options must be a JSON file, got {file!r}: {str(error).splitlines()[0]}") from None
     if not isinstance(found, dict):
         raise UserError(f"options must be a JSON file with an object of names and values, got {file!r}")

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from raychains.data.prepared.manifest import Manifest
 
 
+def _loaded(field: str, path: str, *, trust: bool = False) -> Result:
+    """`load`, whose refusals name the argument that the path was given as."""
+    try:
+        return load(path, trust=trust)
+    except UserError as error:
+        raise UserError(str(error).replace("run must", f"{field} must", 1)) from None
+
+
 def rate(options: Plan) -> float | None:
     """Return a worker's gradient evaluations a second: the option, or measured on the chains of ``measured_on``; None: neither.
 
@@ -37,7 +45,7 @@ def rate(options: Plan) -> float | None:
     """
     if options.measured_on is None:
         return options.images_per_second
-    run = load(options.measured_on)
+    run = _loaded("measured_on", options.measured_on)
     specs, root = run.comparison.chains(), run.store.root
     finished = finished_chains(root, specs)
     stores = [ChainStore(root, digest) for digest in finished]
@@ -130,7 +138,7 @@ def preemption_loss(options: Plan) -> tuple[float | None, int]:
         return duration.seconds("preemption_loss", options.preemption_loss), 0
     if options.measured_on is None:
         return None, 0
-    run = load(options.measured_on)
+    run = _loaded("measured_on", options.measured_on)
     stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
     losses = [chains.preemption_losses(store) for store in stores]
     seconds, times = sum(lost for lost, _ in losses), sum(times for _, times in losses)
@@ -201,7 +209,7 @@ def draw_report(
     result = load(path, trust=trust)
     if result.store.table("results") is None:
         raise UserError(f"run must have results, got {path!r}: continue it with `resume=True`, or evaluate it")
-    others = [load(other, trust=trust) for other in compare]
+    others = [_loaded("compare", other, trust=trust) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn
     page.write(result.store, result.comparison, spent=spent(result, prices, machine) if prices is not None else ())

@@ -106,8 +106,18 @@ def evaluate(
         raise UserError("reference must be left out without the measure fidelity, which compares with it")
     with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
+        if isinstance(options, Evaluate):
+            _check_place(options, loaded)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
         return _Evaluating(loaded, split, options, called, worker_pool, page, reference).all(views, weights, chosen)
+
+
+def _check_place(options: Evaluate, loaded: Result) -> None:
+    """Refuse another place for the results than the run's."""
+    require(options.name is None, "name", options.name, f"be left out: {Evaluate.refused['name']}")
+    given = options.store != Evaluate(run=options.run).store
+    same = not given or Storage(options.store).uri == loaded.store.root.uri
+    require(same, "store", options.store, f"be left out: {Evaluate.refused['store']}")
 
 
 @dataclass
@@ -158,6 +168,10 @@ class _Evaluating:
         """Refuse, before anything starts, weightings and measures that do not apply to this run."""
         from raychains.measures.weights import check_task
 
+        if self.folder.name != self.loaded.store.name and self.folder.exists():
+            there = Comparison.from_json(self.folder.plan().get("comparison"))
+            allowed = f"be another one while the run {self.folder.name!r} exists: the results would take its place"
+            require(there.digest == self.comparison.digest, "split", self.split, allowed)
         finished = finished_chains(self.root, self.comparison.chains())
         groups = [
             (a, g)
@@ -219,6 +233,10 @@ class _Evaluating:
         if not self.folder.exists() or self.folder.plan() != plan:
             self.folder.write_plan(plan)
         store_results(self.folder, self.comparison, outcome)
+        if (
+            failed := self.loaded.store.table("failed")
+        ) is not None:  # the reasons, by which readers know dropped chains
+            self.folder.write_table("failed", failed.to_pylist())
         return outcome
 
     def _context(self, groups: Sequence[tuple[int, int]]) -> Context:

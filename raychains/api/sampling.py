@@ -21,7 +21,6 @@ from raychains.planning import Comparison, budget
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
-from raychains.planning.presets.default_arms import Planned as PlannedComparison
 from raychains.store import ChainStore, RunStore, Storage, finished_chains, initial_states
 from raychains.tasks import Task
 

@@ -16,8 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains.api import sampling
-from raychains.core.errors import require
-from raychains.core.validation import is_number, one_of
+from raychains.core.errors import UserError, require, shown
+from raychains.core.validation import is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
 from raychains.tasks import Task
@@ -35,6 +35,8 @@ EPOCHS, LR, EPS = 100, 0.003, 1e-3
 BATCH = 32
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
+OWN = {"task", "workers", "store", "resume"}
+"""Arguments of a run that ``options`` cannot have."""
 _ONE_AT_A_TIME = threading.Lock()
 """Chains in this process use its global random streams, and a fit's task replaces that of the fit before."""
 
@@ -78,9 +80,11 @@ class _PosteriorEstimator(BaseEstimator):
         """Sample the posterior given standardised inputs and targets [n]."""
         one_of("backend", self.backend, BACKENDS)
         require(self.options is None or isinstance(self.options, Mapping), "options", self.options, "be a dict")
+        for name in sorted(OWN & (self.options or {}).keys()):
+            raise UserError(f"options must not name {name}, got {shown(self.options)}: the estimator sets it")
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
-        inputs, hidden = self._scaled(X).float(), tuple(self.hidden)
+        inputs, hidden = self._scaled(X).float(), (self.hidden,) if is_int(self.hidden) else self.hidden
         n, features = inputs.shape
         train = (inputs, targets)
         task = Task.from_module(lambda: MLP(features, hidden, outputs), train, train, self._loss, name="sklearn")
@@ -99,7 +103,13 @@ class _PosteriorEstimator(BaseEstimator):
             **(self.options or {}),
         }
         with self._stored() as store, _ONE_AT_A_TIME:
-            result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
+            try:
+                result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
+            except UserError as error:
+                text = str(error)
+                for theirs, own in (("sampler must", "method must"), ("seed must", "random_state must")):
+                    text = text.replace(theirs, own) if text.startswith(theirs) else text
+                raise UserError(text) from None
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)

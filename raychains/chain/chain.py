@@ -383,6 +383,7 @@ class Chain:
         """
         kinetic, found = self.sampler.kinetic() if log else None, self.sampler.step_length()
         second = kinetic if found is None else found  # no sampler has both
+        second = second.double() if second is not None else None  # a user's may be less
         if self._loss_count == 0:
             loss, value = None, _finite(second)
         else:

@@ -146,12 +146,18 @@ class Network:
         if self._probe is None:
             self._probe = self._place(self._task.build_model(seed=0, lanes=1))
         self._probe.load_state_dict(state)
-        batches = indices_to(self._task.epoch(seed=0, batch_size=self._spec.batch_size), p.device)
-        with gpus.kept_rng(p.device):
-            torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
-            reestimate(self._probe, (self._task.inputs(b).to(p.dtype) for b in batches))
+        pass_over(self._task, self._probe, self._spec.batch_size, p.device)
         known = self._probe.state_dict()
         return copied({n: known[n] for n in self.names})
+
+
+def pass_over(task: Task, model: nn.Module, batch_size: int, device: torch.device) -> None:
+    """Estimate BatchNorm's statistics from one pass over the training data, the same for the same weights."""
+    batches, dtype = indices_to(task.epoch(seed=0, batch_size=batch_size), device), next(model.parameters()).dtype
+    inputs = (task.inputs(b) for b in batches)
+    with gpus.kept_rng(device):
+        torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
+        reestimate(model, (x.to(dtype) if x.is_floating_point() else x for x in inputs))
 
 
 def indices_to(order: Sequence[Any], device: torch.device) -> Sequence[Any]:

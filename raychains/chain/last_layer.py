@@ -14,7 +14,7 @@ from raychains.core.spec import ChainSpec
 from raychains.samplers.laplace import LastLayerLaplace, check
 from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
-from raychains.tasks.likelihoods import Likelihood
+from raychains.tasks.likelihoods import belongs
 
 Call = tuple[nn.Linear, Tensor, Tensor]
 """A layer, what it was given and what it returned."""
@@ -96,7 +96,7 @@ def _refusal(task: Task) -> str | None:
         return "laplace needs the weight decay for its prior, and the task has a prior of its own"
     if any(getattr(type(task), n) is not getattr(PredictiveTask, n) for n in ("loss", "backward", "held_out_loss")):
         return "laplace needs the likelihood of its outputs, and the task has a loss of its own"
-    if type(task.likelihood).fisher is Likelihood.fisher:
+    if not belongs(task.likelihood, "fisher"):
         return "laplace needs the Fisher information of its likelihood, of which only the loss is known"
     return None
 

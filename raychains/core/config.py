@@ -382,13 +382,21 @@ class Evaluate(Common):
     Example: raychains evaluate runs/runs/digits-1a2b3c4d --views cycles without-chain --measures diversity diagnostics
     """
 
+    refused: ClassVar[Mapping[str, str]] = {
+        "name": "results lie in the run's folder, those of another split in NAME-SPLIT",
+        "store": "the run's path names it",
+        "resume": "predictions that are kept are never made again",
+        "gpus_per_chain": "no chain runs",
+    }
+    """As of `Local`; the last two are allowed."""
+
     run: Stored
     """The run: STORE/runs/NAME."""
     split: Text = None
-    """The task's split, e.g. test or train; default the run's own."""
+    """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first)."""
+    without-chain (all but one chain), first:N (the N samples that come first). They take the place of an earlier call's."""
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix F),
     stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from raychains.core.errors import UserError, format_error, require
+from raychains.core.validation import path_of
 
 SUM = 1e-3
 """By how much a row's sum may differ from 1: half precision and printed digits."""
@@ -28,8 +28,8 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
     Raises:
         UserError: no such file, another format, or rows that are no probabilities.
     """
-    where = "an array" if isinstance(given, np.ndarray) else os.fspath(given)
-    found = given if isinstance(given, np.ndarray) else _read(Path(given), name)
+    where = "an array" if isinstance(given, np.ndarray) else path_of(name, given)
+    found = given if isinstance(given, np.ndarray) else _read(Path(where), name)
     kind = found.dtype.kind in "fiu"
     require(
         found.ndim == 2 and kind and found.size > 0,
@@ -66,7 +66,7 @@ def _read(path: Path, name: str) -> np.ndarray[Any, Any]:
             return np.asarray(opened[str(key)])
     except UserError:
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # of a damaged archive or header: of many kinds
         raise UserError(
             f"{name} must be a readable {path.suffix} file, got {str(path)!r}: {format_error(error)}"
         ) from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raychains.core.errors import require
+from raychains.core.errors import UserError, require
 from raychains.evaluation import metrics
 from raychains.evaluation.base import BINS, Array, Rows
 from raychains.evaluation.calibration import mass_bin, width_bin
@@ -165,8 +165,8 @@ class _Binned:
 
 
 def _points(name: str, rows: Rows) -> Array | None:
-    """Return the numbers whose mean a metric is, float64 [points]; None where the rows do not tell."""
+    """Return the numbers whose mean a metric is, float64 [points]; None where the rows do not tell, or are not finite."""
     try:
         return np.asarray(metrics.POINTS[name](rows), dtype=np.float64)
-    except KeyError:
+    except (KeyError, UserError):
         return None

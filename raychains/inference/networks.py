@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import models
+from raychains.core import registry
 from raychains.core.errors import RaychainsError, UserError, format_error, require, shown
 from raychains.data.source import check_plain
 from raychains.tasks import Task
@@ -181,11 +181,10 @@ def rebuild(network: Any, file: str, trust: bool) -> nn.Module:
             f"trust must be True to load {file}: it names the network {path!r}, whose module would be imported; "
             "or give the network, load(file, model=net)"
         )
-    module, _, name = path.partition(":")
     try:
-        made = getattr(importlib.import_module(module), name)(**settings)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(f"{file}: the network {path!r} cannot be built here: {error}") from None
+        made = registry.load("network", path)(**settings)
+    except Exception as error:  # whatever a user's code raises
+        raise UserError(f"{file}: the network {path!r} cannot be built here: {format_error(error)}") from None
     if not isinstance(made, nn.Module):
         raise UserError(f"{file}: {path!r} must build a torch.nn.Module, got {type(made).__name__}")
     return made

@@ -114,10 +114,10 @@ def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted
     """
     kind = kind.partition(";")[0].strip().lower()
     if kind in NPY:
-        fields: dict[str, Any] = {name: _from_address(name, text) for name, text in options.items()}
-        _known(fields)
-        if "dtype" in fields:
+        _known(options)
+        if "dtype" in options:
             raise Refused(400, "dtype must be left out beside a raw array, which has its own")
+        fields: dict[str, Any] = {name: _from_address(name, text) for name, text in options.items()}
         array = read_npy(body)
     elif kind in (JSON, ""):
         if options:

@@ -68,7 +68,9 @@ class FileSource:
 class RunSource:
     """A run in a store, finished or not: the samples of one arm and group of repeats that are there."""
 
-    path: str
+    store: str
+    """Its URI, secrets included."""
+    name: str
     arm: str | None = None
     group: int = 0
     first: int | None = None
@@ -80,8 +82,7 @@ class RunSource:
         return {"arm": self.arm, "group": self.group, "first": self.first, "unfinished": True}
 
     def _run(self) -> tuple[RunStore, Comparison]:
-        store, name = split_run_path(self.path)
-        run = RunStore(Storage(store), name)
+        run = RunStore(Storage(self.store), self.name)
         return run, Comparison.from_json(run.plan().get("comparison"))
 
     def _selection(self) -> Selection:
@@ -110,7 +111,7 @@ class RunSource:
         digests = tuple(record.sha256 for _, record in selection.records)
         about: dict[str, Any] = {
             "task": selection.task.spec().kind,
-            "run": split_run_path(self.path)[1],
+            "run": self.name,
             "arm": selection.arm,
         }
         about |= {"kind": made.kind, "input": form, "samples": len(made), "digests": list(digests)}
@@ -160,6 +161,6 @@ def source_of(
         raise UserError(
             f"source must be an existing file of raychains export, or a run, STORE/runs/NAME, got {path!r}"
         ) from None
-    run = RunStore(Storage(store), name)
-    where = run.location()
-    return RunSource(path=where, arm=arm, group=group, first=first, data_root=data_root, trust=trust)
+    return RunSource(
+        store=Storage(store).uri, name=name, arm=arm, group=group, first=first, data_root=data_root, trust=trust
+    )

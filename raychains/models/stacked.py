@@ -78,6 +78,10 @@ def layers(model: nn.Module) -> list[Layer]:
     """
     if next(iter(model.buffers()), None) is not None:
         raise UserError("its network has buffers, such as BatchNorm's statistics")
+    if not all(p.requires_grad for p in model.parameters()):
+        raise UserError("some of its parameters are frozen")
+    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules()):
+        raise UserError("its network has hooks, such as weight normalisation")
     if type(model) is nn.Linear:
         return [""]
     try:
@@ -85,6 +89,8 @@ def layers(model: nn.Module) -> list[Layer]:
             nodes = list(fx.symbolic_trace(model).graph.nodes)
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
+    if nodes[-1].args != (nodes[-2],):
+        raise UserError(NO_ROW)
     found: list[Layer] = []
     for before, node in pairwise(nodes[:-1]):
         if list(node.all_input_nodes) != [before]:

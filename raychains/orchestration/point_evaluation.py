@@ -9,19 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raychains.chain.draw_capture import indices_to
-from raychains.core import gpus
+from raychains.chain.draw_capture import indices_to, pass_over
 from raychains.core.errors import UserError
 from raychains.evaluation.base import Evaluation, load_sample
 from raychains.evaluation.flatness import diagonal_fisher, move, spectrum
 from raychains.evaluation.vectors import combined
-from raychains.models.batchnorm import has_batchnorm, reestimate
+from raychains.models.batchnorm import has_batchnorm
 from raychains.planning.points import Point, Term
 from raychains.store import ChainStore, Storage, codec, initial_states
 from raychains.tasks import Task
 
 SEED = 0
-"""Seed of the training examples that a Fisher is estimated on, and of the batches that give BatchNorm's statistics."""
+"""Seed of the training examples that a Fisher is estimated on."""
 
 
 class Bench:
@@ -81,11 +80,7 @@ class Bench:
         """Estimate statistics as the chain of ``like`` estimates those of its draws: from its batch size, with dropout on."""
         self._move_data()
         size = ChainStore(self._root, like.digest).spec().batch_size
-        batches = indices_to(self._task.epoch(seed=SEED, batch_size=size), self._device)
-        dtype = next(model.parameters()).dtype
-        with gpus.kept_rng(self._device):
-            torch.manual_seed(SEED)
-            reestimate(model, (self._task.inputs(b).to(dtype) for b in batches))
+        pass_over(self._task, model, size, self._device)
 
     def _examples(self, count: int) -> Iterator[Any]:
         self._move_data()

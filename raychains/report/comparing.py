@@ -178,7 +178,11 @@ def settings(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
     found = [_settings(run) for run in runs]
     names = dict.fromkeys(name for each in found for name in each)
     rows = [(name, [each.get(name, ()) for each in found]) for name in names]
-    return [(name, [", ".join(values) or "–" for values in each]) for name, each in rows if len(set(each)) > 1]
+    return [
+        (name, [", ".join(map(_shortened, values)) or "–" for values in each])
+        for name, each in rows
+        if len(set(each)) > 1
+    ]
 
 
 def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
@@ -211,9 +215,13 @@ def _text(value: Any) -> str:
     elif isinstance(value, int):
         text = f"{value:,}"
     elif isinstance(value, float):
-        text = f"{value:g}"
+        text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

@@ -108,6 +108,7 @@ class ScheduleLR(LRScheduler):
         mine = self.schedule.part().to_json()
         if state_dict["schedule"] != mine:
             raise UserError(f"the state is of the schedule {state_dict['schedule']}, not of {mine}")
+        integer("step", state_dict["step"], 0, self.schedule.steps)
         self.last_epoch = state_dict["step"]
         self._step_count = self.last_epoch + 1
         for group in self.optimizer.param_groups:

@@ -20,6 +20,7 @@ from raychains.core.errors import UserError, format_error
 from raychains.core.retry import Patience
 from raychains.core.spec import ChainSpec
 from raychains.inference.run_data import RunData
+from raychains.inference.sweep_data import WAITING
 from raychains.orchestration import process_identity
 from raychains.planning import Arm, Comparison, gradient_evaluations
 from raychains.status.state import (
@@ -174,7 +175,7 @@ def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]
         "seconds": float(last["seconds"]),
         "cycle": cycle if isinstance(cycle, int) else None,
         "stage": stage if isinstance(stage, str) else None,
-        "loss": float(loss) if _is_number(loss) else None,  # type: ignore[arg-type]
+        "loss": float(loss) if isinstance(loss, int | float) else None,
         "steps_per_second": steps / seconds if steps > 0 and seconds > 0 else None,
     }
 
@@ -190,10 +191,6 @@ def _diagnosis(store: ChainStore, files: Files) -> str | None:
 
 def _age(now: int, then: int) -> float:
     return max(0.0, (now - then) / SECOND)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Runs, sweeps and stores
@@ -311,14 +308,13 @@ class Reader:
         drivers, _, now = self._drivers(folder.lease_name)
         own = self._root.below(f"sweeps/{folder.name}")
         reports = {name: changed for name, (_, changed) in own.items() if name.startswith("reports/")}
-        results = folder.table("results") if "results.parquet" in own else None
-        statuses = results["status"].to_pylist() if results is not None and "status" in results.column_names else []
+        statuses = _statuses(folder, own)
         swept, sizes = plan.get("swept"), [plan.get(name) for name in ("count", "repeats", "gradients")]
         points, repeats, cost = (n if isinstance(n, int) else 0 for n in sizes)
         return SweepState(
             name=folder.name,
             location=folder.location(),
-            state=_phase(drivers, results is not None),
+            state=_phase(drivers, "report.html" in own and WAITING not in statuses),
             drivers=drivers,
             swept=swept if isinstance(swept, Mapping) else {},
             task=str(plan.get("task", "")),
@@ -440,6 +436,12 @@ def _arms(
     return [state(arm) for arm in comparison.arms]
 
 
+def _statuses(folder: RunStore, own: Collection[str]) -> list[str]:
+    """Return the states of a sweep's chains; none before any table of them is written, which a stopped sweep has as well."""
+    table = folder.table("results") if "results.parquet" in own else None
+    return table["status"].to_pylist() if table is not None and "status" in table.column_names else []
+
+
 def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | None:
     """A run's or sweep's line; None for a folder without a plan."""
     place = f"{folder.kind}s/{folder.name}"
@@ -454,10 +456,13 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     planned = plan.get("comparison")
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
-    phase = _phase([driver] if driver is not None else [], "results.parquet" in own)
+    sweep = isinstance(folder, SweepStore)
+    page = "report.html" if sweep else "results.parquet"
+    done = page in own and (not sweep or WAITING not in _statuses(folder, own))
+    phase = _phase([driver] if driver is not None else [], done)
     return Line(
         name=folder.name,
-        kind="sweep" if isinstance(folder, SweepStore) else "run",
+        kind="sweep" if sweep else "run",
         state="lost" if lost and phase == "stopped" else phase,
         task=str(planned.get("task", plan.get("task", ""))),
         chains=len(chains) if isinstance(chains, dict) else None,

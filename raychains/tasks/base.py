@@ -353,6 +353,7 @@ class PredictiveTask(Task):
 
     def network_inputs(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what the network is given in training: `prepare` in its parameters' dtype; integers stay integers."""
+        inputs = self.prepare(inputs)
         return inputs.to(dtype) if inputs.is_floating_point() else inputs
 
     def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:

@@ -200,11 +200,11 @@ def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: 
 
 
 def _scaled(given: Rates, sampler: str, lr: float) -> Rates:
-    factor = 1.0 if sampler in SCALE_FREE else lr / given["cyclical", sampler]
-    return {
-        (schedule, kind): lr if kind == sampler else rate * (1.0 if kind in SCALE_FREE else factor)
-        for (schedule, kind), rate in given.items()
-    }
+    """Return step sizes that go with the sampler's ``lr``; those without one here, as a user's, tell nothing of others."""
+    known = given.get(("cyclical", sampler))
+    factor = 1.0 if sampler in SCALE_FREE or known is None else lr / known
+    scaled = {at: rate * (1.0 if at[1] in SCALE_FREE else factor) for at, rate in given.items()}
+    return scaled | {(schedule, sampler): lr for schedule in ("cyclical", "decreasing")}
 
 
 def _general(task: Task, momentum: float = 0.9) -> Defaults:

@@ -353,8 +353,11 @@ def _tensor(field: str, value: Any) -> Tensor:
     check_plain(value, field, "as numbers")
     try:
         found = torch.as_tensor(value).detach()
+        require(not found.is_complex(), field, found.dtype, "be real numbers")
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
         return found.double() if found.is_floating_point() else found
+    except UserError:
+        raise
     except (TypeError, ValueError, RuntimeError):
         raise UserError(
             f"{field} must be a number, a tensor or an array of numbers, got a {type(value).__name__}"

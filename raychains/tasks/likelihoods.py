@@ -358,3 +358,10 @@ def _width(t: Tensor) -> int | None:
 
 def _kind(t: Tensor) -> str:
     return str(t.dtype).removeprefix("torch.")
+
+
+def belongs(likelihood: Likelihood, name: str) -> bool:
+    """Return whether a likelihood has ``each`` or ``fisher``, and of the very loss that it has: a class below may replace `loss` alone."""
+    classes = type(likelihood).__mro__
+    own, loss = (next(i for i, c in enumerate(classes) if n in vars(c)) for n in (name, "loss"))
+    return classes[own] is not Likelihood and own <= loss

@@ -110,6 +110,10 @@ def test_a_kept_store_is_not_sampled_again(tmp_path: Path) -> None:
     assert Storage(str(tmp_path / "store")).exists(f"runs/{Path(fitted.run_).name}/plan.json")
 
 
+def test_one_hidden_layer_may_be_a_number() -> None:
+    np.testing.assert_array_equal(*(regressor(chains=1, hidden=h).fit(X, Y).predict(X) for h in (7, (7,))))
+
+
 def test_options_are_those_of_the_run() -> None:
     fitted = regressor(
         method="sghmc", options={"schedule": "constant", "thinning": 10, "batch_size": 60, "burn_in": 0}
@@ -124,7 +128,10 @@ def test_options_are_those_of_the_run() -> None:
     [
         ({"backend": "dask"}, ("backend", "process", "dask")),
         ({"options": [1]}, ("options", "dict")),
-        ({"method": "hmc"}, ("sampler", "hmc")),
+        ({"method": "hmc"}, ("method", "hmc")),
+        ({"random_state": -1}, ("random_state", "-1")),
+        ({"options": {"store": "elsewhere"}}, ("options", "store")),
+        ({"hidden": "wide"}, ("hidden", "wide")),
         ({"chains": 0}, ("chains", "0")),
         ({"lr": -1.0}, ("lr", "-1.0")),
         ({"hidden": (0,)}, ("hidden", "0")),

@@ -20,6 +20,7 @@ from raychains.core.spec import ChainSpec, Part
 from raychains.planning import methods
 from raychains.schedules import Constant
 from raychains.tasks.base import seeded
+from raychains.tasks.likelihoods import Classes
 from raychains.tasks.linear_regression import posterior
 from tests.chain.chain_cases import SAMPLERS, WITH_LAYERS, outcome, run, sample_hash, samples, stored
 from tests.chain.chain_tasks import VariedDigits
@@ -206,6 +207,13 @@ def test_a_cyclical_schedule_measures_at_each_mode() -> None:
     assert not torch.allclose(*offsets)
 
 
+class Smoothed(Classes):
+    """Another loss than that of its base, whose Fisher information it has."""
+
+    def loss(self, model: nn.Module, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+
 def test_what_has_no_last_layer_to_measure_is_refused() -> None:
     digits: dict[str, Any] = {"task": VariedDigits(), "name": "digits", "epochs": 2}
     with refused("sampler", "gaussian", "laplace needs a network"):
@@ -222,6 +230,8 @@ def test_what_has_no_last_layer_to_measure_is_refused() -> None:
     own = rc.Task.from_module(lambda: nn.Linear(3, 2), (x, y), (x, y), nn.CrossEntropyLoss())
     with refused("sampler", "Fisher information"):
         laplace(own)
+    with refused("sampler", "Fisher information"):
+        laplace(rc.Task.from_module(lambda: nn.Linear(3, 2), (x, y), (x, y), Smoothed()))
     late = lambda: nn.Sequential(nn.Linear(3, 2), nn.LogSoftmax(dim=1))  # noqa: E731
     with refused("sampler", "network", "linear layer"):
         laplace(rc.Task.from_module(late, (x, y), (x, y)))

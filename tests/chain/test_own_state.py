@@ -18,8 +18,9 @@ import raychains as rc
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.proof import STEPS, prove
+from raychains.core.sample import Progress
 from raychains.core.spec import ChainSpec, Part
-from raychains.samplers import KINDS
+from raychains.samplers import KINDS, SGHMC
 from raychains.schedules import Constant, Cyclical
 from tests.chain.chain_cases import CASES, HALF, json_of, outcome, resumed, resumed_elsewhere, run, sgld_on, stored
 from tests.chain.chain_tasks import RestlessDigits, VariedDigits
@@ -255,3 +256,19 @@ class Unseeded(VariedDigits):
 
 
 SEEDS = itertools.count()
+
+
+class Single(SGHMC):
+    """A user's sampler that measures in single precision."""
+
+    def kinetic(self) -> Tensor:
+        return torch.stack([p.square().mean() for p in self.parameters()]).mean().float()
+
+
+def test_a_users_kinetic_temperature_may_be_in_single_precision() -> None:
+    kind = f"{__name__}:Single"
+    made = spec(task(lambda: nn.Linear(3, 2)))
+    made = dataclasses.replace(made, sampler=dataclasses.replace(made.sampler, kind=kind))
+    (chain,) = [Chain(made)]
+    records = [e for e in run(chain) if isinstance(e, Progress)]
+    assert records and all(r.kinetic_temperature is not None for r in records)

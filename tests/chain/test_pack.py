@@ -24,6 +24,7 @@ from raychains.samplers import SGD
 from raychains.schedules import Constant, Cyclical
 from raychains.tasks.digits import Digits
 from raychains.tasks.gaussian import Gaussian
+from raychains.tasks.likelihoods import Classes
 from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
 from tests.chain.test_divergence import wild
 from tests.checks import refused
@@ -87,6 +88,48 @@ class Gated(Own):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * x[:, :1]
+
+
+class Unused(Own):
+    """Computes what it does not return."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        torch.sigmoid(out)
+        return out
+
+
+def frozen() -> nn.Module:
+    network = Own()
+    network.first.weight.requires_grad_(False)
+    return network
+
+
+def normed() -> nn.Module:
+    network = Own()
+    nn.utils.weight_norm(network.first)
+    return network
+
+
+NO_ROWS = [
+    (Unused, "its network is no row of linear layers and activations"),
+    (frozen, "some of its parameters are frozen"),
+    (normed, "its network has hooks"),
+]
+
+
+class Smoothed(Classes):
+    """Another loss than that of its base, whose examples' losses it has."""
+
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+
+class Ordered(Digits):
+    """Batches of the user's own."""
+
+    def epoch(self, *, seed: int, batch_size: int) -> Any:
+        return list(torch.arange(self.num_data).split(batch_size))
 
 
 def regression(model: Callable[[], nn.Module], noise: Any) -> Task:
@@ -495,6 +538,16 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     gated = regression(Gated, 1.0)
     with refused("pack", "5", "its network is no row of linear layers and activations"):
         Chain(made(gated, 37), gated)
+    for network, words in NO_ROWS:
+        unfit = regression(network, 1.0)
+        with refused("pack", "5", words):
+            Chain(made(unfit, 37), unfit)
+    smoothed = Task.from_module(lambda: nn.Linear(64, 10), data, data, Smoothed())
+    with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
+        Chain(made(smoothed, 20), smoothed)
+    ordered = Ordered(train=90, hidden=[8])
+    with refused("pack", "5", "its task has its own epoch()"):
+        Chain(made(ordered, 20), ordered)
     with refused("pack", "5", "be none on a GPU", "gpus_per_chain 0"):
         precision.check(one, gpu=True)
     with refused("pack", "-1"):

@@ -93,6 +93,36 @@ def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.
         rc.evaluate(digits.path, "tset")
 
 
+def test_another_runs_results_are_not_overwritten(digits: rc.Result, folder: Path) -> None:
+    """A run of its own has the name that another split's results would have."""
+    other = rc.run(
+        task="digits",
+        epochs=1,
+        chains=1,
+        cycles=1,
+        samples_per_cycle=1,
+        exploration=0,
+        repeats=1,
+        store=str(folder),
+        name="taken-train",
+    )
+    mine = rc.run(
+        task="digits",
+        epochs=2,
+        chains=1,
+        cycles=1,
+        samples_per_cycle=1,
+        exploration=0,
+        repeats=1,
+        store=str(folder),
+        name="taken",
+    )
+    before = other.results()
+    with refused("split", "'train'", "'taken-train' exists"):
+        rc.evaluate(mine.path, "train")
+    assert other.results().equals(before)
+
+
 def test_the_report_is_one_page_that_can_be_drawn_again(digits: rc.Result) -> None:
     page = Path(digits.report)
     assert page.is_file() and "cSGHMC, 4 chains" in page.read_text()
@@ -172,6 +202,8 @@ def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
     with refused("unfinished", "`resume=True`"):
         rc.load(str(tmp_path / "runs" / "stop")).predict(images)
     result = rc.load(str(tmp_path / "runs" / "drop-chain"))
+    train = rc.load(rc.evaluate(result.path, "train", page=False).path)
+    np.testing.assert_array_equal(train.predict(images), result.predict(images))
     stores = {d: ChainStore(result.store.root, d) for d in result.comparison.chains()}
     whole = [
         codec.decode(s.read_sample(r.file))[0] for s in stores.values() if len(s.records()) == 2 for r in s.records()

@@ -109,6 +109,8 @@ def test_as_columns_of_a_table_without_what_rows_do_not_tell() -> None:
     assert with_intervals(top_class_rows([0.5], [True]), ["error", "ece"], bins=15) == {}
     assert with_intervals(top_class_rows([0.5, np.nan], [True, True]), ["error", "ece"], bins=15) == {}
     assert with_intervals({}, ["error"], bins=15) == {}
+    entropies = {"entropy": np.array([0.5, np.nan]), "expected_entropy": np.array([0.25, 0.5])}
+    assert with_intervals(entropies, ["mutual_information"], bins=15) == {}
 
 
 def test_where_all_points_are_alike_the_interval_is_the_value() -> None:

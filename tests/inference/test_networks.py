@@ -89,6 +89,10 @@ def test_whatever_a_file_says_is_refused_in_one_line(tmp_path: Path, change: dic
         rc.PosteriorPredictive.load(tmp_path / "bad")
 
 
+def breaks() -> None:
+    raise ZeroDivisionError("their own mistake")
+
+
 MODULE = """
 import pathlib
 from raychains.models import MLP
@@ -108,7 +112,6 @@ def test_a_path_is_imported_only_for_those_who_trust_it(
 ) -> None:
     (tmp_path / "their_networks.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
     network = {"path": "their_networks:make", "settings": {"hidden": [100, 100]}}
     path = exported_as(run, tmp_path, monkeypatch, network)
     with refused("trust", "their_networks:make", "imported"):
@@ -129,6 +132,7 @@ def test_a_path_is_imported_only_for_those_who_trust_it(
         ({"path": "os:system", "settings": {"command": "true"}}, False, ("trust", "os:system")),
         ({"path": "os:system", "settings": {"command": "true"}}, True, ("os:system", "Module")),
         ({"path": "nowhere_at_all:make"}, True, ("nowhere_at_all:make",)),
+        ({"path": "tests.inference.test_networks:breaks"}, True, ("breaks", "their own mistake")),
         ({"path": "os"}, True, ("os",)),
         ({}, False, ("trust", "None")),
         ("mlp", True, ("network", "mlp")),

@@ -98,6 +98,11 @@ def test_settings_that_differ_are_named_and_no_others(pair: list[Run]) -> None:
     assert found["schedule: temperature"] == ["1", "0.5"] and "batch size" not in found and "task" not in found
 
 
+def test_settings_that_begin_alike_differ(pair: list[Run]) -> None:
+    alike = [Run(pair[1].store, runs.single(**{**SMALL, "repeats": 1}, lr=lr)) for lr in (0.0512345675, 0.0512345676)]
+    assert dict(comparing.settings([r.material for r in alike]))["schedule: lr"] == ["0.0512345675", "0.0512345676"]
+
+
 def test_paired_differences_are_of_the_same_examples(pair: list[Run], page: Page) -> None:
     found, problems = comparing.paired([run.material for run in pair])
     assert not problems and {p.metric.name for p in found} >= {"error", "nll", "brier"}

@@ -53,6 +53,16 @@ def test_axes_are_labelled_with_units_and_legends_cover_nothing(kind: str, reque
         assert expected <= nothing_covered(drawing_of(run, name), legends=name != "density"), name
 
 
+def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a regression whose σ gets small; others have a logarithmic one."""
+    for shift, scale in ((0.0, "log"), (-10.0, "linear")):
+        losses = [(k, v + shift) for k, v in ((8, 1.2), (16, 0.4), (24, 0.1))]
+        monkeypatch.setattr(RunData, "losses", lambda run, spec, losses=losses: losses)
+        axis = drawing_of(digits, "learning").draw().axes[0]
+        assert axis.get_yscale() == scale
+        np.testing.assert_array_equal(axis.lines[0].get_ydata(), [v for _, v in losses])
+
+
 def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_path: Path) -> None:
     comparison = runs.digits(sampler=("sghmc",), repeats=1)
     once = RunData(runs.store_run(tmp_path, comparison), comparison)

@@ -182,6 +182,9 @@ def test_other_misuse_is_refused() -> None:
         scheduler.step(1)
     with refused("another"):
         scheduler.load_state_dict({"last_epoch": 3})
+    for step in ("1", 3, -1):
+        with refused("step", "[0, 2]"):
+            scheduler.load_state_dict({**scheduler.state_dict(), "step": step})
     with refused("schedule", "constant", "0.2"):
         scheduler.load_state_dict(ScheduleLR(a_sampler(), Constant(lr=0.2, steps=2)).state_dict())
 

@@ -155,7 +155,8 @@ def test_an_address_with_other_options_or_no_numbers_is_refused() -> None:
     for options, line in [
         ({"level": "0.9"}, "unknown field 'level'"),
         ({"intervals": "much"}, "intervals must be a number, got 'much'"),
-        ({"dtype": "1"}, "dtype must be left out beside a raw array"),
+        ({"dtype": "float32"}, "dtype must be left out beside a raw array"),
+        ({"foo": "bar"}, "unknown field 'foo'"),
     ]:
         with pytest.raises(Refused, match=line):
             parsed(raw, kind=NPY, **options)

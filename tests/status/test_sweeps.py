@@ -53,6 +53,15 @@ def test_a_sweep_in_the_middle(folder: SweepStore, capsys: pytest.CaptureFixture
     ]
 
 
+def test_a_stopped_sweep_is_not_finished(folder: SweepStore) -> None:
+    """It has a table of the chains so far, and no page."""
+    folder.root.delete(f"drivers/{OURS}.json")
+    folder.write_table("results", [{"point": n, "status": s} for n, s in enumerate(["finished", "waiting"])])
+    store = status_of(folder.root.location())
+    assert isinstance(store, StoreState)
+    assert sweep_state(folder).state == "stopped" and [x.state for x in store.lines] == ["stopped"]
+
+
 def test_a_sweep_at_its_end(folder: SweepStore, capsys: pytest.CaptureFixture[str]) -> None:
     folder.root.delete(f"drivers/{OURS}.json")
     assert sweep_state(folder).state == "stopped"

@@ -12,6 +12,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.cli import main
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample
+from raychains.inference.source import RunSource, source_of
 from raychains.status import Reader, RunState, StoreState
 from raychains.store import ChainStore, RunStore, Storage, codec, split_run_path
 from tests.chain.chain_cases import HALF, spec
@@ -152,3 +153,10 @@ def test_a_wrong_name_on_s3_is_one_line(server: Server, bucket: str, capsys: pyt
     assert main(["status", path]) == 2
     err = capsys.readouterr().err
     assert "run must be the name of a run in s3://" in err and "there are none yet" in err and err.count("\n") == 1
+
+
+def test_a_run_that_is_served_keeps_the_credentials_in_its_address(server: Server, bucket: str) -> None:
+    """Replicas open the store again, in processes that know nothing else."""
+    plain, _, query = server.uri(bucket).partition("?")
+    source = source_of(f"{plain.replace('s3://', 's3://testing:testing@')}/runs/x?{query}")
+    assert isinstance(source, RunSource) and "testing:testing@" in source.store and source.name == "x"

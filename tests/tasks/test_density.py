@@ -463,6 +463,8 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"dim": 3, "data": (X, Y[:3]), "logp": log_likelihood}, ("data", "same number of rows", "12, 3")),
     ({"dim": 3, "data": (), "logp": log_likelihood}, ("data", "no tensor")),
     ({"dim": 3, "data": "rows", "logp": log_likelihood}, ("data", "number", "a str")),
+    ({"dim": 3, "data": X + 1j, "logp": log_likelihood}, ("data", "real", "complex128")),
+    ({"init": [1.5 + 2j]}, ("init", "real", "complex")),
     ({"dim": 3, "data": X, "logp": lambda w, x: (x @ w).sum()}, ("logp", "one number per row", "[12]")),
     (
         {"dim": 3, "data": X, "logp": lambda w, x: torch.from_numpy(X) @ w},

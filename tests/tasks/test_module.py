@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import raychains as rc
-from raychains import tasks
+from raychains import schedules, tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
@@ -24,6 +24,7 @@ from raychains.core.spec import TaskSpec
 from raychains.evaluation.base import Evaluation
 from raychains.planning.presets import default_arms
 from raychains.tasks import task_cache
+from raychains.tasks.digits import Digits
 from raychains.tasks.likelihoods import Heteroscedastic, Likelihood, LossFunction
 from tests.checks import refused
 
@@ -62,11 +63,16 @@ def regress(**settings: Any) -> Any:
     return rc.Task.from_module(**{**given, "loss": "gaussian", **settings})
 
 
-def samples_of(task: Any, **settings: Any) -> list[str]:
-    """Hashes of the samples of a short chain."""
+def drawn(task: Any, **settings: Any) -> list[Any]:
+    """The samples of a short chain."""
     given = {"task": task.name, "epochs": 4, "cycles": 2, "chains": 1, "batch_size": 7, "lr": 0.01, **settings}
     (spec,) = default_arms.run(Run(**given), task).comparison.chains().values()
-    return [tensors_sha256(e.tensors) for e in Chain(spec, task) if isinstance(e, Sample)]
+    return [e.tensors for e in Chain(spec, task) if isinstance(e, Sample)]
+
+
+def samples_of(task: Any, **settings: Any) -> list[str]:
+    """Their hashes."""
+    return [tensors_sha256(tensors) for tensors in drawn(task, **settings)]
 
 
 # The likelihood
@@ -479,3 +485,50 @@ def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
     (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
     assert (spec.sampler.kind, spec.steps, spec.batch_size) == ("sgld", 24, 10)
     assert (spec.schedule.settings["lr"], spec.schedule.settings["cycles"]) == (0.02, 3)
+
+
+@pytest.mark.parametrize("sampler", ["adamw", "tests.chain.test_pack:Lion"])
+def test_a_step_size_of_a_sampler_that_tasks_have_none_for(sampler: str) -> None:
+    task = classify(defaults={"lr": 0.02, "sampler": sampler, "epochs": 20})
+    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
+    assert schedules.build(spec.schedule).at(1).lr == pytest.approx(0.02)
+
+
+class Embedded(nn.Module):
+    """A network of words, with BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.norm, self.out = nn.Embedding(9, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.norm(self.words(x).mean(1)))
+        return out
+
+
+def test_integers_reach_a_network_unchanged_also_where_statistics_are_estimated() -> None:
+    words, labels = torch.arange(60).reshape(20, 3) % 9, torch.arange(20) % 2
+    task = rc.Task.from_module(Embedded, (words, labels), (words, labels), name="words")
+    (state,) = drawn(task, batchnorm="reestimate")[-1:]
+    network = Embedded()
+    network.load_state_dict(state)
+    batches = [words[batch] for batch in task.epoch(seed=0, batch_size=7)]
+    mean = torch.stack([network.words(x).mean(1).mean(0) for x in batches]).mean(0)
+    torch.testing.assert_close(state["norm.running_mean"], mean.detach())
+
+
+class Scaled(Digits):
+    """Digits whose network takes inputs of another scale."""
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        return 100 * inputs
+
+
+def test_training_prepares_inputs_as_evaluation_does() -> None:
+    task = Scaled(train=90, hidden=[8])
+    model = task.build_model(seed=0, lanes=1)
+    batch = torch.arange(10)
+    inputs, targets = task.source.batch(batch)
+    torch.testing.assert_close(
+        task.loss(model, batch, torch.Generator()), nn.functional.cross_entropy(model(100 * inputs), targets)
+    )

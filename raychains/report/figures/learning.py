@@ -58,16 +58,18 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
     for spec, arm, x, y in curves:
         row, column = families.index(arm.schedule), samplers[arm.name]
         colour = run.arm_styles[arm].colour
-        axes[row][column].plot(x, np.maximum(y, 1e-12), color=colour, linewidth=0.9, alpha=0.75)
+        axes[row][column].plot(x, y, color=colour, linewidth=0.9, alpha=0.75)
         count = schedules.build(spec.schedule).cycle_count
         borders |= {(row, column, k * -(-spec.steps // count) / spec.steps_per_epoch) for k in range(1, count)}
     for row, column, epoch in sorted(borders):
         axes[row][column].axvline(epoch, color=MUTED, linestyle=":", linewidth=0.9, zorder=1)
-    decades = np.log10(max(y.max() for *_, y in curves) / max(min(y.min() for *_, y in curves), 1e-12))
+    losses = np.concatenate([y[np.isfinite(y)] for *_, y in curves])
+    positive = len(losses) > 0 and losses.min() > 0  # a density's NLL may be negative
     for family, row_of in zip(families, axes, strict=True):
         for axis, panel in zip(row_of, run.arm_styles.panels, strict=True):
-            axis.set_yscale("log")
-            log_axis(axis.yaxis, subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0))
+            if positive:
+                axis.set_yscale("log")
+                log_axis(axis.yaxis, subs=(1.0,) if losses.max() > 100 * losses.min() else (1.0, 2.0, 5.0))
             axis.margins(x=0.01)
             axis.set_title(f"{panel.title}, {family} step size")
         row_of[0].set_ylabel("Training NLL (nats)")

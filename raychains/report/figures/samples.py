@@ -60,9 +60,9 @@ def drawing(run: RunData) -> Drawing | None:
     band = " Bands: ± one standard error over the repeats." if run.results.groupby("arm").size().max() > 1 else ""
     names = " and ".join(dict.fromkeys(c.metric.label for c in curves))
     mixture = is_mixture(run.comparison)
+    of = "first n kept draws" if run.by_blocks else "predictive that averages the first n samples"
     text = (
-        f"{names} of the predictive that averages the first n samples{run.over_repeats}. Chains "
-        "contribute in turn: the first samples of all chains come first."
+        f"{names} of the {of}{run.over_repeats}. Chains contribute in turn: the first samples of all chains come first."
     )
     if mixture:
         text = (
@@ -72,7 +72,7 @@ def drawing(run: RunData) -> Drawing | None:
         )
     return Drawing(
         name="samples",
-        title="Modes against draws" if mixture else "Error and NLL against the number of samples",
+        title=f"{'Modes' if mixture else names} against {'draws' if run.by_blocks else 'the number of samples'}",
         caption=text + band,
         alt=f"{names} against the number of samples for every arm",
         draw=lambda: _samples(run, curves),
@@ -159,7 +159,7 @@ def _samples(run: RunData, curves: Sequence[Curve]) -> Figure:
     for axis in (axis for row in axes for axis in row):
         if run.by_blocks:
             axis.xaxis.set_major_formatter(COUNT)
-            axis.set_ylim(0, max(MODES * 1.04, axis.get_ylim()[1]))
+            axis.set_ylim(0, max(MODES * 1.04 if is_mixture(run.comparison) else 0.0, axis.get_ylim()[1]))
         else:
             axis.set_xscale("log")
             log_axis(axis.xaxis)
