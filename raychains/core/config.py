@@ -81,8 +81,9 @@ class Common(Options):
     """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
     default 15min if no node has room, and no limit if others occupy it."""
     stall_timeout: Duration = 30.0
-    """Silence of a chain or an evaluation that is announced, in seconds or as 30s, 5min; 20 of its slowest steps where that is
-    longer, ten times as much before the first step. After three times as much (before the first step, six) another worker takes over."""
+    """A chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported as stalled;
+    after three times as long another worker takes over. Before its second step it is reported after 10 times this value, and
+    replaced after 60 times. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
     """Evaluation workers; default one for every two slots."""
     gpus_per_evaluator: NotNegative = None
@@ -99,7 +100,8 @@ class Common(Options):
     bins: Annotated[int, Form(check=partial(integer, least=1, most=1000))] = 15
     """Bins of calibration errors and reliability diagrams; 8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB. Where measures are
+    given, raychains evaluate takes auto for all and refuses none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
@@ -320,16 +322,17 @@ class Plan(Compare):
     images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
     gpu: Annotated[str | None, Form(metavar="{A100,H100,H200}")] = None
-    """Estimate them instead, from the operators of a step and the GPU's data sheet. docs/how-to/cluster.md"""
+    """GPU whose gradient evaluations a second are estimated from the operators of a step and its data sheet; instead of
+    images_per_second. docs/how-to/cluster.md"""
     measured_on: Text = None
     """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one worker, instead of
     images_per_second, and whose chains that left nodes tell preemption_loss."""
     price: Positive = None
     """Price of one device for an hour, in any currency."""
     prices: File = None
-    """A price list instead, for money on demand and on spot machines and for energy: a JSON file with a currency and, for each
-    type of machine, devices and per_hour; spot_per_hour, preemptions_per_hour, watts and images_per_second as far as they
-    are known. docs/how-to/cluster.md"""
+    """A price list instead of price, a JSON file: the plan shows money on demand and on spot machines, and energy. The file has a
+    currency and, for each type of machine, devices and per_hour; spot_per_hour, preemptions_per_hour, watts and
+    images_per_second as far as they are known. docs/how-to/cluster.md"""
     preemption_loss: MaybeDuration = None
     """Time that each of a chain's devices loses when its spot machine is taken back, as in 12s or 5min: repeated steps, waiting for
     another device and starting there; default as measured_on tells it."""
