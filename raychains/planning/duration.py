@@ -1,4 +1,4 @@
-"""Durations as people write them: 90, 60s, 5min, 1h."""
+"""Durations as people write them, 90, 60s, 5min, 1h, and as they read them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def seconds(field: str, value: float | str) -> float:
         found = float(value)
     require(math.isfinite(found) and found > 0, field, value, allowed)
     return found
+
+
+def text(seconds: float) -> str:
+    """Return ``40 s``, ``12 min``, ``3.5 h`` or ``2.1 d``."""
+    for limit, unit, form in ((90, 1, "{:.0f} s"), (5400, 60, "{:.0f} min"), (172800, 3600, "{:.1f} h")):
+        if seconds < limit:
+            return form.format(seconds / unit)
+    return f"{seconds / 86400:.1f} d"

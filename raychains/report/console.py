@@ -122,12 +122,3 @@ def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], N
     with bars(TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(what, total=None, note="")
         yield lambda done, total: shown.update(task, completed=done, total=total)
-
-
-def duration(seconds: float) -> str:
-    """``40 s``, ``12 min``, ``3.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

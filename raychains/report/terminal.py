@@ -23,13 +23,13 @@ from rich.text import Text
 from raychains.core.config import Plan
 from raychains.core.errors import last_line
 from raychains.evaluation.base import Metric
-from raychains.planning import Budget, events, gradient_evaluations
+from raychains.planning import Budget, duration, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
 from raychains.planning.prices import Bill, Quote
 from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, terminal, texts, with_error
-from raychains.report.console import LogInterval, NotebookView, bars, duration, standard_output
+from raychains.report.console import LogInterval, NotebookView, bars, standard_output
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
@@ -230,8 +230,8 @@ class Terminal:
     def _tick(self, tick: events.Tick) -> None:
         if tick.remaining_seconds is not None and not self._estimated:
             self._estimated = True
-            self._say(f"estimated from the first {self._unit}: {duration(tick.remaining_seconds)} of sampling")
-        left = f"about {duration(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
+            self._say(f"estimated from the first {self._unit}: {duration.text(tick.remaining_seconds)} of sampling")
+        left = f"about {duration.text(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
         note = self._best[1] if self._best is not None else left
         if self._live is None:
             if self._interval.due():
@@ -250,7 +250,7 @@ class Terminal:
             cycle = f"cycle {chain.cycle + 1}," if chain.digest in self._cyclical else ""
             note = " ".join(filter(None, (cycle, chain.stage, loss))) if chain.step else "starting"
             if chain.stalled_seconds is not None:
-                note = f"silent for {duration(chain.stalled_seconds)}"
+                note = f"silent for {duration.text(chain.stalled_seconds)}"
             self._chains.update(self._bars[chain.digest], completed=chain.step, note=note)
         self._live.update(self._draw())
 
@@ -357,7 +357,7 @@ class Terminal:
             case events.Stalled(digest=digest, slot=slot, reason=reason, seconds=seconds):
                 what = self._name(digest) if digest is not None else "evaluation" if slot is None else f"slot {slot}"
                 return (
-                    f"{what} stalls for {duration(seconds)}: {reason}; if that lasts, another worker takes over",
+                    f"{what} stalls for {duration.text(seconds)}: {reason}; if that lasts, another worker takes over",
                     "yellow",
                 )
             case events.StallEnded(digest=digest):

@@ -10,7 +10,7 @@ With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the li
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -120,9 +120,6 @@ class Isokinetic(ClosureSampler):
             self.state[p] |= {"direction": parts[1], "gradient": parts[2]}
         self._join(parameters, [p.detach() for p in parameters], grads)
         return losses[0]
-
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
-        return {}  # a step reads its settings itself
 
     @abstractmethod
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:

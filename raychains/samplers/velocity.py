@@ -12,21 +12,15 @@ from torch import Tensor
 from raychains.samplers.base import Number, Sampler, add_, mean_of, scale_, scaled, squares
 
 
-def noise_std(*, lr: float, momentum: float, temperature: float, num_data: int, noise_estimate: float = 0.0) -> float:
-    """Return √(2·(1−m−γ̂)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale)."""
-    friction = max(0.0, 1 - momentum - noise_estimate)  # γ̂ = 1 − m may round to just above it
-    return math.sqrt(2 * friction * lr * temperature / num_data)
+def noise_std(group: Mapping[str, Any], num_data: int) -> float:
+    """Return √(2·(1−m−γ̂)·lr·T/N), the standard deviation of the injected noise (cSG-MCMC Eq. 3 on the mean-loss scale).
 
-
-def group_noise_std(group: Mapping[str, Any], num_data: int) -> float:
-    """Return `noise_std` with the settings of one parameter group; only SGHMC's have a noise estimate γ̂."""
-    return noise_std(
-        lr=group["lr"],
-        momentum=group["momentum"],
-        temperature=group["temperature"],
-        num_data=num_data,
-        noise_estimate=group.get("noise_estimate", 0.0),
-    )
+    Only SGHMC has a noise estimate γ̂.
+    """
+    friction = max(
+        0.0, 1 - group["momentum"] - group.get("noise_estimate", 0.0)
+    )  # γ̂ = 1 − m may round to just above it
+    return math.sqrt(2 * friction * group["lr"] * group["temperature"] / num_data)
 
 
 class VelocitySampler(Sampler):
@@ -40,7 +34,7 @@ class VelocitySampler(Sampler):
 
     def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
-        numbers = {"step": -lr, "noise": group_noise_std(group, self.num_data)}
+        numbers = {"step": -lr, "noise": noise_std(group, self.num_data)}
         return (
             numbers | ({"momentum": momentum} if momentum != 0 else {}) | ({"decay": -lr * decay} if decay != 0 else {})
         )
@@ -79,4 +73,4 @@ class VelocitySampler(Sampler):
         return mean_of(sums, count)
 
     def effective_noise_std(self) -> float:
-        return group_noise_std(self.param_groups[0], self.num_data)
+        return noise_std(self.param_groups[0], self.num_data)

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from raychains.core.errors import UserError
 from raychains.core.ports import check_free
+from raychains.planning import duration
 from raychains.plotting.tables import html
 from raychains.report import page, tables
 from raychains.report.figures import learning, samples
@@ -47,7 +48,7 @@ class Page:
             self._draw_figures(every)
         first, *rest = (line.strip() for line in text.head(state))
         parts = {"results": self.results, "figures": self.figures, **_parts(state, self.chains)}
-        every_text = text.duration(every)
+        every_text = duration.text(every)
         return page.filled(
             "live.html.j2",
             every=every_text,

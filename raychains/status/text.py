@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from raychains.callbacks.event_data import plain
+from raychains.planning import duration
 from raychains.status.state import ChainState, DriverState, Line, Progress, RunState, State, StoreState, SweepState
 
 ORDER: tuple[Progress, ...] = ("failed", "running", "stopped", "waiting", "finished")
@@ -44,7 +45,7 @@ def head(state: State) -> Iterator[str]:
 def _driver(driver: DriverState) -> str:
     word = "by" if driver.lives else "was run by"
     lost = "" if driver.lives else ": it counts as dead, what it computed is kept; to go on: its command with --resume"
-    return f"  {word} {process(driver)}, last heard of {duration(driver.age)} ago{lost}"
+    return f"  {word} {process(driver)}, last heard of {duration.text(driver.age)} ago{lost}"
 
 
 def _run(state: RunState) -> Iterator[str]:
@@ -55,11 +56,11 @@ def _run(state: RunState) -> Iterator[str]:
     share = f" ({100 * state.gradients / state.to_spend:.0f} %)" if state.to_spend else ""
     yield f"  {state.gradients:,} of {state.to_spend:,} gradient evaluations spent{share}, {state.samples:,} samples, {_size(state.bytes)}"
     if state.remaining_seconds is not None:
-        yield f"  about {duration(state.remaining_seconds)} of sampling left"
+        yield f"  about {duration.text(state.remaining_seconds)} of sampling left"
     if stalled := sum(chain.stalled for chain in state.chains):
         yield f"  {_count(stalled, 'chain')} stalled: silent for longer than their pace explains"
     if state.age is not None:
-        yield f"  running chains last wrote up to {duration(state.age)} ago: they do with their checkpoints"
+        yield f"  running chains last wrote up to {duration.text(state.age)} ago: they do with their checkpoints"
     yield "  repeats evaluated: " + ", ".join(f"{arm.label} {arm.evaluated}/{arm.repeats}" for arm in state.arms)
 
 
@@ -70,7 +71,7 @@ def _sweep(state: SweepState) -> Iterator[str]:
         f"  {_count(state.points, 'point')} of {state.task}, {_count(state.chains, 'chain')}, judged by {state.metric}; "
         f"{state.to_spend:,} gradient evaluations if none is stopped early"
     )
-    ago = f", the last {duration(state.age)} ago" if state.age is not None else ""
+    ago = f", the last {duration.text(state.age)} ago" if state.age is not None else ""
     yield f"  {_count(state.reports, 'report')} by {_count(state.reported, 'chain')}{ago}; {state.stopped} stopped by the scheduler"
     if state.trials:
         yield "  trials: " + ", ".join(f"{n} {status}" for status, n in sorted(state.trials.items()))
@@ -84,14 +85,6 @@ def chosen(chains: Sequence[ChainState], most: int) -> tuple[list[ChainState], l
     ordered = sorted(chains, key=lambda chain: ORDER.index(chain.state))
     others = len(ordered[most:])
     return ordered[:most], [f"  … and {others} more (--chains N shows N of them)"] if others else []
-
-
-def duration(seconds: float) -> str:
-    """Return ``40 s``, ``12 min``, ``3.5 h`` or ``2.1 d``."""
-    for limit, unit, text in ((90, 1, "{:.0f} s"), (5400, 60, "{:.0f} min"), (172800, 3600, "{:.1f} h")):
-        if seconds < limit:
-            return text.format(seconds / unit)
-    return f"{seconds / 86400:.1f} d"
 
 
 def store_row(line: Line) -> list[str]:
@@ -133,7 +126,7 @@ def _stage(chain: ChainState) -> str:
 def _checkpoint(chain: ChainState) -> str:
     if chain.checkpoint_step is None or chain.checkpoint_age is None or chain.state == "finished":
         return ""
-    return f"at {chain.checkpoint_step:,}, {duration(chain.checkpoint_age)} ago"
+    return f"at {chain.checkpoint_step:,}, {duration.text(chain.checkpoint_age)} ago"
 
 
 def _worker(chain: ChainState) -> str:

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from raychains.cli import main
+from raychains.planning import duration
 from raychains.report.console import standard_output
 from raychains.status import Reader, RunState, StoreState, status_of
 from raychains.status.command import drawn
-from raychains.status.text import duration
 from raychains.store import Storage
 from raychains.store.leases import STALE_AFTER, Leases
 from tests.report import runs
@@ -237,7 +237,7 @@ def test_torn_files_cost_what_they_said_and_nothing_else(middle: Path, name: str
     ("seconds", "text"), [(0, "0 s"), (89.4, "89 s"), (600, "10 min"), (7200, "2.0 h"), (259200, "3.0 d")]
 )
 def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration.text(seconds) == text
 
 
 def test_a_near_miss_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
