@@ -34,7 +34,9 @@ def _loaded(field: str, path: str, *, trust: bool = False) -> Result:
     try:
         return load(path, trust=trust)
     except UserError as error:
-        raise UserError(str(error).replace("run must", f"{field} must", 1)) from None
+        if not str(error).startswith("run must"):
+            raise
+        raise UserError(f"{field}{str(error).removeprefix('run')}") from None
 
 
 def rate(options: Plan) -> float | None:

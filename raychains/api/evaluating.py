@@ -117,7 +117,7 @@ def _check_place(options: Evaluate, loaded: Result) -> None:
     require(options.name is None, "name", options.name, f"be left out: {Evaluate.refused['name']}")
     given = options.store != Evaluate(run=options.run).store
     same = not given or Storage(options.store).uri == loaded.store.root.uri
-    require(same, "store", options.store, f"be left out: {Evaluate.refused['store']}")
+    require(same, "store", Storage(options.store).location(), f"be left out: {Evaluate.refused['store']}")
 
 
 @dataclass
@@ -170,7 +170,9 @@ class _Evaluating:
 
         if self.folder.name != self.loaded.store.name and self.folder.exists():
             there = Comparison.from_json(self.folder.plan().get("comparison"))
-            allowed = f"be another one while the run {self.folder.name!r} exists: the results would take its place"
+            allowed = (
+                f"be another one, or the folder of run {self.folder.name!r} be deleted: results would take its place"
+            )
             require(there.digest == self.comparison.digest, "split", self.split, allowed)
         finished = finished_chains(self.root, self.comparison.chains())
         groups = [
@@ -233,9 +235,8 @@ class _Evaluating:
         if not self.folder.exists() or self.folder.plan() != plan:
             self.folder.write_plan(plan)
         store_results(self.folder, self.comparison, outcome)
-        if (
-            failed := self.loaded.store.table("failed")
-        ) is not None:  # the reasons, by which readers know dropped chains
+        failed = self.loaded.store.table("failed")  # by which readers know dropped chains
+        if failed is not None and self.folder.name != self.loaded.store.name:
             self.folder.write_table("failed", failed.to_pylist())
         return outcome
 

@@ -35,6 +35,8 @@ EPOCHS, LR, EPS = 100, 0.003, 1e-3
 BATCH = 32
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
+NAMED = {"sampler": "method", "seed": "random_state"}
+"""Arguments of the estimators by the options of `run` that they are."""
 OWN = {"task", "workers", "store", "resume"}
 """Arguments of a run that ``options`` cannot have."""
 _ONE_AT_A_TIME = threading.Lock()
@@ -57,7 +59,7 @@ class _PosteriorEstimator(BaseEstimator):
         chains: int = 4,
         epochs: int | None = None,
         lr: float | None = None,
-        hidden: Sequence[int] = (50, 50),
+        hidden: Sequence[int] | int = (50, 50),
         random_state: Any = 0,
         backend: str = "ray",
         store: str | None = None,
@@ -84,7 +86,8 @@ class _PosteriorEstimator(BaseEstimator):
             raise UserError(f"options must not name {name}, got {shown(self.options)}: the estimator sets it")
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
-        inputs, hidden = self._scaled(X).float(), (self.hidden,) if is_int(self.hidden) else self.hidden
+        inputs = self._scaled(X).float()
+        hidden: Any = (self.hidden,) if is_int(self.hidden) else self.hidden
         n, features = inputs.shape
         train = (inputs, targets)
         task = Task.from_module(lambda: MLP(features, hidden, outputs), train, train, self._loss, name="sklearn")
@@ -106,10 +109,10 @@ class _PosteriorEstimator(BaseEstimator):
             try:
                 result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
             except UserError as error:
-                text = str(error)
-                for theirs, own in (("sampler must", "method must"), ("seed must", "random_state must")):
-                    text = text.replace(theirs, own) if text.startswith(theirs) else text
-                raise UserError(text) from None
+                field, _, rest = str(error).partition(" ")
+                if field not in NAMED or field in (self.options or {}):
+                    raise
+                raise UserError(f"{NAMED[field]} {rest}") from None
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)
@@ -149,7 +152,7 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         chains: number of chains.
         epochs: of each chain; default 100.
         lr: initial step size; default .003.
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.
         backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
             ``process``: one after another in this process, without importing Ray.

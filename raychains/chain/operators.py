@@ -12,8 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 NO_KERNEL = {
-    "_record_function_enter_new",
-    "_record_function_exit",
     "empty",
     "empty_like",
     "empty_strided",

@@ -121,21 +121,20 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         return "it has a prior of its own, as local chains have"
     if spec.precision == "bf16":
         return "bf16 is not packed"
-    return task_refusal(task, model)
+    own = [name for name in ("epoch", "epoch_among") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
+    return task_refusal(task, model) or (f"its task has its own {own[0]}()" if own else None)
 
 
 def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
     """Return why networks of a task cannot be computed as rows of one program; None where they can."""
     if not isinstance(task, PredictiveTask):
         return "its task is neither a network with a likelihood nor a density"
-    own = [
-        name for name in ("loss", "backward", "epoch") if getattr(type(task), name) is not getattr(PredictiveTask, name)
-    ]
+    own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
     if own or task.own_prior or task.prior is not None:
         return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
     if type(task).augmented is not PredictiveTask.augmented and getattr(task, "augment", True):
         return "its training examples are augmented"
-    if not belongs(task.likelihood, "each"):
+    if not (belongs(task.likelihood, "each") and belongs(task.likelihood, "gradients")):
         return "its likelihood gives the loss of a batch alone"
     if not isinstance(task.source, Resident):
         return "its data are streamed"

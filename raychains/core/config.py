@@ -100,8 +100,8 @@ class Common(Options):
     bins: Annotated[int, Form(check=partial(integer, least=1, most=1000))] = 15
     """Bins of calibration errors and reliability diagrams; 8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB. Where measures are
-    given, raychains evaluate takes auto for all and refuses none."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB. With measures,
+    raychains evaluate treats auto as all, and refuses the value none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
@@ -388,10 +388,8 @@ class Evaluate(Common):
     refused: ClassVar[Mapping[str, str]] = {
         "name": "results lie in the run's folder, those of another split in NAME-SPLIT",
         "store": "the run's path names it",
-        "resume": "predictions that are kept are never made again",
-        "gpus_per_chain": "no chain runs",
     }
-    """As of `Local`; the last two are allowed."""
+    """As of `Local`."""
 
     run: Stored
     """The run: STORE/runs/NAME."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
     Raises:
         UserError: no such file, another format, or rows that are no probabilities.
     """
+    require(isinstance(given, np.ndarray | str | os.PathLike), name, given, "be an array or a path")
     where = "an array" if isinstance(given, np.ndarray) else path_of(name, given)
     found = given if isinstance(given, np.ndarray) else _read(Path(where), name)
     kind = found.dtype.kind in "fiu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -68,7 +68,7 @@ class FileSource:
 class RunSource:
     """A run in a store, finished or not: the samples of one arm and group of repeats that are there."""
 
-    store: str
+    store: str = field(repr=False)
     """Its URI, secrets included."""
     name: str
     arm: str | None = None

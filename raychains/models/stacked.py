@@ -80,7 +80,10 @@ def layers(model: nn.Module) -> list[Layer]:
         raise UserError("its network has buffers, such as BatchNorm's statistics")
     if not all(p.requires_grad for p in model.parameters()):
         raise UserError("some of its parameters are frozen")
-    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules()):
+    modules = [
+        m._forward_hooks | m._forward_pre_hooks | m._backward_hooks | m._backward_pre_hooks for m in model.modules()
+    ]
+    if any(modules) or any(p._backward_hooks for p in model.parameters()):
         raise UserError("its network has hooks, such as weight normalisation")
     if type(model) is nn.Linear:
         return [""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -178,11 +179,13 @@ def settings(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
     found = [_settings(run) for run in runs]
     names = dict.fromkeys(name for each in found for name in each)
     rows = [(name, [each.get(name, ()) for each in found]) for name in names]
-    return [
-        (name, [", ".join(map(_shortened, values)) or "–" for values in each])
-        for name, each in rows
-        if len(set(each)) > 1
-    ]
+    return [(name, _texts(each)) for name, each in rows if len(set(each)) > 1]
+
+
+def _texts(each: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the runs' values as they are shown: shortened, unless they are alike then."""
+    whole, short = ([", ".join(map(of, values)) or "–" for values in each] for of in (str, _shortened))
+    return short if len(set(short)) == len(set(whole)) else whole
 
 
 def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
@@ -215,13 +218,15 @@ def _text(value: Any) -> str:
     elif isinstance(value, int):
         text = f"{value:,}"
     elif isinstance(value, float):
-        text = f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        text = repr(value)
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text
 
 
 def _shortened(text: str) -> str:
+    with contextlib.suppress(ValueError):
+        return text if text.lstrip("-").replace(",", "").isdigit() else f"{float(text):g}"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 

@@ -457,8 +457,10 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
     sweep = isinstance(folder, SweepStore)
-    page = "report.html" if sweep else "results.parquet"
-    done = page in own and (not sweep or WAITING not in _statuses(folder, own))
+    done = not sweep and "results.parquet" in own
+    if sweep and "report.html" in own:
+        with contextlib.suppress(UserError):  # a damaged table
+            done = WAITING not in _statuses(folder, own)
     phase = _phase([driver] if driver is not None else [], done)
     return Line(
         name=folder.name,

@@ -28,7 +28,7 @@ from raychains.core.validation import integer, is_int, positive
 from raychains.data import corrupted, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
 from raychains.data.root import data_root
-from raychains.data.source import EpochOrder, Resident
+from raychains.data.source import Resident
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification, OutOfDistribution
 from raychains.priors import Gaussian, resnet_plus_prior
@@ -174,11 +174,6 @@ class ImageTask(NormalisedPictures):
         augment = {"augment": self.augment} if self.augment != self.data.augmented else {}
         network = {n: list(v) if isinstance(v, tuple) else v for n, v in self._changed(self.network).items()}
         return self._choice() | augment | network
-
-    def epoch(self, *, seed: int, batch_size: int) -> Sequence[Any]:
-        order = super().epoch(seed=seed, batch_size=batch_size)
-        assert isinstance(order, EpochOrder)
-        return order.to(self.source.inputs.device)
 
     def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
         return crop_and_flip(inputs, generator, padding=PADDING) if self.augment else inputs

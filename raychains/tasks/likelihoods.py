@@ -361,7 +361,8 @@ def _kind(t: Tensor) -> str:
 
 
 def belongs(likelihood: Likelihood, name: str) -> bool:
-    """Return whether a likelihood has ``each`` or ``fisher``, and of the very loss that it has: a class below may replace `loss` alone."""
+    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may replace `loss` alone."""
     classes = type(likelihood).__mro__
     own, loss = (next(i for i, c in enumerate(classes) if n in vars(c)) for n in (name, "loss"))
-    return classes[own] is not Likelihood and own <= loss
+    general = classes[own] is Likelihood and name == "gradients"  # made of each
+    return general or (classes[own] is not Likelihood and own <= loss)

@@ -63,7 +63,7 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
         borders |= {(row, column, k * -(-spec.steps // count) / spec.steps_per_epoch) for k in range(1, count)}
     for row, column, epoch in sorted(borders):
         axes[row][column].axvline(epoch, color=MUTED, linestyle=":", linewidth=0.9, zorder=1)
-    losses = np.concatenate([y[np.isfinite(y)] for *_, y in curves])
+    losses = np.concatenate([y[np.isfinite(y) & (y != 0)] for *_, y in curves])
     positive = len(losses) > 0 and losses.min() > 0  # a density's NLL may be negative
     for family, row_of in zip(families, axes, strict=True):
         for axis, panel in zip(row_of, run.arm_styles.panels, strict=True):
