@@ -18,7 +18,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +142,10 @@ def estimate(model: nn.Module, data: Any, **settings: Any) -> dict[str, Any]:
     return dict(row)
 
 
-def peers(python: str, budget: dict[str, Any]) -> list[dict[str, Any]]:
+def peers(python: str, powers: Sequence[tuple[int, int]], budget: dict[str, Any]) -> list[dict[str, Any]]:
     """Devinterp's estimates of the crossings."""
     x, y = (t.tolist() for t in crossing_data())
-    asked = {"budget": budget, "problems": [{"x": x, "y": y, "powers": powers} for powers in POWERS]}
+    asked = {"budget": budget, "problems": [{"x": x, "y": y, "powers": p} for p in powers]}
     script = str(ROOT / "benchmarks" / "llc_devinterp.py")
     done = subprocess.run([python, script], input=json.dumps(asked), capture_output=True, text=True, check=True)
     return list(json.loads(done.stdout))
@@ -181,7 +181,7 @@ def main() -> None:
     )
     other: list[dict[str, Any]] = []
     if asked.peer:
-        other = peers(asked.peer, {**budget, "nbeta": NBETA, "burn_in": burn_in, "draws": draws})
+        other = peers(asked.peer, powers, {**budget, "nbeta": NBETA, "burn_in": burn_in, "draws": draws})
     lines = [
         "# Local learning coefficients against quadrature",
         "",

@@ -72,6 +72,8 @@ class Meter:
                 setattr(owner, name, property(self.timed(found.fget, part)))
             elif callable(found) and not isinstance(found, type):
                 setattr(owner, name, self.timed(found, part))
+            elif names:
+                raise AttributeError(f"{owner.__name__} has no method {name}")
             else:
                 continue
             self._undo.append(functools.partial(setattr, owner, name, found))

@@ -96,6 +96,8 @@ def main() -> None:
         return
     if given.smoke:
         given.chains, given.epochs, given.rounds = 4, 8, 1
+    if given.chains % 2:
+        parser.error(f"--chains must be even, for two processes, got {given.chains}")
     print(facts())
     halves, both = [], []
     for n in range(1, given.rounds + 1):

@@ -99,7 +99,7 @@ def watch(meter: Meter) -> None:
     meter.watch(lease.PeerDrivers, "lease, other drivers")
     meter.watch(lease.Lease, "lease, other drivers", ["claim", "runs_elsewhere", "superseded", "give_up"])
     meter.watch(Storage, "store", ["publish", "create", "read", "read_range", "names", "size", "exists", "modified"])
-    meter.watch(ChainStore, "store", ["finished", "records", "seconds", "last_incarnation", "incarnation"])
+    meter.watch(ChainStore, "store", ["finished", "records", "seconds", "last_attempt", "attempt"])
 
 
 @dataclasses.dataclass(frozen=True)

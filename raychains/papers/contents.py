@@ -24,7 +24,7 @@ DATA |= {"uci-airfoil": "UCI airfoil", "uci-bikesharing": "UCI bike sharing", "u
 DATA |= {"uci-energy": "UCI energy", "uci-yacht": "UCI yacht", "uci-protein": "UCI protein"}
 DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 """The labels of data sets that experiments may need."""
-FOLDERS = {"uci": "uci", "cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
+FOLDERS = {"cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
 FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in uci.REGRESSION_TABLES.items()}
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
@@ -124,6 +124,8 @@ def in_data_root(name: str) -> bool:
 
             return Storage(root_of()).exists("imagenet/manifest.json")
         root = data_root()
+        if name == "uci":
+            return all((root / "uci" / table.file).is_file() for table in uci.TABLES.values())
         if name in FOLDERS:
             return (root / FOLDERS[name]).exists()
         entry = catalogue.entry(name)

@@ -65,6 +65,8 @@ def plan(options: Reproduce) -> PlannedReproduction:
     require(options.name is None, "name", options.name, "be left out: every comparison has its own")
     with at_scale(options) as common:
         parts = [p for e in experiments for p in plan_status.plan(e, options.scale, common)]
+        if options.keep_predictions == "none" and any(s.measures for p in parts for s, _ in p.comparisons):
+            raise UserError("keep_predictions must be auto or all, got 'none': measures read predictions again")
         chains = {d: spec for p in parts for d, spec in p.chains().items()}
         finished = frozenset(finished_chains(Storage(options.store), chains))
         measured = _measured(options, parts)

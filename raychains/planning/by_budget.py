@@ -38,6 +38,8 @@ NEAREST: Mapping[int, tuple[Division, ...]] = {
 """By about so many steps of all chains together the better of 1 and 4 cycles for each number of chains:
 docs/results/posterior-budgets."""
 MOST_CHAINS = 8
+LEAST_STEPS = 16
+"""Of a cycle; chains with fewer have a single one."""
 CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
 """Options that a budget chooses."""
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Run)}
@@ -58,7 +60,8 @@ def spend(options: Run, task: Task) -> tuple[Run, str]:
         given = getattr(options, field)
         require(given == DEFAULTS[field], field, given, "be left out beside budget, which chooses it")
     at_once = min(options.concurrent or 1, MOST_CHAINS)
-    require(budget >= at_once, "budget", budget, f"be at least an epoch for each of {at_once} chains that run at once")
+    least = min(d.chains for ways in NEAREST.values() for d in ways if d.chains >= at_once)
+    require(budget >= least, "budget", budget, f"be at least an epoch for each of {least} chains")
     batch = (
         options.batch_size
         if options.batch_size is not None
@@ -69,7 +72,11 @@ def spend(options: Run, task: Task) -> tuple[Run, str]:
     tried = min(NEAREST, key=lambda known: abs(math.log(known / steps)))
     best = min((d for d in NEAREST[tried] if at_once <= d.chains <= budget), key=lambda d: d.ratio)
     epochs = budget // best.chains
-    own = draws.cyclical(epochs * per_epoch, _kept(options, best, epochs * per_epoch), best.cycles, EXPLORATION)
+    length = epochs * per_epoch
+    require(length > 1, "budget", budget, "give every chain two steps")
+    if length < LEAST_STEPS * best.cycles:
+        best = dataclasses.replace(best, cycles=1)
+    own = draws.cyclical(length, _kept(options, best, length), best.cycles, EXPLORATION)
     if options.thinning is not None:
         own["thinning"] = options.thinning
     chains, cycles = (f"{n} {word}{'s' * (n > 1)}" for n, word in ((best.chains, "chain"), (best.cycles, "cycle")))
@@ -85,5 +92,5 @@ def _kept(options: Run, best: Division, steps: int) -> int:
     """Return the draws that a chain of so many steps keeps: those that are asked for, else its part of `DRAWS` as far as there is room."""
     if options.samples_per_cycle is not None:
         return options.samples_per_cycle * best.cycles
-    room = int((1 - EXPLORATION) * (steps // best.cycles)) - 1
+    room = (int((1 - EXPLORATION) * (steps // best.cycles)) - 1) // (options.thinning or 1)
     return best.cycles * max(1, min(math.ceil(DRAWS / best.chains / best.cycles), room))

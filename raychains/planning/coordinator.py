@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from raychains.core.errors import last_line
-from raychains.planning.failure import MAX_FAILURES, Policy, remedy, retried
+from raychains.planning.failure import MAX_FAILURES, Policy, remedy
 
 if TYPE_CHECKING:
     from raychains.store import SampleRecord
@@ -466,7 +466,7 @@ class Coordinator:
             self.leaving.discard(slot)
             return self._preempted(digest)
         chain.failures += 1
-        if not retried(chain.failures, self.max_failures):
+        if chain.failures > self.max_failures:
             return self._fail(digest, f"{reason} ({chain.failures} losses in a row without progress)")
         chain.status = "waiting"
         self.queue.appendleft(digest)

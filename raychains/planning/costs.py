@@ -17,6 +17,7 @@ from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
 from raychains.evaluation.classification import MANY_CLASSES
+from raychains.evaluation.regression import Regression
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
 from raychains.planning.methods import workers_of
@@ -76,9 +77,8 @@ def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) ->
         totals["samples"] += kept
         totals["sample_bytes"] += draws(spec) * known[key].sample
         totals["checkpoint_bytes"] += (CHECKPOINTS_KEPT + 1) * known[key].checkpoint
-    examples, outputs = predicted(task, comparison.split)
-    each = 2 if outputs > MANY_CLASSES else 4
-    return Costs(chains=len(specs), prediction_bytes=totals["samples"] * examples * outputs * each, **totals)
+    predictions = totals["samples"] * predicted(task, comparison.split)
+    return Costs(chains=len(specs), prediction_bytes=predictions, **totals)
 
 
 def draws(spec: ChainSpec) -> int:
@@ -111,12 +111,15 @@ def sizes(spec: ChainSpec, task: Task) -> Sizes:
     return Sizes(sample=network, checkpoint=network + best + sum(_bytes(s) for s in sampler.state.values()))
 
 
-def predicted(task: Task, split: str) -> tuple[int, int]:
-    """Examples of a split and numbers that are predicted of each; (0, 0) of densities, of which nothing is kept."""
+def predicted(task: Task, split: str) -> int:
+    """Bytes that are kept of one sample's predictions of a split; 0 of densities."""
     if task.low_dimensional:
-        return 0, 0
+        return 0
     evaluation: Any = task.splits()[split]
-    return len(evaluation.inputs), getattr(evaluation, "classes", 1)
+    if isinstance(evaluation, Regression):  # means and σ, in double precision
+        return 8 * len(evaluation.inputs) * (evaluation.targets.shape[1] + 1)
+    classes = getattr(evaluation, "classes", 1)
+    return len(evaluation.inputs) * classes * (2 if classes > MANY_CLASSES else 4)
 
 
 def _bytes(tensors: Mapping[str, Any]) -> int:

@@ -19,14 +19,6 @@ MAX_FAILURES = 3
 """Losses in a row without progress that a chain survives."""
 
 
-def retried(failures: int, max_failures: int = MAX_FAILURES) -> bool:
-    """Return whether a chain that lost its worker is tried again, on any slot.
-
-    ``failures`` counts this loss and those before it since the chain last progressed.
-    """
-    return failures <= max_failures
-
-
 def remedy(policy: Policy, *, restarts: int, max_failures: int = MAX_FAILURES) -> Remedy:
     """Return what becomes of a diverged chain that was given fresh noise ``restarts`` times before.
 

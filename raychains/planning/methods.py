@@ -389,9 +389,14 @@ def _schedule(
     own = method.settings if kind == method.schedule else {}
     if method.last_epoch_measures:
         own = {**own, "burn_in": lengths.length - 1}
-    if kind == "cyclical":
-        return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
-    return _non_cyclical(kind, options, base, own, lengths, lr, fields, given)
+    try:
+        if kind == "cyclical":
+            return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
+        return _non_cyclical(kind, options, base, own, lengths, lr, fields, given)
+    except UserError as error:
+        if options.temperature_ramp is None or not str(error).startswith("ramp must"):
+            raise
+        raise UserError(f"temperature_{error}") from None
 
 
 def _cyclical(
@@ -400,7 +405,11 @@ def _cyclical(
     cycles: Any = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
     exploration = options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
     if options.burn_in is not None:
-        exploration = lengths.burn_in(options.burn_in) / math.ceil(lengths.steps / max(1, cycles))
+        cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(options.burn_in)
+        require(
+            silent < cycle, "burn_in", options.burn_in, f"be shorter than a cycle, one of {cycles} in {lengths.length}"
+        )
+        exploration = silent / cycle
     chosen = {"cycles": cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
     made = schedules.Cyclical(**{**chosen, **fields})
     if made.samples_per_cycle is None and base.samples_per_cycle is not None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 10_000
 """Largest number of points of a sweep: a plan lists every one of them."""
+PATHS = ("sampler", "schedule")
+"""Options whose values may be import paths ``module:Class``."""
 Kind = Literal["log", "uniform", "int", "choice"]
 
 
@@ -71,10 +73,11 @@ def read_space(given: Iterable[str]) -> dict[str, Range]:
     found = {}
     for name, text in _pairs("space", given).items():
         kind, colon, rest = text.partition(":")
-        if not colon:
+        ranged = kind in ("log", "uniform", "int")
+        if not colon or (not ranged and ("," in text or name in PATHS)):
             found[name] = Range(kind="choice", values=_list("space", name, text))
             continue
-        if kind not in ("log", "uniform", "int"):
+        if not ranged:
             raise UserError(f"space must give {name} as log:A:B, uniform:A:B, int:A:B or a list, got {text!r}")
         found[name] = _range(name, kind, rest, text)  # type: ignore[arg-type]
     return found

@@ -111,7 +111,22 @@ def normed() -> nn.Module:
     return network
 
 
+def halved() -> nn.Module:
+    """Gradients of a weight are halved."""
+    network = Own()
+    network.first.weight.register_hook(lambda g: g / 2)
+    return network
+
+
+def watched() -> nn.Module:
+    network = Own()
+    network.second.register_full_backward_pre_hook(lambda module, given: None)
+    return network
+
+
 NO_ROWS = [
+    (halved, "its network has hooks"),
+    (watched, "its network has hooks"),
     (Unused, "its network is no row of linear layers and activations"),
     (frozen, "some of its parameters are frozen"),
     (normed, "its network has hooks"),

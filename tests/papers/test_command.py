@@ -15,7 +15,8 @@ import raychains as rc
 from raychains.cli import main
 from raychains.core.config import Reproduce
 from raychains.core.errors import Interrupted, RaychainsError
-from raychains.papers import SCALES, plan_status, reproduce
+from raychains.data import uci
+from raychains.papers import SCALES, contents, plan_status, reproduce
 from raychains.papers.csgmcmc import fig1, mixture
 from raychains.papers.experiment import Experiment, Sampled
 from raychains.planning.events import RunEvent, Tick
@@ -223,3 +224,23 @@ def diverging(experiment: Experiment) -> Experiment:
     preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})
     made = dataclasses.replace(part, sampled=lambda scale: [Sampled(preset=preset)])
     return dataclasses.replace(experiment, parts=(made,))
+
+
+def test_measures_need_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said before anything runs."""
+    options = ["--scale", "cpu", "--store", str(tmp_path), "--keep-predictions", "none"]
+    assert main(["reproduce", "fig4", *options]) == 2
+    assert "keep_predictions must be auto or all" in capsys.readouterr().err.replace(
+        "--keep-predictions", "keep_predictions"
+    )
+    assert not (tmp_path / "chains").exists()
+
+
+def test_a_folder_without_table_5s_files_lacks_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uci").mkdir()
+    (tmp_path / "uci" / "yacht.data").touch()
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    assert contents.in_data_root("uci-yacht") and not contents.in_data_root("uci")
+    for table in uci.TABLES.values():
+        (tmp_path / "uci" / table.file).touch()
+    assert contents.in_data_root("uci")

@@ -97,3 +97,29 @@ def test_a_density_has_no_epochs_and_chains_need_one_each() -> None:
     with refused("budget", "3", "8"):
         default_arms.run(Run(task="digits", budget=3, concurrent=8))
     assert set(by_budget.CHOSEN) <= set(by_budget.DEFAULTS)
+
+
+@pytest.mark.parametrize("at_once", range(1, 9))
+@pytest.mark.parametrize("epochs", [*range(1, 10), 17])
+def test_every_budget_is_a_plan_or_one_line_that_names_it(at_once: int, epochs: int) -> None:
+    """Chains of 1, 2, 4 and 8 were tried."""
+    options = Run(task="digits", budget=epochs, concurrent=at_once, repeats=1)
+    least = next(n for n in (1, 2, 4, 8) if n >= at_once)
+    if epochs < least:
+        with refused("budget", f"each of {least} chains", str(epochs)):
+            default_arms.run(options)
+        return
+    (arm,) = default_arms.run(options).comparison.arms
+    assert at_once <= len(arm.chains[0]) <= epochs
+
+
+def test_options_beside_a_budget_are_kept_and_few_steps_have_one_cycle() -> None:
+    chosen, _ = spend(Run(task="digits", budget=40, thinning=200, repeats=1), tasks.make("digits"))
+    assert chosen.thinning == 200
+    default_arms.run(Run(task="digits", budget=40, thinning=200, repeats=1))
+    for epochs in (2, 6, 9):  # a batch of all: an epoch is a step
+        options = Run(task="digits", budget=epochs, batch_size=tasks.make("digits").num_data, repeats=1)
+        (arm,) = default_arms.run(options).comparison.arms
+        assert schedules.build(arm.chains[0][0].schedule).cycle_count == 1
+    with refused("budget", "two steps", "1"):
+        default_arms.run(dataclasses.replace(options, budget=1))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from raychains import tasks
+from raychains import Task, tasks
 from raychains.api.commands import plan, rate
 from raychains.chain.chain import Chain
 from raychains.cli import main
@@ -17,7 +17,7 @@ from raychains.core.config import Plan, Run
 from raychains.core.sample import Sample
 from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.planning import methods
-from raychains.planning.costs import draws, sizes
+from raychains.planning.costs import draws, predicted, sizes
 from raychains.planning.presets import default_arms
 from raychains.report.terminal import cost_lines
 from raychains.store import ChainStore, RunStore, Storage, codec
@@ -146,3 +146,16 @@ def test_a_finished_chain_tells_the_rate(tmp_path: Path) -> None:
     assert rate(given) == pytest.approx(4 * 500 / 4.0)
     store.begin(spec, 1, {"from_step": 0, "workers": 2})
     assert rate(given) == pytest.approx(4 * 500 / 8.0), "of each worker"
+
+
+@pytest.mark.parametrize("name", ["regression", "digits"])
+def test_predictions_have_the_size_of_one_real_block(name: str) -> None:
+    x, y = torch.zeros(30, 3), torch.zeros(30, 2)
+    if name == "regression":
+        task = Task.from_module(lambda: torch.nn.Linear(3, 2), (x, y), (x[:7], y[:7]), "gaussian", noise=1.0)
+    else:
+        task = tasks.make("digits")
+    evaluation: Any = task.splits()["test"]
+    sample = task.build_model(seed=0, lanes=1).state_dict()
+    blocks = [evaluation.predict(sample, shard) for shard in range(evaluation.shards)]
+    assert predicted(task, "test") == sum(block.nbytes for block in blocks)

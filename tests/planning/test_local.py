@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from raychains import priors, tasks
+from raychains import priors, schedules, tasks
 from raychains.core.config import Local
 from raychains.planning.presets.local import local
 from raychains.tasks import Task
@@ -98,3 +98,12 @@ def test_a_centred_prior_is_the_gaussian_around_its_centre(tmp_path: Path) -> No
     expected = torch.distributions.Normal(centre, 0.3).log_prob(at).sum()
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
     assert priors.from_json(prior.around({"w": centre}).to_json()) == prior
+
+
+@pytest.mark.parametrize(("settings", "kept"), [({"thinning": 5}, 24), ({"thinning": 2, "draws": 7}, 7), ({}, 120)])
+def test_as_many_draws_as_thinning_leaves(settings: dict[str, Any], kept: int, task: Task, file: str) -> None:
+    """Of 120 steps behind the burn-in of an epoch."""
+    steps = -(-N // 10)
+    made = planned(task, file, epochs=1 + 120 // steps, burn_in=1, **settings)
+    (spec, *_) = made.comparison.chains().values()
+    assert schedules.build(spec.schedule).kept == kept

@@ -152,6 +152,9 @@ def test_burn_in_of_a_cyclical_schedule_is_of_every_cycle() -> None:
         resolved("csgld", burn_in=40, exploration=0.5)
     with refused("burn_in", "200"):
         resolved("sgld", burn_in=200)
+    for epochs in (50, 60):
+        with refused("burn_in", "shorter than a cycle, one of 4 in 200", str(epochs)):
+            resolved("csgld", burn_in=epochs, epochs=200)
 
 
 def test_a_temperature_ramp_reaches_the_schedule() -> None:
@@ -179,6 +182,10 @@ def test_a_name_that_is_its_own_schedule_has_only_that_ones_arms() -> None:
     ]  # fmt: skip
     with refused("schedule", "cyclical", "csgld", "linear"):
         default_arms.run(Run(sampler="csgld", schedule="linear"))
+    ramped = default_arms.compare(Compare(sampler=("csgld",), exploration=0.0, temperature_ramp=0.5)).comparison
+    assert {arm.schedule for arm in ramped.arms} == {"cyclical"}, "no arm decreases, where that ramp leaves no room"
+    with refused("schedule", "cyclic"):
+        default_arms.compare(Compare(sampler=("csgld",), schedule=("cyclic",)))
 
 
 def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None:
@@ -201,6 +208,7 @@ def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None
         ({"task_settings": ("train=0",)}, ("train", "0")),
         ({"task_settings": ("trains=9",)}, ("task_settings", "trains")),
         ({"temperature_ramp": 1.5}, ("temperature_ramp", "1.5")),
+        ({"temperature_ramp": 0.9, "exploration": 0.5}, ("temperature_ramp must leave", "0.9")),
         ({"batchnorm": "freeze"}, ("batchnorm", "keep, reestimate, refuse, shared", "freeze")),
         ({"schedule": "linear", "final_lr": -1.0}, ("final_lr", "-1")),
     ],

@@ -88,3 +88,10 @@ def test_ranges_are_told_as_they_were_given() -> None:
     assert {name: r.to_json() for name, r in ranges.items()} == {
         "lr": "log:0.001:1", "cycles": "int:2:16", "t": "uniform:0.1:0.123456789", "sampler": ["csgld", "csghmc"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["csgld,mymodule:Mine", "mymodule:Mine", "mymodule:Mine,other:Own"])
+def test_samplers_and_schedules_may_be_import_paths(text: str) -> None:
+    for name in ("sampler", "schedule"):
+        found = space.read_space([f"{name}={text}"])[name]
+        assert found.kind == "choice" and list(found.values) == text.split(",")

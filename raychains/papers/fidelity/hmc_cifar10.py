@@ -233,7 +233,8 @@ smoke cpu gpu paper: All methods have the same number of gradient evaluations: c
 smoke cpu gpu paper: SGD and the deep ensemble have momentum .9 and the prior as weight decay, a step that falls as 1/(b + k),
     and predict with last iterates; the paper's anneal by a cosine, with another weight decay.
 smoke cpu gpu paper: The task's step sizes are as long as the paper's for SGHMC; those of SGLD, pSMILE, Entropy-MCMC and SWAG
-    are ours and were not tuned on this network. pSMILE starts at random weights, not at a trained network.
+    are ours and were not tuned on this network. pSMILE starts at random weights, not at a trained network. Entropy-MCMC
+    predicts with draws of θ and of θₐ: twice as many as the other samplers.
 cpu: Five of nine methods, two chains of six epochs; the number of epochs was fixed before anything was run.
 """,
     ),

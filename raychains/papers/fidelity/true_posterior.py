@@ -334,6 +334,10 @@ smoke cpu gpu paper: All methods have the same number of gradient evaluations pe
     as many members as that pays for at their most epochs.
 cpu gpu paper: The step size of each method is the one of a grid with the smallest total variation to the same HMC draws, on another
     seed and with one chain (benchmarks/posterior_settings.py, docs/results/posterior-settings.csv).
+smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other samplers. The law of
+    θₐ is the posterior's convolution with N(0, η·I).
+cpu gpu paper: The members at which MILE starts are trained with the task's batch (bike sharing and protein 100, digits 50), those of
+    the deep ensemble's row with 32; on concrete they are the same.
 """,
         figures=figure(
             "cells hmc",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from raychains import samplers
+from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.registry import path_of
@@ -59,7 +59,7 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     _distinct("schedule", options.schedule)
     methods.check_used(options, chosen, options.schedule)
     for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
-        methods.resolve(options, task=task, name=options.task, sampler=chosen[0], schedule=schedule)
+        schedules.KINDS.find(path_of("schedules", schedule))
     table = TABLE4 if task.low_dimensional else TABLE2
     columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
     return _plan(options, options.task, task, columns)

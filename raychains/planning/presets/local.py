@@ -127,7 +127,8 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     integer("burn_in", burn_in, 0, epochs - 1, f": less than the {epochs} epochs")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
-    draws = options.draws if options.draws is not None else min(DRAWS, steps - unkept)
+    most = math.ceil((steps - unkept) / (options.thinning or 1))
+    draws = options.draws if options.draws is not None else min(DRAWS, most)
     thinning = options.thinning if options.thinning is not None else max(1, (steps - unkept) // draws)
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
