@@ -3,7 +3,7 @@
 The test split is never looked at. Of each task's training examples 20 % are held out; one chain of each step size samples with
 the others, and the NLL of its mixture on those held out decides, summed over both protocols (of `splits` its first split). The
 temperature is 1 and the prior N(0, I): the model's, which are not chosen. Reads RAYCHAINS_DATA/uci. The table that the tasks'
-defaults come from is docs/results/uci-settings.csv.
+defaults come from is docs/results/uci-settings.csv; docs/reference/tasks.md names the smaller ones that longer chains need.
 """
 
 from __future__ import annotations
