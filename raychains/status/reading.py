@@ -314,7 +314,7 @@ class Reader:
         return SweepState(
             name=folder.name,
             location=folder.location(),
-            state=_phase(drivers, "report.html" in own and WAITING not in statuses),
+            state=_phase(drivers, "results.parquet" in own and WAITING not in statuses),
             drivers=drivers,
             swept=swept if isinstance(swept, Mapping) else {},
             task=str(plan.get("task", "")),
@@ -457,10 +457,12 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
     sweep = isinstance(folder, SweepStore)
-    done = not sweep and "results.parquet" in own
-    if sweep and "report.html" in own:
-        with contextlib.suppress(UserError):  # a damaged table
+    done = "results.parquet" in own
+    if sweep and done:
+        try:
             done = WAITING not in _statuses(folder, own)
+        except UserError:  # a damaged table
+            done = False
     phase = _phase([driver] if driver is not None else [], done)
     return Line(
         name=folder.name,

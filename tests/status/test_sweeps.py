@@ -54,7 +54,7 @@ def test_a_sweep_in_the_middle(folder: SweepStore, capsys: pytest.CaptureFixture
 
 
 def test_a_stopped_sweep_is_not_finished(folder: SweepStore) -> None:
-    """It has a table of the chains so far, and no page."""
+    """It has a table, too, with chains that wait."""
     folder.root.delete(f"drivers/{OURS}.json")
     folder.write_table("results", [{"point": n, "status": s} for n, s in enumerate(["finished", "waiting"])])
     store = status_of(folder.root.location())
@@ -78,3 +78,10 @@ def test_a_sweep_at_its_end(folder: SweepStore, capsys: pytest.CaptureFixture[st
     assert main(["status", folder.location(), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["kind"] == "sweep" and told["best"]["exploration"] == 0.25
+
+
+def test_a_sweep_with_a_damaged_table_is_in_the_stores_list(folder: SweepStore) -> None:
+    folder.root.delete(f"drivers/{OURS}.json")
+    folder.root.publish("sweeps/first/results.parquet", b"PAR1")
+    store = status_of(folder.root.location())
+    assert isinstance(store, StoreState) and [(x.name, x.state) for x in store.lines] == [("first", "stopped")]
