@@ -117,7 +117,8 @@ def _check_place(options: Evaluate, loaded: Result) -> None:
     require(options.name is None, "name", options.name, f"be left out: {Evaluate.refused['name']}")
     given = options.store != Evaluate(run=options.run).store
     same = not given or Storage(options.store).uri == loaded.store.root.uri
-    require(same, "store", Storage(options.store).location(), f"be left out: {Evaluate.refused['store']}")
+    shown = Storage(options.store).location() if "://" in options.store else options.store  # secrets are left out
+    require(same, "store", shown, f"be left out: {Evaluate.refused['store']}")
 
 
 @dataclass

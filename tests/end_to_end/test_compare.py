@@ -15,8 +15,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import raychains as rc
+from raychains.core.config import Compare
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.evaluation.classification import log_probabilities
+from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.digits import Digits
 from tests.checks import refused
@@ -118,7 +120,7 @@ def test_another_runs_results_are_not_overwritten(digits: rc.Result, folder: Pat
         name="taken",
     )
     before = other.results()
-    with refused("split", "'train'", "'taken-train' exists"):
+    with refused("split", "'train'", "'taken-train' be deleted"):
         rc.evaluate(mine.path, "train")
     assert other.results().equals(before)
 
@@ -151,6 +153,7 @@ def test_a_sample_is_a_plain_safetensors_file_of_the_models_state_dict(digits: r
     assert description["digest"] == chain.name and description["environment"]["device"] == "cpu"
 
 
+@pytest.mark.long
 def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> None:
     """Oracle: each cycle lands in one uniformly random mode, so M cycles cover 25(1 − .96^M) on average."""
     modes = table4.table(full=True)["modes"]
@@ -160,15 +163,25 @@ def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> Non
     assert abs(modes["sgld-decreasing-4x50000"] - 3.77) <= 0.7
 
 
+@pytest.mark.long
 def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
     published = table4.table(full=True)["modes_published"]
     assert list(published) == ["1.8 ± 0.13", "6.7 ± 0.52", "18 ± 0.47", "24.4 ± 0.22"]
     assert len(table4.comparison.chains()) == 8 and len(table4.results()) == 40
 
 
-def test_a_density_predicts_nothing_and_says_so(table4: rc.Result) -> None:
+def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothing(
+    ray_session: None, folder: Path
+) -> None:
+    """The paper's chains have 50,000 steps."""
+    short = rc.compare(task="mixture25", steps=1000, repeats=3, store=str(folder / "store"), name="short-table4")
+    table = short.table(full=True)
+    assert len(short.comparison.chains()) == 8 and len(short.results()) == 4 * 3
+    assert table["modes"].between(0, 25).all() and table["modes"].max() > 0 and "modes_published" not in table.columns
+    whole = default_arms.compare(Compare(task="mixture25")).comparison.arms
+    assert [arm.published["modes"] for arm in whole] == ["1.8 ± 0.13", "6.7 ± 0.52", "18 ± 0.47", "24.4 ± 0.22"]
     with refused("density"):
-        table4.predict(np.zeros((1, 2)))
+        short.predict(np.zeros((1, 2)))
 
 
 # A run that dropped a chain

@@ -89,11 +89,11 @@ def test_at_the_large_step_only_entropy_mcmc_reaches_the_flat_mode() -> None:
 
 
 def test_at_the_small_step_entropy_mcmc_has_no_advantage() -> None:
-    """1,000 seeds: it is ahead of SGLD by less than two standard errors of the difference, at most √(2·.25/1000)."""
+    """1,000 seeds: it is ahead of SGLD by less than two standard errors of the difference; shares are about those of the paper's table here."""
     emcmc, sgld = (last_share(SMALL, method, 1000) for method in ("emcmc", "sgld"))
     se = math.sqrt((emcmc * (1 - emcmc) + sgld * (1 - sgld)) / 1000)
     assert emcmc - sgld < 2 * se
-    assert emcmc < 0.3 and sgld < 0.3
+    assert abs(sgld - 0.138) < 0.045 and abs(emcmc - 0.098) < 0.04
 
 
 def test_the_large_step_is_near_the_sharp_modes_stability_limit_and_the_small_one_is_not() -> None:
