@@ -39,7 +39,7 @@ NEAREST: Mapping[int, tuple[Division, ...]] = {
 docs/results/posterior-budgets."""
 MOST_CHAINS = 8
 LEAST_STEPS = 16
-"""Of a cycle; chains with fewer have a single one."""
+"""The fewest of a cycle; shorter chains have a single cycle."""
 CHOSEN = ("sampler", "schedule", "chains", "cycles", "exploration", "burn_in", "epochs", "steps")
 """Options that a budget chooses."""
 DEFAULTS = {f.name: f.default for f in dataclasses.fields(Run)}

@@ -97,27 +97,10 @@ def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.
 
 def test_another_runs_results_are_not_overwritten(digits: rc.Result, folder: Path) -> None:
     """A run of its own has the name that another split's results would have."""
-    other = rc.run(
-        task="digits",
-        epochs=1,
-        chains=1,
-        cycles=1,
-        samples_per_cycle=1,
-        exploration=0,
-        repeats=1,
-        store=str(folder),
-        name="taken-train",
-    )
-    mine = rc.run(
-        task="digits",
-        epochs=2,
-        chains=1,
-        cycles=1,
-        samples_per_cycle=1,
-        exploration=0,
-        repeats=1,
-        store=str(folder),
-        name="taken",
+    settings: dict[str, Any] = {"chains": 1, "cycles": 1, "samples_per_cycle": 1, "exploration": 0, "repeats": 1}
+    other, mine = (
+        rc.run(task="digits", epochs=epochs, store=str(folder), name=name, **settings)
+        for epochs, name in ((1, "taken-train"), (2, "taken"))
     )
     before = other.results()
     with refused("split", "'train'", "'taken-train' be deleted"):
