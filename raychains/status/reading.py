@@ -437,7 +437,7 @@ def _arms(
 
 
 def _statuses(folder: RunStore, own: Collection[str]) -> list[str]:
-    """Return the states of a sweep's chains; none before any table of them is written, which a stopped sweep has as well."""
+    """Return the states of a sweep's chains, from the table that it writes where it ends or is stopped; none before."""
     table = folder.table("results") if "results.parquet" in own else None
     return table["status"].to_pylist() if table is not None and "status" in table.column_names else []
 
