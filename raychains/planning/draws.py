@@ -1,8 +1,12 @@
-"""Options that spread a chain's kept draws over the part of its steps that has noise."""
+"""Options that spread a chain's kept draws over the part of its steps that has noise, and those of a point estimate."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+ONE_COSINE: Mapping[str, Any] = {"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
+"""Options of a point estimate, which is the last iterate: its step size falls once, from the first step to the last."""
 
 
 def steps_apart(share: float, steps: int, draws: int) -> int:

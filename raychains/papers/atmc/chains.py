@@ -12,6 +12,7 @@ from typing import Any
 
 from raychains.papers.csgmcmc import table3
 from raychains.papers.experiment import OURS, PUBLISHED, Setting, reduced
+from raychains.planning import draws
 from raychains.planning.presets.named import Preset, Variant, named
 
 SEED = 7
@@ -20,8 +21,6 @@ LABELS = {CIFAR: "CIFAR-10", IMAGENET: "ImageNet"}
 SGD, BATCHNORM, ATMC, SGNHT = "sgd", "sgd-bn", "atmc", "sgnht"
 NAMES = {SGD: "SGD", BATCHNORM: "SGD + BatchNorm", ATMC: "ATMC", SGNHT: "SGNHT"}
 METHODS = {SGD: "sgdm", ATMC: "atmc", SGNHT: "sgnht"}
-ONE_COSINE = {"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
-"""A point estimate is the last iterate; its step size falls once, from the first step to the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ def _methods(sgd: Mapping[str, Any], samplers: Mapping[str, Any]) -> list[Varian
 def _cifar(scale: str) -> tuple[Preset, Preset]:
     size = SIZES[scale]
     common = {"chains": 1, "repeats": size.repeats, "batch_size": size.batch, "seed": SEED, **size.options}
-    short = {"epochs": size.optimised, **ONE_COSINE}
+    short = {"epochs": size.optimised, **draws.ONE_COSINE}
     plus = Preset(
         name="atmc-cifar10",
         about="ATMC, SGNHT and SGD on ResNet++ (Heek & Kalchbrenner 2019, Table 1)",
@@ -102,7 +101,7 @@ def _imagenet(scale: str) -> tuple[Preset, Preset]:
         task, options = "imagefolder-resnetpp", SMOKE_IMAGENET | {"task_settings": ("size=32", *TINY), "seed": SEED}
     elif scale == "gpu":
         options["precision"] = "bf16"
-    variants = _methods({**ONE_COSINE, "epochs": table3.EPOCHS[scale]}, {})
+    variants = _methods({**draws.ONE_COSINE, "epochs": table3.EPOCHS[scale]}, {})
     sgdm = [dataclasses.replace(v, name=BATCHNORM) for v in other.variants if v.sampler == "sgdm"]
     plus = dataclasses.replace(known, task=task, schedule="cyclical", options=options, variants=variants)
     return plus, dataclasses.replace(other, name="atmc-imagenet-batchnorm", variants=sgdm)

@@ -12,6 +12,7 @@ from typing import Any
 from raychains.papers import ALL
 from raychains.papers.claims import Claim, Direction, Rule, claim
 from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced
+from raychains.planning import draws
 from raychains.planning.presets.named import Preset, Variant
 
 SEED = 11
@@ -23,8 +24,6 @@ LARGER = ("accuracy", "auroc")
 """Columns whose larger values are better."""
 TWICE = ("sam", "bsam")
 """Two gradient evaluations per step: as many steps cost as many epochs again."""
-ONE_COSINE = {"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
-"""A point estimate is the last iterate: the step size falls once, from the first step to the last."""
 T = 1e-4
 NETWORKS = {"smoke": "lenet", "cpu": "lenet", "gpu": "resnet18", "paper": "resnet18"}
 
@@ -78,7 +77,7 @@ def _variant(name: str, size: Size) -> Variant:
         each = size.samples // size.cycles // (2 if name == "emcmc" else 1)
         options |= {"cycles": size.cycles, "samples_per_cycle": each, "exploration": 0.0, "temperature": T}
     else:
-        options |= ONE_COSINE
+        options |= draws.ONE_COSINE
     return Variant(name, sampler=name, options=options)
 
 

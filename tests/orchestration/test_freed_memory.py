@@ -1,0 +1,31 @@
+"""A worker's freed memory stays in its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+STEPS, MIB = 50, 16
+SCRIPT = f"""
+import resource, sys
+from raychains.orchestration.chain_worker import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+import torch
+for size in range({MIB} - 4, {MIB} + 1, 2):  # as glibc's own threshold for what it returns adapts to
+    torch.zeros(size, 2**18).add_(1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({STEPS}):
+    torch.zeros({MIB}, 2**18).add_(1), torch.zeros({MIB}, 2**18).add_(1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(which: str) -> int:
+    return int(subprocess.run([sys.executable, "-c", SCRIPT, which], capture_output=True, text=True, check=True).stdout)
+
+
+def test_steps_that_allocate_what_the_last_one_freed_take_no_new_pages() -> None:
+    returned = faults("returned")
+    assert returned > 10 * STEPS  # else there would be nothing to keep
+    assert faults("kept") < returned / 20
