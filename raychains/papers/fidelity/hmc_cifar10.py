@@ -50,7 +50,7 @@ class Size:
     """The size of every method's chains at a scale."""
 
     epochs: int
-    """Gradient evaluations per training image of a chain, even."""
+    """Gradient evaluations per training image of a chain."""
     chains: int
     draws: int
     """Kept of every chain but those of SGD, which have the last iterate."""
@@ -72,11 +72,11 @@ SIZES: Mapping[str, Size] = {
         batch_size=20,
         options={"task_settings": ("depth=8", "width=4")},
     ),
-    # .12 s of one core for a gradient of 64 images, compiled: 1.6 minutes an epoch, 120 epochs, 1.6 hours of two cores.
+    # .15 s of one of two busy cores for a gradient of 64 images, compiled: 2 minutes an epoch, 90 epochs, 1.5 hours.
     # Short chains have long steps: after one epoch of SGD with a cosine .03 had the least test error of .01, .03 and .1
     # (62, 59 and 68 %); SGHMC's at momentum .1 are as much longer.
     "cpu": Size(
-        epochs=4,
+        epochs=3,
         chains=2,
         draws=6,
         cycles=1,
@@ -257,7 +257,7 @@ cpu: So few epochs want longer steps: after one epoch of SGD with a cosine, .03 
     .1 68 %), three times the task's. SGD, the deep ensemble, SGHMC and cSGHMC take three times the task's; pSMILE its own.
 smoke cpu gpu paper: pSMILE starts at random weights, not at a trained network. Entropy-MCMC predicts with draws of θ and of θₐ:
     twice as many as the other samplers.
-cpu: Five of nine methods, two chains of four epochs, cSGHMC's of one cycle, with compiled networks. The number of epochs was
+cpu: Five of nine methods, two chains of three epochs, cSGHMC's of one cycle, with compiled networks. The number of epochs was
     fixed before anything was run: what two cores do in under two hours.
 """,
     ),
