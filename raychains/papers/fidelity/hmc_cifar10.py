@@ -41,8 +41,6 @@ PRINTED = {"HMC, chain against chain": CHAIN, "SGD, one network": "sgd", "Deep e
 PRINTED |= {"SGHMC": "sghmc", "cSGHMC": "csghmc"}
 """Our rows by the names of published ones."""
 NOISE_FROM, EXPLORATION = 0.5, 0.8
-DECAY = 10
-"""The first step size without cycles over the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +55,8 @@ class Size:
     cycles: int
     repeats: int
     batch_size: int = 64
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Step sizes of rows that do not take the task's."""
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of rows that do not take the task's."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -73,15 +71,20 @@ SIZES: Mapping[str, Size] = {
         options={"task_settings": ("depth=8", "width=4")},
     ),
     # .15 s of one of two busy cores for a gradient of 64 images, compiled: 2 minutes an epoch, 90 epochs, 1.5 hours.
-    # Short chains have long steps: after one epoch of SGD with a cosine .03 had the least test error of .01, .03 and .1
-    # (62, 59 and 68 %); SGHMC's at momentum .1 are as much longer.
+    # Short chains have longer steps: `Experiment.differences`.
     "cpu": Size(
         epochs=3,
         chains=2,
         draws=6,
         cycles=1,
         repeats=3,
-        rates={"sgd": 0.03, "ensemble": 0.03, "sghmc": 0.3, "csghmc": 0.3},
+        own={
+            "sgd": {"lr": 0.03},
+            "ensemble": {"lr": 0.03},
+            "sghmc": {"lr": 0.03, "momentum": 0.9},
+            "csghmc": {"lr": 0.03, "momentum": 0.9},
+            "psmile": {"lr": 1.0},
+        },
         options={"compile": "default"},
     ),
     "gpu": Size(epochs=50, chains=4, draws=20, cycles=5, repeats=3),
@@ -108,8 +111,7 @@ def preset(scale: str) -> Preset:
 
     steps = size.epochs * batches
     cyclical = draws.cyclical(steps, size.draws, size.cycles, EXPLORATION)
-    falling = draws.decreasing(steps, size.draws, NOISE_FROM)
-    falling["schedule_settings"] += (f"decay={DECAY}",)
+    level = draws.decreasing(steps, size.draws, NOISE_FROM)
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, **draws.ONE_COSINE},
         "ensemble": dict(draws.ONE_COSINE),
@@ -120,10 +122,8 @@ def preset(scale: str) -> Preset:
     }
     variants = []
     for row in methods(scale):
-        given = own.get(row, cyclical if row in CYCLICAL else falling)
-        schedule = "cyclical" if row in CYCLICAL + POINTS else "constant" if row == "psmile" else "decreasing"
-        if row in size.rates:
-            given = given | {"lr": size.rates[row]}
+        given = {**own.get(row, cyclical if row in CYCLICAL else level), **size.own.get(row, {})}
+        schedule = "cyclical" if row in CYCLICAL + POINTS else "constant"
         sampler = "sgdm" if row in POINTS else row
         variants.append(Variant(row, LABELS[row] if row in POINTS else "", sampler, given, schedule=schedule))
     common = {"epochs": size.epochs, "chains": size.chains, "batch_size": size.batch_size, "temperature": 1.0}
@@ -210,9 +210,9 @@ def settings_at(scale: str) -> list[Setting]:
         Setting("chains of a method (SGD: one, as much longer)", str(size.chains), OURS),
         Setting("draws of a chain (SGD and deep ensemble: the last iterate)", str(size.draws), OURS),
         Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", OURS),
-        Setting("SGLD, SGHMC", f"steps fall to 1/{DECAY}; noise and draws from {NOISE_FROM:g} of the epochs on", OURS),
+        Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", OURS),
         Setting("batch", str(size.batch_size), OURS),
-        Setting("step sizes", "three times the task's" if size.rates else "the task's", OURS),
+        Setting("step sizes", "three times the task's" if size.own else "the task's", OURS),
         Setting("repeats", str(size.repeats), OURS),
     ]
 
@@ -249,12 +249,12 @@ smoke cpu gpu paper: All methods have the same number of gradient evaluations: c
     pSMILE takes two gradients; the one network of SGD is trained as long as all chains of another method together.
 smoke cpu gpu paper: SGD and the deep ensemble have momentum .9, a cosine and the prior as weight decay, and predict with last
     iterates; the paper's weight decay is another.
-smoke cpu gpu paper: SGHMC's and SGLD's steps fall as 1/(b + k) to a tenth and have no noise in the first half; the paper's are
-    constant, with noise from the start.
+smoke cpu gpu paper: SGHMC and SGLD have no noise in the first half; the paper's have it from the start.
 smoke gpu paper: The task's step sizes are as long as the paper's for SGHMC; those of SGLD, pSMILE, Entropy-MCMC and SWAG
     are ours and were not tuned on this network.
-cpu: So few epochs want longer steps: after one epoch of SGD with a cosine, .03 had the least test error (59 %, of .01 62 %, of
-    .1 68 %), three times the task's. SGD, the deep ensemble, SGHMC and cSGHMC take three times the task's; pSMILE its own.
+cpu: So few epochs want longer steps. After one epoch of SGD with a cosine, .03 had the least test error (59 %, of .01 62 %, of
+    .1 68 %), three times the task's: SGD, the deep ensemble, SGHMC and cSGHMC take it, all with momentum .9. After two epochs of
+    pSMILE a step of length 1 had less than one of .3, the task's (74 and 83 %).
 smoke cpu gpu paper: pSMILE starts at random weights, not at a trained network. Entropy-MCMC predicts with draws of θ and of θₐ:
     twice as many as the other samplers.
 cpu: Five of nine methods, two chains of three epochs, cSGHMC's of one cycle, with compiled networks. The number of epochs was
