@@ -168,6 +168,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.smoke:
         args.widths, args.rounds, args.steps = [2], 1, 3
+        args.cases = [case for case in args.cases if not case.endswith("00")]
     torch.set_num_threads(1)
     print(facts())
     for case in args.cases:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -150,6 +151,7 @@ class MLflow:
             self._outcome = event.outcome
 
     def _metric(self, key: str, value: float, step: int) -> None:
+        key = re.sub(r"[^/\w.\- ]", "_", key)  # other signs are refused
         self._sender.put(self._entities.Metric(key, value, int(time.time() * 1000), step))
 
     def _send(self, items: list[Any]) -> None:

@@ -499,6 +499,12 @@ class Chain:
         """
         if state["digest"] != self.spec.digest:
             raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
+        if len(state["dropout"]) != len(streams(self.device)):
+            here, there = ("GPU", "CPU") if gpus.is_gpu(self.device) else ("CPU", "GPU")
+            raise UserError(
+                f"the checkpoint of chain {self.spec.digest[:12]} is of a {there}, whose random streams a {here} does not have: "
+                f"resume the chain on a {there}"
+            )
         self.leave()
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none

@@ -46,7 +46,7 @@ class MicroBatches:
                 f"workers_per_chain must be at most the micro-batches of a batch ({self.count}), got {group.size}: lower micro_batch"
             )
         self._spec, self._task, self._model, self._group = spec, task, model, group
-        self._parameters = list(sampled.values())
+        self._parameters = [p for p in sampled.values() if p.requires_grad]  # others have no gradient and stay
         self._device = self._parameters[0].device
         self._augmentation = torch.Generator(self._device)
         self._globals = stream_seed(spec, "globals") if tasks.is_own(spec.task) else None

@@ -344,6 +344,8 @@ class Pack:
                         view[row] = own
                     chain.sampler.state[p][state] = view[row]
             chain.settle(self._losses[row])
+            if self._density is None:
+                self._weights[:, row] = 1 / self._indices.shape[2]
             self._changed()
         return self
 

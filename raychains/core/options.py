@@ -125,7 +125,8 @@ class Option:
             return None
         if self.form.objects and not isinstance(value, str):
             several = tuple(value) if isinstance(value, list | tuple) else (value,)
-            return several if self.several else value
+            several = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in several)
+            return several if self.several else several[0]
         if self.form.per_sampler and (isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)):
             return value
         if tuple in self.types:

@@ -79,8 +79,8 @@ def _csv(path: Path) -> np.ndarray[Any, Any]:
         first = lines.readline()
     delimiter = "," if "," in first else None
     try:
-        [float(word) for word in first.split(delimiter)]
-        header = 0
+        words = [float(word) for word in first.split(delimiter)]
+        header = int(len(words) > 1 and words == list(range(len(words))))  # the classes' numbers, as pandas writes them
     except ValueError:
         header = 1
     return np.loadtxt(path, delimiter=delimiter, skiprows=header, ndmin=2)

@@ -132,10 +132,10 @@ class Classification(Predicting):
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)
         found = {name: metrics.of_points(name, rows) for name in ("error", "nll", "brier")}
-        if self.classes > metrics.TOP:
-            found["top5_error"] = metrics.of_points("top5_error", rows)
         # A network whose outputs overflow predicts nan: then so are its metrics.
         known = bool(np.isfinite(rows["entropy"]).all())
+        if self.classes > metrics.TOP:
+            found["top5_error"] = metrics.of_points("top5_error", rows) if known else np.nan
         found |= {
             "ece": metrics.ece(rows, self.bins) if known else np.nan,
             "ece_mass": metrics.ece_mass(rows, self.bins) if known else np.nan,

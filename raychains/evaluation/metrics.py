@@ -62,7 +62,7 @@ def in_top(p: Array, label: Array, k: int) -> Array:
 def _covered(rows: Rows, level: float) -> Array:
     """Return the share of an example's outputs whose central predictive interval holds the target, [n]."""
     pit = np.asarray(rows["pit"])
-    inside = np.abs(pit - 0.5) <= level / 2
+    inside = np.where(np.isnan(pit), np.nan, np.abs(pit - 0.5) <= level / 2)
     return inside.reshape(len(inside), -1).mean(axis=1)
 
 

@@ -329,14 +329,13 @@ class PosteriorPredictive(nn.Module):
         known = None if isinstance(self.noise, OutputNoise) else self.noises()
         done = 0
         for weights, raw in chunks:
-            outputs = raw.to(torch.promote_types(raw.dtype, torch.float32)).flatten(2)
+            outputs = raw.to(torch.promote_types(raw.dtype, torch.float32)).reshape(*raw.shape[:2], -1)
             if isinstance(self.noise, OutputNoise):
                 require(outputs.shape[2:] == (2,), "model", list(raw.shape[1:]), "give two outputs per input, [n, 2]")
                 yield (weights, *self.noise.split(outputs))
             else:
                 assert known is not None
-                means = outputs.unsqueeze(-1) if outputs.ndim == 2 else outputs
-                yield weights, means, known[done : done + len(raw)].view(-1, 1, 1)
+                yield weights, outputs, known[done : done + len(raw)].view(-1, 1, 1)
             done += len(raw)
 
     def noises(self) -> Tensor:
@@ -402,7 +401,7 @@ class PosteriorPredictive(nn.Module):
         if not self._vmaps:
             return 1
         if self.chunk == "auto":
-            k = budget(x.device) // (self._bytes[like] * len(x) + run.bytes_per_sample(x.device))
+            k = budget(x.device) // max(1, self._bytes[like] * len(x) + run.bytes_per_sample(x.device))
         else:
             k = self.chunk
         if self._rows is not None:
@@ -474,4 +473,4 @@ def _weights(weights: Sequence[float] | None, size: int) -> Tensor:
     ok = isinstance(values, list | tuple) and len(values) == size
     ok = ok and all(is_number(w) and w >= 0 for w in values) and 0 < sum(values) < float("inf")
     require(ok, "weights", weights, f"be {size} numbers of at least 0, not all 0: one per sample")
-    return torch.tensor(values, dtype=torch.float32)
+    return torch.tensor([w / max(values) for w in values], dtype=torch.float32)  # likelihoods may be tiny or huge

@@ -245,7 +245,9 @@ class Predictive:
 
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
-        inputs = self._inputs(x)
+        inputs, task = self._inputs(x), self._selection.task
+        if inputs.dtype == torch.uint8 and task.predicts == "classes":
+            inputs = task.prepare(inputs)
         return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
 
     def _inputs(self, x: Any) -> Tensor:

@@ -136,8 +136,9 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
         if not comparison.cost_is_length:
             row["gradients"] = float(mine["gradients"].mean()) if n and "gradients" in mine else np.nan
         for metric in metrics:
-            row[metric.name] = float(mine[metric.name].mean()) if n else np.nan
-            row[f"{metric.name}_se"] = float(mine[metric.name].std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+            values = mine[metric.name].to_numpy(dtype=float) if n else np.full(1, np.nan)  # a nan stays one
+            row[metric.name] = float(values.mean())
+            row[f"{metric.name}_se"] = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
             if metric.name in arm.published:
                 row[f"{metric.name}_published"] = arm.published[metric.name]
         table.append(row)

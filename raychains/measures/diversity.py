@@ -50,8 +50,9 @@ def tables(context: Context) -> Tables:
         samples = {a: drawn(context, a, g) for a, g in context.groups if g == group}
         alike: dict[tuple[Any, ...], dict[int, list[Drawn]]] = {}
         for arm, mine in samples.items():
-            alike.setdefault(tuple(parameters(network_of(mine[0])).items()), {})[arm] = mine
-        for number, (network, of_arms) in enumerate(alike.items()):
+            kind = (mine[0].spec.sample_only, tuple(parameters(network_of(mine[0])).items()))
+            alike.setdefault(kind, {})[arm] = mine
+        for number, ((_, network), of_arms) in enumerate(alike.items()):
             for name, rows in _weight_space(context, group, number, of_arms, dict(network)).items():
                 found[name] += rows
     # Few samples have few numbers of clusters; a table has one set of columns.

@@ -105,6 +105,9 @@ def _why_no_hmc(context: Context) -> str | None:
         return f"task {context.comparison.task} has several targets"
     if why := hmc_reference.refusal(context.task):
         return f"HMC cannot draw from the posterior of task {context.comparison.task}: {why}"
+    of_arms = [context.comparison.arms[arm].chains[group][0].task for arm, group in context.groups]
+    if any(task != of_arms[0] for task in of_arms):
+        return "arms have several tasks, or settings of the task"
     decays = _weight_decays(context)
     return None if len(decays) == 1 else f"arms have several priors: weight decay {', '.join(f'{d:g}' for d in decays)}"
 

@@ -20,6 +20,7 @@ from raychains.chain import initialization
 from raychains.chain.precision import DTYPES
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
+from raychains.data.prepared.order import Part
 from raychains.evaluation import diagnostics
 from raychains.evaluation.base import Array
 from raychains.evaluation.diagnostics import Estimate
@@ -62,7 +63,11 @@ def rows(context: Context) -> list[Row]:
         chains = context.comparison.arms[a].chains[g]
         spec = chains[0]
         about = {"arm": context.arm_name(a), "group": g}
-        each = density(context, chains) if context.task.low_dimensional else network(context.task, context.select(a, g))
+        if context.task.low_dimensional:
+            each = density(context, chains)
+        else:
+            selection = context.select(a, g)
+            each = network(selection.task, selection)
         set_ = float(schedules.build(spec.schedule).temperature)
         for lane, row in enumerate(each):
             found.append({**about, "repeat": g * spec.lanes + lane, "kind": CONFIGURATIONAL, "set": set_, **row})
@@ -218,7 +223,7 @@ class Gradient:
             for i in range(count):
                 self._model.zero_grad(set_to_none=True)
                 batch = batches[i]
-                size = len(batch) if isinstance(batch, Tensor) else 1
+                size = len(batch) if isinstance(batch, Tensor | Part) else 1
                 self._task.backward(self._model, batch, generator)
                 weight += size
                 for name, p in self._sampled.items():

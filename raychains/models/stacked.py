@@ -174,18 +174,20 @@ class StackedNetwork:
                 linear = model.get_submodule(layer)
                 assert isinstance(linear, nn.Linear)
                 self._bias[layer], widths[-1] = linear.bias is not None, linear.out_features
-        # What stays in a core's cache is fast: activations overwrite what nothing needs, gradients what was used.
+        # What stays in a core's cache is fast: activations overwrite a linear layer's outputs, which nothing else needs,
+        # gradients what was used.
         self._values, turns = [self._buffer(widths[0])], 0
         self._gradients = [self._values[0]]
         spare = [self._buffer(max(widths))[0] for _ in range(2)]
         self._masks: dict[int, tuple[Tensor, Tensor]] = {}
         """A buffer for each dropout layer, by its number."""
+        before: Layer | None = None
         for layer, width in zip(self._layers, widths[1:], strict=True):
             if isinstance(layer, Dropout):
                 self._masks[len(self._values) - 1] = self._buffer(width)
-            inplace = isinstance(layer, Activation) and not layer.needs_input
+            inplace = isinstance(layer, Activation) and not layer.needs_input and isinstance(before, str)
             self._values.append(self._values[-1] if inplace else self._buffer(width))
-            turns += isinstance(layer, str)
+            turns, before = turns + isinstance(layer, str), layer
             self._gradients.append(self._shaped(spare[turns % 2], width))
 
     def _buffer(self, width: int) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ def measure(
     """Return the split's metrics of each point's own network, in the points' order. Ray must be connected.
 
     Points that were measured before are read from the store; of the others each is published as soon as it is done, so
-    that an interrupted call continues after them. Equal points are measured once. The points of an evaluator that is lost
+    that an interrupted call continues after them; not of a split with metrics of the user's own. Equal points are measured once. The points of an evaluator that is lost
     are measured again.
 
     Args:
@@ -51,9 +51,11 @@ def measure(
     """
     task = tasks.build(comparison.task_spec)
     check_split(task.splits(), split)
-    cache = PointMetrics(root, comparison.task_spec, task.splits()[split].fingerprint, {"bins": resources.bins})
+    evaluation = task.splits()[split]
+    cache = PointMetrics(root, comparison.task_spec, evaluation.fingerprint, {"bins": resources.bins})
+    keeps = all(metric.of is None for metric in evaluation.metrics)  # a user's function may be another one next time
     unique = {point.key: point for point in points}
-    found = {key: metrics for key in unique if (metrics := cache.read(key)) is not None}
+    found = {key: metrics for key in unique if keeps and (metrics := cache.read(key)) is not None}
     report = progress or (lambda done, total: None)
     report(len(found), len(unique))
     missing = [point for key, point in unique.items() if key not in found]
@@ -61,7 +63,8 @@ def measure(
         mine = evaluators if evaluators is not None else Evaluators.of(comparison, root, resources)
         try:
             for key, metrics in _Points(mine, split, missing).measured():
-                cache.write(key, metrics)
+                if keeps:
+                    cache.write(key, metrics)
                 found[key] = metrics
                 report(len(found), len(unique))
         finally:

@@ -115,11 +115,15 @@ def evaluate_run(
         members = pending_views.members(comparison, samples, seconds.keys(), dropped)
         requested = pending_views.requested(comparison, samples, views(members), members)
     queue = _queue(comparison, samples, evaluators, requested)
+    results = Results(comparison, callback, seconds, steps)
     if views is None:
         for digest in comparison.chains().keys() - seconds.keys():
-            (queue.drop if digest in dropped else queue.abandon)(digest)
+            if digest in dropped:
+                queue.drop(digest)
+                results.drop(digest)
+            else:
+                queue.abandon(digest)
         callback.on(Ready(slots=slots.at_once(len(comparison.chains())), slot=slots.describe()))
-    results = Results(comparison, callback, seconds, steps)
     wait = ResourceWait(slots, None, resources.slot_timeout, resources.gpus_per_evaluator)
     return Driver(None, queue, results, lease, wait, callback).run()
 

@@ -271,7 +271,11 @@ def paired(runs: Sequence[RunData]) -> tuple[list[Paired], list[str]]:
                 why.add("its examples have other labels")
             else:
                 names = [metric.name for metric in run.metrics if metric.name in ours and metric.name in theirs]
-                intervals = bootstrap.paired({name: ours[name] for name in names}, theirs)
+                try:
+                    intervals = bootstrap.paired({name: ours[name] for name in names}, theirs)
+                except UserError as error:  # of too few examples, or of a metric that is not finite
+                    why.add(str(error))
+                    continue
                 found += [
                     Paired(number, arm, against, m, intervals[m.name]) for m in run.metrics if m.name in intervals
                 ]

@@ -289,6 +289,10 @@ class Sampler(torch.optim.Optimizer):
         found = self.kinetic()
         return None if found is None else float(found)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles hold: all but hooks, which torch gives a copy anew."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_optimizer_")}
+
     def state_dict(self) -> dict[str, Any]:
         own = {"kind": self.kind, "num_data": self.num_data, **self._noise.state()}
         return {**self._of_torch("state_dict"), "sampler": own}

@@ -30,6 +30,11 @@ class Noise:
         self.seed = seed
         self._normals: dict[torch.dtype, Normals] = {}
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._saved: dict[str, Tensor] = {}
+        """States of generators that nobody asked for yet, by device."""
+
+    def __reduce__(self) -> Any:
+        return Noise.load, (self.state(),)
 
     @classmethod
     def of_draws(cls, kind: str, seed: int, count: int) -> Noise:
@@ -65,9 +70,14 @@ class Noise:
         return [self.seed] * lanes
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Return the generator of a device that is not the CPU."""
+        """Return the generator of a device that is not the CPU: a saved one, also where the device had another number."""
         if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.seed)
+            made = torch.Generator(device).manual_seed(self.seed)
+            names = [name for name in self._saved if torch.device(name).type == device.type]
+            if names:
+                name = str(device) if str(device) in names else names[0]
+                made.set_state(self._saved.pop(name).to("cpu", torch.uint8))
+            self._generators[device] = made
         return self._generators[device]
 
     def _sequence(self, dtype: torch.dtype) -> Normals:
@@ -77,10 +87,13 @@ class Noise:
 
     def state(self) -> dict[str, Any]:
         """Return the JSON values and tensors that `load` continues from: how many numbers each sequence gave, and generators' states."""
+        generators = dict(self._saved)
+        for device, generator in self._generators.items():  # the number of one GPU is no part of a chain
+            generators[device.type if device.type not in generators else str(device)] = generator.get_state()
         return {
             "seed": self.seed,
             "positions": {str(dtype).removeprefix("torch."): n.position for dtype, n in self._normals.items()},
-            "generators": {str(device): g.get_state() for device, g in self._generators.items()},
+            "generators": generators,
         }
 
     @classmethod
@@ -97,10 +110,7 @@ class Noise:
         noise = cls(state["seed"])
         for name, position in state["positions"].items():
             noise._normals[getattr(torch, name)] = Normals(noise.seed, getattr(torch, name), position)
-        for name, bits in state["generators"].items():
-            device = torch.device(name)
-            noise._generators[device] = torch.Generator(device)
-            noise._generators[device].set_state(bits.to("cpu", torch.uint8))
+        noise._saved = dict(state["generators"])
         return noise
 
 

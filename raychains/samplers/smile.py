@@ -121,6 +121,8 @@ class SMILE(Isokinetic):
         if self.wants_objective:
             undone = self._judge(self._potential(new, loss), gained, h)
             new, u = torch.where(undone, theta, new), torch.where(undone, 0.0, u)
+        else:  # the energy of the next step that is judged changes from there
+            self._adaptive.pop("potential", None)
         self._learn_scales(g)
         return new, u, g
 

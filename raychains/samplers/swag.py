@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -23,7 +23,8 @@ class SWAG(VelocitySampler):
     Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its ``noise_from``, under
     its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing: the Gaussian's width is that
     of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is then, so that draws late in a run
-    come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself.
+    come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself. Steps at temperature 0
+    forget what was collected, so that under a cyclical schedule each cycle has a Gaussian of its own.
 
     Several chains are MultiSWAG (Wilson & Izmailov 2020), the mixture of their Gaussians.
 
@@ -80,14 +81,18 @@ class SWAG(VelocitySampler):
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         super()._update({**group, "temperature": 0.0}, params, grads)
-        if group["temperature"] > 0:
-            for p in params:
+        for p in params:
+            if group["temperature"] > 0:
                 self._collect(group, p)
+            elif "mean" in self.state[p]:  # of the last cycle
+                for name in ("mean", "square", "deviations"):
+                    self.state[p].pop(name, None)
+                self.state[p]["forgotten"] = self.state[p]["noisy_steps"]
 
     def _collect(self, group: dict[str, Any], p: Tensor) -> None:
         state = self.state[p]
         state["noisy_steps"] = state.get("noisy_steps", 0) + 1
-        count, rest = divmod(state["noisy_steps"], group["collect_every"])
+        count, rest = divmod(_steps(state), group["collect_every"])
         if rest:
             return
         mean, square = self.state_of(p, "mean"), self.state_of(p, "square")
@@ -116,7 +121,7 @@ class SWAG(VelocitySampler):
     def _drawn(self, group: dict[str, Any], p: Tensor, shared: Tensor, noise: Noise) -> Tensor:
         """Return one parameter of a draw; ``shared`` is ξ₂, [K, lanes], of all parameters."""
         state = self.state.get(p, {})
-        count = state.get("noisy_steps", 0) // group["collect_every"]
+        count = _steps(state) // group["collect_every"]
         if count < 2 or group["temperature"] == 0:
             return p.detach().clone()
         mean, deviations = state["mean"], state["deviations"]
@@ -127,3 +132,8 @@ class SWAG(VelocitySampler):
         low = (deviations[:kept].reshape(kept, self.lanes, -1) * weights[:, :, None]).sum(0).reshape(p.shape)
         drawn = mean + math.sqrt(half) * spread * noise.like(spread) + math.sqrt(half / (kept - 1)) * low
         return drawn.to(p.dtype)
+
+
+def _steps(state: Mapping[str, Any]) -> int:
+    """Return the steps above temperature 0 since the last one at 0."""
+    return int(state.get("noisy_steps", 0) - state.get("forgotten", 0))

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 BEST = "best.json"
-COLUMNAR = ("rows",)
+COLUMNAR = ("rows", "llc_example_losses")
 """Tables with a row for each example or draw, which are never read row by row."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REPORT = re.compile(r"(\d+)-(\d+)\.json")

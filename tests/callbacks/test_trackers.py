@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from types import ModuleType, SimpleNamespace
@@ -129,6 +130,7 @@ class FakeMLflow(ModuleType):
             raise ConnectionError("not now")
         run = self.runs[number]
         for m in metrics:
+            assert re.fullmatch(r"[/\w.\- ]+", m.key), "MLflow refuses other signs"
             run["metrics"][m.key].append((m.step, m.value))
         for p in params:
             assert run["params"].setdefault(p.key, p.value) == p.value, "parameters cannot be changed"
@@ -149,10 +151,12 @@ def test_mlflow_is_told_the_same_and_a_resumed_run_goes_on_in_its_run(monkeypatc
     assert run["metrics"]["nll/arm"] == [(1, 0.5), (2, 0.25)] and run["tags"][f"failed.{b}"] == "loss is nan"
     with pytest.raises(KeyboardInterrupt), CallbackList(MLflow("digits-1a2b", {**CONFIG, "resume": True})) as several:
         several.on(tick(status(digests()[0], 30)))
+        several.on(callbacks.ViewDone(arm="step-5 fc.*", group=0, metrics=[{"llc": 2.0}], chain_seconds=1))
         assert run["status"] == "RUNNING"
         raise KeyboardInterrupt
     assert len(fake.runs) == 1 and run["status"] == "KILLED"
     assert run["metrics"][f"step/{a}"] == [(500, 10.0), (1500, 30.0)] and "resume" not in run["params"]
+    assert run["metrics"]["llc/step-5 fc._"] == [(1, 2.0)]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -96,6 +96,13 @@ def test_another_chains_state_is_refused() -> None:
         Chain(CASES["sgld-digits"]).load_state_dict(Chain(CASES["sghmc-digits"]).state_dict())
 
 
+def test_a_checkpoint_of_a_gpu_is_refused_on_a_cpu_in_one_line() -> None:
+    state = Chain(CASES["sgld-digits"]).state_dict()
+    state["dropout"] = [*state["dropout"], torch.zeros(16, dtype=torch.uint8)]
+    with refused("checkpoint", "of a GPU", "resume the chain on a GPU"):
+        Chain(CASES["sgld-digits"]).load_state_dict(state)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_expected_samples_equals_what_is_emitted(case: str) -> None:
     samples = [event[0] for event in straight(case)["events"] if isinstance(event, list)]

@@ -165,12 +165,16 @@ def scattered() -> Task:
 
 
 def smooth() -> nn.Module:
+    """Activations also of the inputs, and one after another."""
     return nn.Sequential(
         nn.Flatten(),
+        nn.Tanh(),
         nn.Linear(3, 7),
         nn.Tanh(),
+        nn.Sigmoid(),
         nn.Linear(7, 7),
         nn.SiLU(),
+        nn.Tanh(),
         nn.Linear(7, 9),
         nn.GELU(),
         nn.Linear(9, 1),
@@ -240,7 +244,7 @@ def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, s
     alone = Chain(one, task)
     straight = outcome(alone, run(alone))
     others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
-    for place in range(5):
+    for place in range(5) if sampler == "sghmc" else (0, 4):
         specs = [*others[:place], one, *others[place:]]
         chains = [Chain(s, task) for s in specs]
         told = together(Pack(chains[0]), chains)
@@ -388,10 +392,12 @@ def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(na
     torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [20, 18])
 @pytest.mark.parametrize("name", ISOKINETIC)
-def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str) -> None:
+def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str, batch: int) -> None:
+    """Also where each batch of an epoch is full: weights of examples are then written but once."""
     task = Digits(train=90, hidden=[8])
-    specs = [isokinetic(name, task, 90 if name == "mile" else 20, chain=i) for i in range(4)]
+    specs = [isokinetic(name, task, 90 if name == "mile" else batch, chain=i) for i in range(4)]
     alone = [Chain(s, task) for s in specs]
     straight = [outcome(c, run(c)) for c in alone]
     chains, told = [Chain(s, task) for s in specs], [[] for _ in specs]

@@ -14,11 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from raychains.chain.chain import Chain
 from raychains.chain.process_group import add_up, cover, interface, join, run_of
 from raychains.core.sample import Progress, Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
+from tests.chain.chain_tasks import VariedDigits
 from tests.chain.ranks_cases import BATCH, chain_spec, task
 from tests.checks import refused
 from tests.processes import SECONDS, free_ports
@@ -124,6 +126,24 @@ def test_micro_batches_give_the_batchs_gradient() -> None:
         (a, a_losses), (b, b_losses) = found
         assert torch.allclose(a, b, rtol=close, atol=close)
         assert a_losses == pytest.approx(b_losses, rel=max(close, 1e-6))
+
+
+class Frozen(VariedDigits):
+    """A network whose first layer does not learn."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        model = super().build_model(seed=seed, lanes=lanes)
+        next(model.children()).requires_grad_(False)
+        return model
+
+
+def test_frozen_parameters_stay_where_they_are() -> None:
+    chain = Chain(chain_spec(7, norm="plain", task=Frozen().spec()), Frozen())
+    before = {name: p.detach().clone() for name, p in chain.model.named_parameters()}
+    for _ in chain:
+        pass
+    moved = {name for name, p in chain.model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name, p in chain.model.named_parameters() if p.requires_grad} != set(before)
 
 
 def test_micro_batches_are_part_of_the_digest_and_none_leaves_it_as_it_was() -> None:

@@ -38,7 +38,7 @@ STATUSES = {2, 3, 4, 130}
 HOW_TO_GO_ON = re.compile(r"resume|same (command|call)|repeat|again")
 WORK = {"chain-began", "chain-reported", "view-done", "measuring", "over"}
 """Events by which a command is at work."""
-LOOK_EVERY = 0.01
+LOOK_EVERY = 0.05
 SIGNALS = ("SIGKILL", "SIGSTOP", "SIGTERM")
 ENVIRONMENT = {
     **PATIENT_RAY, "RAY_gcs_server_port_wait_time_s": "60", "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal",

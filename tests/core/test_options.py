@@ -147,6 +147,8 @@ def test_values_are_held_in_one_form() -> None:
         },
     )
     assert (made.epochs, made.lr, made.temperature, made.store) == (4, 0.5, 0.25, "runs/x")
+    assert make(config.Run, {"init_from": Path("w.pt")}).init_from == "w.pt"
+    assert make(config.Local, {"init_from": [Path("a.pt"), "b.pt"]}).init_from == ("a.pt", "b.pt")
     assert type(made.epochs) is int and type(made.lr) is float
     assert made.sampler == ("sgld",) and made.schedule == ("cyclical",)
     assert made.sampler_settings == ("eta=0.0004", "update=gibbs", "list=[1, 2]")

@@ -58,6 +58,7 @@ def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
     result = rc.local(
         model,
         (x, x.sum(1)),
+        groups=("weight", "bias"),
         loss="gaussian",
         noise=1.0,
         gamma=1.0,
@@ -67,8 +68,12 @@ def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
         store=store,
         progress=False,
     )
-    [row] = result.store.table("llc").to_pylist()
-    assert row["chains"] == 2 and row["draws"] == 10 and row["gamma"] == 1
+    rows = result.store.table("llc").to_pylist()
+    assert [row["arm"].partition(" ")[2] for row in rows] == ["", "weight", "bias"]
+    assert all(row["chains"] == 2 and row["draws"] == 10 and row["gamma"] == 1 for row in rows)
+    rc.evaluate(str(result.path), measures=["diversity"], progress=False)
+    found = result.store.table("embedding").to_pandas()
+    assert found.groupby("arm")["map"].agg(["nunique", "first"])["first"].tolist() == [0, 2, 1]  # by name
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 

@@ -180,10 +180,13 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     assert list(metrics_small[0]) == [m.name for m in Classification.metrics if m.name != "top5_error"]
 
 
-def test_an_overflowing_network_has_nan_metrics_and_no_error() -> None:
-    evaluation = split(30)
-    block = np.full((30, 4), np.nan, dtype=np.float32)
+@pytest.mark.parametrize("classes", [4, 10])
+def test_an_overflowing_network_has_nan_metrics_and_no_error(classes: int) -> None:
+    labels = np.arange(30) % classes
+    evaluation = Classification(model=network(0), inputs=torch.zeros(30, 6), labels=labels, classes=classes)
+    block = np.full((30, classes), np.nan, dtype=np.float32)
     (found,) = evaluation.summarise([evaluation.reduce([block], 0)])
+    assert ("top5_error" in found) == (classes == 10)
     assert all(np.isnan(value) for name, value in found.items() if name != "error")
 
 

@@ -58,6 +58,29 @@ def test_weights_are_divided_by_their_sum() -> None:
     agrees(found.half().float()(x), expected(networks, x, weights), atol=2e-3)
 
 
+@pytest.mark.parametrize("weights", [[1e-50, 0, 2e-50, 0.5e-50, 4e-50], [1e300, 0, 2e300, 0.5e300, 4e300]])
+def test_weights_may_be_tiny_or_huge(weights: list[float]) -> None:
+    x = KINDS["mlp"][1](9)
+    agrees(built("mlp", weights=weights)[0](x), expected(built("mlp")[1], x, [1, 0, 2, 0.5, 4]))
+
+
+def test_no_inputs_have_no_predictions() -> None:
+    found, _ = built("mlp", chunk="auto")
+    x = KINDS["mlp"][1](9)
+    assert found(x[:0]).probabilities.shape == (0, 4)
+
+
+def test_a_regression_may_give_one_number_per_input_without_an_axis() -> None:
+    networks = [nn.Linear(3, 1) for _ in range(3)]
+    x = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    flat = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+    samples = [{f"0.{name}": t for name, t in n.state_dict().items()} for n in networks]
+    found = PosteriorPredictive(flat, samples, kind="regression", noise=0.3)(x)
+    plain = PosteriorPredictive(networks[0], states(networks), kind="regression", noise=0.3)(x)
+    assert found.mean.shape == plain.mean.shape and torch.equal(found.mean, plain.mean)
+    assert torch.equal(found.variance, plain.variance)
+
+
 def test_samples_may_be_given_stacked() -> None:
     networks = draws(KINDS["mlp"][0], SIZE)
     stacked = {name: torch.stack([s[name] for s in states(networks)]) for name in networks[0].state_dict()}

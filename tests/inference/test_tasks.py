@@ -33,6 +33,8 @@ def test_images_are_prepared_as_their_task_does_it(tmp_path: Path, monkeypatch: 
     assert about["preparation"]["kind"] == "normalise" and about["network"] == networks.named(rc.make_task(task))
     images = made_images.made(made_images.NETWORKS[task], "test").images[:20]
     wanted = result.predict(images)
+    by_sample = torch.from_numpy(result.predictive().outputs(images)).softmax(-1)
+    np.testing.assert_allclose(by_sample.mean(0), wanted, rtol=0, atol=1e-6)
     monkeypatch.setattr(sets, "load", None)  # the file needs no data
     loaded = rc.PosteriorPredictive.load(exported.path)
     assert len(loaded) == exported.samples > 0

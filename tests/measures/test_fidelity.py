@@ -330,7 +330,8 @@ def test_every_format_is_read(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "comma.csv", p, delimiter=",")
     np.savetxt(tmp_path / "blanks.csv", p)
     np.savetxt(tmp_path / "header.csv", p, delimiter=",", header="a,b,c,d", comments="")
-    for name in ("p.npy", "one.npz", "named.npz", "comma.csv", "blanks.csv", "header.csv"):
+    pd.DataFrame(p).to_csv(tmp_path / "pandas.csv", index=False)
+    for name in ("p.npy", "one.npz", "named.npz", "comma.csv", "blanks.csv", "header.csv", "pandas.csv"):
         np.testing.assert_allclose(probabilities.load(tmp_path / name), p, atol=1e-6)
     np.testing.assert_array_equal(probabilities.load(p), p)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -133,6 +134,22 @@ def test_minibatches_are_drawn_anew_for_each_sample_and_unbiased(
     x, y = (v.double().numpy() for v in data(0))
     exact = x.T @ (x @ np.array([1.0, 2.0, 3.0, 4.0]) - y)
     assert (abs(found.mean(0) - exact) < 4 * found.std(0) / np.sqrt(100)).all() and (found.std(0) > 1).all()
+
+
+def test_each_arm_has_the_gradients_of_its_own_task(tmp_path: Path) -> None:
+    small, large = made.classifier(), made.classifier(batchnorm=True)
+    runs = [
+        Made(tmp_path / task.name, task, [(c, 0, "theta", made.drawn(2 * c + i, task)) for c in (0, 1) for i in (0, 1)])
+        for task in (small, large)
+    ]
+    arm = dataclasses.replace(runs[1].comparison.arms[0], name="large")
+    both = dataclasses.replace(runs[0].comparison, arms=(*runs[0].comparison.arms, arm))
+    context = dataclasses.replace(
+        runs[0].context(), comparison=both, groups=[(0, 0), (1, 0)], select=lambda a, g: runs[a].select(0, g)
+    )
+    found = [row for row in temperatures.rows(context) if row["arm"] == "large"]
+    alone = temperatures.rows(runs[1].context())
+    assert [(r["repeat"], r["estimate"], r["draws"]) for r in found] == [(0, alone[0]["estimate"], 4)]
 
 
 def test_a_prior_of_the_tasks_own_counts(tmp_path: Path, run: Callable[..., Made]) -> None:

@@ -19,13 +19,14 @@ from raychains.orchestration.messages import StoredSample
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import evaluate_run, evaluate_views
-from raychains.planning import Comparison
+from raychains.planning import Comparison, events
 from raychains.planning.events import NullCallback
 from raychains.planning.views import ALL, Request, View, ViewResult, key_of
 from raychains.store import Storage
 from raychains.store.caches import AUTO_BYTES
 from tests.checks import refused
 from tests.orchestration.threads import ThreadWorkers, keep_this_process
+from tests.orchestration.worlds import Diary
 from tests.report import runs
 
 PLACEMENT = ResourceConfig(evaluators=1, bins=7)
@@ -191,11 +192,15 @@ def test_an_unfinished_chain_leaves_its_arm_out_unless_the_run_dropped_it(world:
     first, second, third = plan.chains()
     assert {first, second} == set(world.comparison.chains())
 
-    def drive(dropped: set[str]) -> DriverOutcome:
-        return evaluate_run(plan, world.root, PLACEMENT, NullCallback(), dropped=dropped, evaluators=world.evaluators)
+    diary = Diary()
 
-    assert not drive(set()).views
+    def drive(dropped: set[str]) -> DriverOutcome:
+        return evaluate_run(plan, world.root, PLACEMENT, diary, dropped=dropped, evaluators=world.evaluators)
+
+    assert not drive(set()).views and not diary.of(events.ViewDone)
     found = drive({third}).views[0, 0]
+    (told,) = diary.of(events.ViewDone)
+    assert (told.arm, told.metrics) == (plan.arms[0].name, found.metrics)
     assert (found.samples, found.chains, found.metrics) == (8, 2, [world.directly(range(8))])
     kinds = ["all", "chains"]
     assert world.evaluate(kinds, comparison=plan) == []

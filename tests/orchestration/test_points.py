@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from torch import nn
 
+from raychains import tasks
 from raychains.core.errors import RaychainsError, StorageAway
+from raychains.evaluation.base import Metric
 from raychains.orchestration.evaluator_pool import ATTEMPTS, Evaluators
 from raychains.orchestration.points import measure
 from raychains.orchestration.ray_workers import failure
@@ -20,8 +24,9 @@ from raychains.orchestration.resource_config import ResourceConfig
 from raychains.planning.capacity import Node
 from raychains.planning.points import Point, combination
 from raychains.store.codec import Corrupt
+from raychains.tasks import Task
 from tests.checks import refused
-from tests.measures.made import Made, linear
+from tests.measures.made import DIM, Made, N, data, linear
 from tests.orchestration.deadly import Deadly
 from tests.orchestration.recorded import Recorded
 
@@ -35,7 +40,7 @@ def made_run(folder: Path) -> Made:
 
 
 def line(made: Made, count: int) -> list[Point]:
-    one, other, _ = made.select(0, 0).records
+    one, other, *_ = made.select(0, 0).records
     return [combination([(1 - t / (count - 1), *one), (t / (count - 1), *other)]) for t in range(count)]
 
 
@@ -99,6 +104,17 @@ def given_up(made: Made, error: RayError, times: int) -> Lost:
     evaluators = Evaluators.of(made.comparison, made.root, ResourceConfig(), workers=workers)
     assert measure(made.comparison, made.root, ResourceConfig(), "test", line(made, 2)[:1], evaluators=evaluators)
     return workers
+
+
+def test_points_with_metrics_of_the_users_own_are_measured_anew(tmp_path: Path) -> None:
+    """Their functions are no part of a task's identity."""
+    metric = Metric(name="rows", label="rows", better="neither", of=lambda rows: float(len(rows["pit"])))
+    model, train, test = partial(nn.Linear, DIM, 1), data(0), data(1)
+    task = tasks.give(Task.from_module(model, train, test, "gaussian", noise=1.0, name="own", metrics=[metric]))
+    made = Made(tmp_path, task, [(0, c, "theta", linear(c, 1)) for c in range(2)])
+    points = line(made, 2)
+    found = measure(made.comparison, made.root, ResourceConfig(evaluators=1), "test", points)
+    assert [point["rows"] for point in found] == [N, N] and not (tmp_path / "store" / "points").exists()
 
 
 def test_what_is_given_up_and_what_is_tried_again(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import ray
 import torch
 from ray import tune
 from ray.experimental.internal_kv import _internal_kv_list
-from ray.tune.schedulers import HyperBandScheduler
 
 import raychains as rc
 from raychains.core.errors import UserError
@@ -265,18 +264,6 @@ def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
     run = tune.RunConfig(name="wide", storage_path=str(tmp_path / "tune"), verbose=0)
     [result] = tune.Tuner(trainable, param_space={"exploration": 0.0}, run_config=run).fit()
     assert result.error is None and result.metrics["samples"] == 1
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_trials_that_hyperband_pauses_in_reused_processes_resume_as_they_were(tmp_path: Path) -> None:
-    """One trial runs at a time: two to their end, one until it is paused, one until it is found worse; the third resumes."""
-    scheduler = HyperBandScheduler(time_attr="cycle", max_t=3, reduction_factor=3)
-    run = {"storage_path": str(tmp_path / "tune")}
-    found = fit(
-        tmp_path / "store", space(repeats=2), run, {"cpus_per_chain": 2}, scheduler=scheduler, reuse_actors=True
-    )
-    check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, 6, 4, cpus_per_chain=2)
-    assert [len(attempts_of(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [1, 1, 2, 1]
 
 
 SCRIPT = """

@@ -154,15 +154,23 @@ def test_exponents_are_the_stated_ones() -> None:
 
 
 def test_the_figure_is_drawn_from_its_table_alone() -> None:
-    numbers = {f"{q}{end}": 0.5 for q in theorem1.QUANTITIES for end in ("", "_low", "_high")}
-    numbers |= {"lr": 0.1, "bias_exact": 0.5, "mse_exact": math.nan}
-    rows = [
-        {"sweep": s, "average": a, "steps": k, **numbers}
-        for s in theorem1.SWEEPS
-        for a in theorem1.MEANS
-        for k in (16, 64)
-    ]
+    kinds = [(s, a) for s in theorem1.SWEEPS for a in theorem1.MEANS]
+    rows = []
+    for n, (sweep, average) in enumerate(kinds, 1):
+        for k in (16, 64):
+            row = {"sweep": sweep, "average": average, "steps": k, "lr": 0.1, "mse_exact": math.nan}
+            row |= {"bias": -n / k, "bias_low": -1.5 * n / k, "bias_high": -0.75 * n / k, "bias_exact": -0.9 * n / k}
+            rows.append(row | {"mse": 10 * n / k, "mse_low": 9 * n / k, "mse_high": 12 * n / k})
     (experiment,) = theorem1.EXPERIMENTS
     (drawing,) = experiment.figures("cpu", {"errors": pd.DataFrame(rows)})
-    assert all(axis.has_data() for axis in drawing.draw().axes)
+    bias, mse = drawing.draw().axes
+    for n in range(1, len(kinds) + 1):
+        for axis, values in ((bias, (n, 0.9 * n)), (mse, (10 * n,))):
+            shown = [np.asarray(line.get_xydata()) for line in axis.lines]
+            for value in values:
+                expected = [[16, value / 16], [64, value / 64]]
+                assert sum(s.shape == (2, 2) and np.allclose(s, expected, rtol=1e-12) for s in shown) == 1
+        bars = [segment for line in bias.collections for segment in line.get_segments()]  # type: ignore[attr-defined]
+        ends = [[16, 0.75 * n / 16], [16, 1.5 * n / 16]]
+        assert sum(np.allclose(segment, ends, rtol=1e-12) for segment in bars) == 1
     assert list(experiment.figures("cpu", {})) == []

@@ -250,11 +250,14 @@ def test_lanes_under_a_constant_step_have_the_exact_law_and_no_other() -> None:
 
 def test_the_figure_is_drawn_from_its_table_alone() -> None:
     rows = [
-        {"schedule": s, "steps": k, "w2": 1 / k, "general": 2.0, "special": math.nan, "convex": 3.0}
-        for s in theorem2.SCHEDULED
+        {"schedule": s, "steps": k, "w2": n / k, "general": 2 + n, "special": math.nan, "convex": 30 + n}
+        for n, s in enumerate(theorem2.SCHEDULED, 1)
         for k in (20, 60)
     ]
     (experiment,) = theorem2.EXPERIMENTS
     (drawing,) = experiment.figures("cpu", {"distances": pd.DataFrame(rows)})
-    assert all(axis.has_data() for axis in drawing.draw().axes)
+    for n, axis in enumerate(drawing.draw().axes, 1):
+        shown = [line.get_xydata().tolist() for line in axis.lines]  # type: ignore[union-attr]
+        for first, last in ((n / 20, n / 60), (2 + n, 2 + n), (30 + n, 30 + n)):
+            assert shown.count([[20, first], [60, last]]) == 1
     assert list(experiment.figures("cpu", {})) == []

@@ -65,6 +65,8 @@ def test_psgld_freezes_its_preconditioner_where_the_burn_in_ends(task: Task, fil
     ("settings", "words"),
     [
         ({"init_from": ()}, ("init_from", "none")),
+        ({"init_from": ("deep-ensemble",)}, ("init_from", "deep-ensemble", "file")),
+        ({"init_from": ("none",)}, ("init_from", "none", "file")),
         ({"parameters": ("fc.*",)}, ("parameters", "fc", "weight")),
         ({"groups": ("weight", "weight")}, ("groups", "different")),
         ({"sample_only": ("weight",)}, ("sample_only", "parameters")),

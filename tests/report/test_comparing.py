@@ -149,6 +149,21 @@ def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: P
     assert not found and problems == ["Run moved is not paired with first: its examples have other labels."]
 
 
+def test_a_metric_that_is_not_finite_leaves_the_run_unpaired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
+    store = RunStore(Storage(tmp_path), "gaps")
+    for name in ("results", "rows"):
+        table = pair[1].store.table(name)
+        assert table is not None
+        if name == "rows":
+            values = table["brier"].to_numpy().copy()
+            values[0] = np.nan
+            table = table.set_column(table.column_names.index("brier"), "brier", [values])
+        store.write_arrow(name, table)
+    store.write_plan({"command": "run", "comparison": pair[1].comparison.to_json()})
+    found, (problem,) = comparing.paired([pair[0].material, RunData(store, pair[1].comparison)])
+    assert not found and problem.startswith("Run gaps is not paired with first: metric must be finite")
+
+
 def test_densities_have_no_examples_to_pair(quick: None, tmp_path: Path) -> None:
     made = []
     for name, lr in (("a", 0.03), ("b", 0.05)):

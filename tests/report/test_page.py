@@ -5,15 +5,21 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.plotting.style import DARK, HEAT, PAPER
 from raychains.report import page
+from raychains.report.figures import samples
 from raychains.store import RunStore, codec
 from tests.report import runs
 
@@ -165,8 +171,8 @@ def test_arm_without_result_shows_dashes_and_says_why(digits: tuple[RunStore, Pa
 
 def test_numbers_and_bold_follow_the_results(digits: tuple[RunStore, Page]) -> None:
     store, found = digits
-    results = store.table("results").to_pandas().groupby("arm")["nll"]  # type: ignore[union-attr]
-    mean, error = results.mean(), results.std(ddof=1) / 2**0.5
+    by_arm = store.table("results").to_pandas().groupby("arm")["nll"]  # type: ignore[union-attr]
+    mean, error = by_arm.mean(), by_arm.std(ddof=1) / 2**0.5
     first = mean.idxmin()
     labels = {a["name"]: a["label"] for a in store.plan()["comparison"]["arms"] if a["name"] in mean}
     for name, label in labels.items():
@@ -174,6 +180,24 @@ def test_numbers_and_bold_follow_the_results(digits: tuple[RunStore, Page]) -> N
         within = m - mean[first] <= (e**2 + error[first] ** 2) ** 0.5
         assert found.row(label)["NLL (nats) ↓"] == (f"{m:.4f} ± {e:.4f}", within)
     assert found.row(labels[first])["NLL (nats) ↓"][1]
+
+
+def test_an_arm_with_a_repeat_that_has_no_number_has_none_and_is_not_the_best(
+    digits: tuple[RunStore, Page],
+) -> None:
+    comparison = runs.digits()
+    table = digits[0].table("results").to_pandas()  # type: ignore[union-attr]
+    best = table.groupby("arm")["nll"].mean().idxmin()
+    first = table.index[table["arm"] == best][0]
+    table.loc[first, "nll"] = math.nan
+    summary = results.summary(comparison, table, RunData(digits[0], comparison).measured)
+    assert math.isnan(summary.loc[best, "nll"]) and math.isnan(summary.loc[best, "nll_se"])
+    mine = table.loc[table["arm"] == best, "error"]
+    assert summary.loc[best, "error"] == pytest.approx(mine.mean())
+    assert summary.loc[best, "error_se"] == pytest.approx(mine.std(ddof=1) / 2**0.5)
+    curves = pd.DataFrame({"samples": [1, 1, 2, 2], "nll": [1.0, 3.0, 1.0, math.nan]})
+    n, mean, error = samples.mean_and_error(curves, "nll")
+    assert n.tolist() == [1, 2] and mean[0] == 2 and error[0] == 1 and np.isnan([mean[1], error[1]]).all()
 
 
 def test_mixture_stands_beside_published_values_and_exact_theory(mixture: tuple[RunStore, Page]) -> None:

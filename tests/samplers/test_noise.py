@@ -248,6 +248,24 @@ def test_the_state_continues_bit_for_bit_from_anywhere() -> None:
         assert torch.equal(a, b)
 
 
+def test_a_gpus_noise_goes_on_where_the_gpu_has_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chain's ranks on one node each has its own; states of earlier versions name it."""
+    real = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device=None: real())
+    noise = Noise(3)
+    torch.empty(5).normal_(generator=noise.generator(torch.device("cuda:1")))
+    state = noise.state()
+    other = Noise(3)
+    torch.empty(5).normal_(generator=other.generator(torch.device("cuda:0")))
+    assert list(state["generators"]) == list(other.state()["generators"]) == ["cuda"]
+    expected = torch.empty(5).normal_(generator=noise.generator(torch.device("cuda:1")))
+    for saved in (state, {**state, "generators": {"cuda:1": state["generators"]["cuda"]}}):
+        loaded = Noise.load(saved)
+        assert loaded.state()["generators"] == saved["generators"]
+        found = torch.empty(5).normal_(generator=loaded.generator(torch.device("cuda:0")))
+        assert torch.equal(found, expected) and list(loaded.state()["generators"]) == ["cuda"]
+
+
 def test_a_state_of_another_noise_is_refused_in_one_line() -> None:
     sampler = SGHMC([torch.zeros(2, requires_grad=True)], lr=0.1, momentum=0.9, num_data=3, seed=0)
     state = sampler.state_dict()

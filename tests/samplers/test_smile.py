@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -173,6 +174,23 @@ def test_a_step_whose_energy_is_not_a_number_is_undone_and_counts_for_nothing() 
         sampler.step(data.closure(theta, k))
         assert torch.equal(theta.detach(), before) is (k == 30 or k == 40), k
     assert all(bool(torch.isfinite(v).all()) for v in sampler.state[theta].values())
+
+
+def test_the_energy_before_a_stage_without_noise_is_not_compared_with_that_behind_it() -> None:
+    """With a potential from before the stage, far from today's, the first step behind it would be undone."""
+    data = Minibatches(60)
+    theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    sampler = SMILE([theta], lr=0.05, num_data=N, reset_quantile=0.99, tail=0.0)
+    for k in range(45):
+        sampler.param_groups[0]["temperature"] = 0.0 if k >= 30 else 1.0
+        sampler.step(data.closure(theta, k))
+    other, compared = copy.deepcopy((theta, sampler))
+    compared._adaptive["potential"] = torch.full((1,), 1e3, dtype=torch.float64)
+    for one, by in ((theta, sampler), (other, compared)):
+        by.param_groups[0]["temperature"] = 1.0
+        before = one.detach().clone()
+        by.step(data.closure(one, 45))
+        assert torch.equal(one.detach(), before) is (by is compared)
 
 
 def test_quantiles_are_near_the_gamma_laws() -> None:

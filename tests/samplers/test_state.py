@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,17 @@ def test_state_continues_bit_for_bit(
     steps(second, AFTER, start=BEFORE)
     assert same_bits(everything(straight), everything(second))
     assert all(bool(torch.isfinite(p).all()) for p in second.parameters())
+
+
+@pytest.mark.parametrize("route", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_a_copy_continues_bit_for_bit(kind: str, own: dict[str, Any], route: Callable[[Any], Any]) -> None:
+    first, _ = interrupted(kind, own, torch.float32)
+    second = route(first)
+    for sampler in (first, second):
+        steps(sampler, AFTER, start=BEFORE)
+    assert same_bits(everything(first), everything(second))
+    assert not {p.data_ptr() for p in first.parameters()} & {p.data_ptr() for p in second.parameters()}
 
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)

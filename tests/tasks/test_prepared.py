@@ -15,7 +15,7 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.data.prepared.feed import DECODERS
+from raychains.data.prepared.feed import DECODERS, DecodingFailed
 from raychains.data.prepared.manifest import Rows
 from raychains.data.prepared.pictures import augmented, central, image_of
 from raychains.evaluation.classification import Classification
@@ -56,6 +56,24 @@ def chain() -> Chain:
     )  # fmt: skip
     method = methods.resolve(given, task=methods.make_task(given, given.task), name=given.task, sampler="csghmc")
     return Chain(method.spec, method.task)
+
+
+def test_the_next_chain_of_a_process_has_decoders_of_its_own_after_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = prepared(folder_of_classes(tmp_path / "raw"), tmp_path / "small")
+    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
+    made, (first, *_) = task(), manifest.splits["train"].shards
+    shard = tmp_path / "small" / first.file
+    good = shard.read_bytes()
+    shard.write_bytes(b"\0" * len(good))
+    with pytest.raises(DecodingFailed):
+        for part in made.epoch(seed=5, batch_size=BATCH):
+            made.inputs(part)
+    shard.write_bytes(good)
+    other = task()
+    for mine, theirs in zip(*(t.epoch(seed=6, batch_size=BATCH) for t in (made, other)), strict=True):
+        assert torch.equal(made.inputs(mine), other.inputs(theirs))
 
 
 def test_a_batch_is_its_pictures_cropped_and_normalised(root: Path) -> None:

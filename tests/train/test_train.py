@@ -80,10 +80,6 @@ def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(s
         about = json.loads(Path(saved, "chain.json").read_text())
     assert about == {"digest": digest, "step": 30, "reports": 3, "store": store}
 
-    again = trainer(store, tmp_path, 1, name="again", **dying).fit()
-    assert again.metrics_dataframe.drop(columns="loss").equals(reports.drop(columns="loss"))
-    assert list(again.metrics_dataframe["loss"]) == list(reports["loss"]) and len(attempts_of(store, digest)) == 2
-
 
 @pytest.mark.usefixtures("ray_session", "unwatched")
 def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(

@@ -187,7 +187,8 @@ class Plan:
             if not any(p.images for p in parts):
                 raise UserError(f"source must hold whole pictures of the split {split}, got damaged ones only")
             splits[split] = Split(
-                shards=tuple(p.shard for p in parts), fingerprint=fingerprint([i for p in parts for i in p.images])
+                shards=tuple(p.shard for p in parts if p.images),
+                fingerprint=fingerprint([i for p in parts for i in p.images]),
             )
         classes, words = self.source.classes, self.source.words
         return Manifest(

@@ -113,7 +113,11 @@ class Streaming:
             if self._epoch is not None:
                 self._epoch.close()  # type: ignore[attr-defined]
             self._epoch = self._feed.epoch(key[0], start=key[1])
-        pixels, labels = next(self._epoch)
+        try:
+            pixels, labels = next(self._epoch)
+        except BaseException:  # the next chain of this process gets decoders of its own
+            self.close()
+            raise
         self._next = (key[0], key[1] + 1)
         return pixels, labels
 

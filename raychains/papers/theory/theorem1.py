@@ -332,7 +332,8 @@ def _draw(table: pd.DataFrame) -> Figure:
     for axis, quantity, best in ((left, "bias", ("root", -1 / 2)), (right, "mse", ("third", -2 / 3))):
         for (sweep, average), mine in table.groupby(["sweep", "average"], sort=False):
             x, y = mine["steps"].to_numpy(dtype=float), mine[quantity].abs().to_numpy()
-            bars = np.stack([mine[quantity] - mine[f"{quantity}_low"], mine[f"{quantity}_high"] - mine[quantity]])
+            ends = np.sign(mine[quantity].to_numpy()) * mine[[f"{quantity}_low", f"{quantity}_high"]].to_numpy().T
+            bars = np.array([[-1], [1]]) * (np.sort(ends, axis=0) - y)
             dashes: Any = LINES[0 if average == WEIGHTED else 1]
             style = {"color": colours[sweep], "linestyle": dashes, "marker": "o", "markersize": 3}
             axis.errorbar(x, y, yerr=np.minimum(bars, 0.9 * y), **style)

@@ -65,6 +65,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
     seen: set[str] = set()
     notes = [f"preset {preset.name}: {preset.about}"]
     for variant in preset.variants:
+        methods.check_used(_over(Compare(), variant.options), [variant.sampler], [_schedule(preset, variant)])
         own = _over(_common(options, preset), variant.options)
         if own.task_settings not in made:
             made[own.task_settings] = methods.make_task(own, preset.task)

@@ -16,7 +16,7 @@ from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
 from raychains.core.validation import integer, positive
-from raychains.planning import Arm, Comparison, methods, settings
+from raychains.planning import Arm, Comparison, ensemble_start, methods, settings
 from raychains.planning.presets.arms import Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
@@ -100,6 +100,9 @@ def _check(options: Local) -> None:
     require(options.pack in ("none", "auto"), "pack", options.pack, "be none: a prior at w* is not made for packs")
     if not options.init_from:
         raise UserError("init_from must name a checkpoint to sample around, got none")
+    for one in options.init_from:
+        no_file = one == ensemble_start.RANDOM or ensemble_start.ensemble_start(one) is not None
+        require(not no_file, "init_from", one, "be a checkpoint's file for a local posterior: chains stay around it")
     require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside lr")
     several = not isinstance(options.lr, int | float | None)
     require(not several, "lr", options.lr, "be one number: there is one sampler")

@@ -191,9 +191,10 @@ def _cycles(run: RunData, curves: Sequence[Curve]) -> Figure:
 
 
 def mean_and_error(curves: pd.DataFrame, metric: str) -> tuple[Array, Array, Array]:
-    """Numbers of samples, mean over repeats and its standard error (nan with one repeat)."""
+    """Numbers of samples, mean over repeats and its standard error (nan with one repeat); nan where a repeat has none."""
     by = curves.groupby("samples")[metric]
-    mean, error = by.mean(), by.std(ddof=1) / np.sqrt(by.size())
+    whole = by.count() == by.size()
+    mean, error = by.mean().where(whole), (by.std(ddof=1) / np.sqrt(by.size())).where(whole)
     return mean.index.to_numpy(), mean.to_numpy(), error.to_numpy()
 
 

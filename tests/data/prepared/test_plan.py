@@ -150,6 +150,16 @@ def test_shards_hold_the_pictures_and_the_manifest_tells_of_them(tmp_path: Path)
     assert local.prepare(source, to) == made and {p.name: p.stat().st_mtime_ns for p in to.iterdir()} == before
 
 
+def test_a_shard_of_damaged_pictures_alone_is_no_part_of_the_set(tmp_path: Path) -> None:
+    source = pictures(tmp_path / "raw")
+    (source / "train/c0/0.jpg").write_bytes(b"no picture")
+    found = plan.Plan(name="small", source=sources.find(source), shards=64)
+    written = {work.name: plan.encode(work.items, work.name)[1] for work in found.works}
+    made = found.manifest(written, skip_damaged=True)
+    assert Manifest.loads(made.dumps(), "") == made and len(made.skipped) == 1
+    assert [shard.rows for shard in made.splits["train"].shards] == [(1,)] * 6
+
+
 def test_a_damaged_picture_leaves_nothing_behind_that_looks_whole(tmp_path: Path) -> None:
     source = pictures(tmp_path / "raw")
     (source / "train/c0/0.jpg").write_bytes(b"no picture")
