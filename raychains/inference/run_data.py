@@ -16,6 +16,7 @@ from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.inference import results
+from raychains.inference.predictive import dropped_chains
 from raychains.planning import Arm, Comparison
 from raychains.plotting.arm_styles import ArmStyles
 from raychains.store import ChainStore, RunStore
@@ -118,9 +119,17 @@ class RunData:
         """Steps and training losses that a chain recorded."""
         return [(r["step"], r["loss"]) for r in self.chain(spec.digest).progress() if r.get("loss") is not None]
 
+    def chains(self, arm: Arm) -> list[ChainSpec]:
+        """The chains of an arm's first repeats, without those that the run dropped."""
+        return [spec for spec in arm.chains[0] if spec.digest not in self._dropped]
+
     def draws(self, arm: Arm) -> int:
         """Draws that one repeat of an arm keeps."""
-        return sum(schedules.build(spec.schedule).kept for spec in arm.chains[0])
+        return sum(schedules.build(spec.schedule).kept for spec in self.chains(arm))
+
+    @cached_property
+    def _dropped(self) -> set[str]:
+        return dropped_chains(self.store, self.comparison)
 
     @cached_property
     def finished(self) -> frozenset[str]:

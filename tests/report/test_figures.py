@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,15 @@ import pandas as pd
 import pytest
 
 from raychains import plotting, report, schedules
+from raychains.core.config import Compare
 from raychains.evaluation.base import Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
+from raychains.planning.presets import arms
 from raychains.plotting.arm_styles import ArmStyles
 from raychains.report import reference, tables
-from raychains.report.figures import density, samples, spread
-from raychains.store import codec
+from raychains.report.figures import density, gradients, samples, spread
+from raychains.store import RunStore, Storage, codec
 from tests.report import runs
 from tests.report.figures import drawing_of, nothing_covered
 
@@ -61,6 +64,36 @@ def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.
         axis = drawing_of(digits, "learning").draw().axes[0]
         assert axis.get_yscale() == scale
         np.testing.assert_array_equal(axis.lines[0].get_ydata(), [v for _, v in losses])
+        values = np.array([v for _, v in losses])
+        curve = gradients.Curve(digits.comparison.arms[0], "training nll", np.arange(3.0), values, np.full(3, 0.05))
+        (axis,) = gradients._draw(digits, [curve]).axes
+        assert axis.get_yscale() == scale
+        (band,) = axis.collections
+        low, high = values - 0.05, values + 0.05
+        assert {*low, *high} <= {*band.get_paths()[0].vertices[:, 1].tolist()}
+
+
+def test_a_single_point_is_marked(digits: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an arm with one sample, or of a run of one epoch: a line through it is not seen."""
+    arm, metric = digits.comparison.arms[0], digits.metrics[0]
+    for x in (np.array([1.0]), np.array([1.0, 2.0])):
+        curve = samples.Curve(arm, metric, x, x / 10, np.full(len(x), np.nan))
+        line, *_ = samples._samples(digits, [curve]).axes[0].lines
+        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
+        monkeypatch.setattr(RunData, "losses", lambda run, spec, x=x: [(8 * int(k), 1 / k) for k in x])
+        line, *_ = drawing_of(digits, "learning").draw().axes[0].lines
+        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
+
+
+def test_schedules_that_differ_in_more_than_their_length_have_the_arms_names(digits: RunData, tmp_path: Path) -> None:
+    comparison = arms.plan(Compare(preset="emcmc-burn-in")).comparison
+    ablation = RunData(RunStore(Storage(tmp_path), "burn-in"), comparison)
+    for run, names in (
+        (ablation, [a.label for a in comparison.arms]),
+        (digits, list(dict.fromkeys(f"{a.schedule}, {a.length} epochs" for a in digits.comparison.arms))),
+    ):
+        (legend,) = drawing_of(run, "schedules").draw().legends
+        assert [text.get_text() for text in legend.get_texts()][: len(names)] == names
 
 
 def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_path: Path) -> None:
@@ -87,9 +120,22 @@ def test_density_of_draws_and_target_integrate_to_one_and_is_that_of_the_first_l
         assert found[x, y] > 0
 
 
+def test_draws_of_a_dropped_chain_are_no_part_of_the_page(mixture: RunData, tmp_path: Path) -> None:
+    shutil.copytree(mixture.store.root.location(""), tmp_path / "store")
+    store = RunStore(Storage(tmp_path / "store"), mixture.store.name)
+    arm = mixture.comparison.arms[2]
+    kept, dropped = arm.chains[0]
+    store.write_table("failed", [{"digest": dropped.digest, "reason": "loss is nan"}])
+    run = RunData(store, mixture.comparison)
+    assert run.chains(arm) == [kept] and run.draws(arm) * 2 == mixture.draws(arm)
+    ours, whole = density.points(run, arm), density.points(mixture, arm)
+    assert ours is not None and whole is not None and np.array_equal(ours, whole[: len(ours)]) and len(ours) == 2400
+    assert samples.draws_of(run.chains(arm), np.arange(1, 3)).tolist() == [2000, 2400]
+
+
 def test_draws_behind_a_curve_are_counted_in_whole_and_last_blocks(mixture: RunData) -> None:
     arm = mixture.comparison.arms[2]  # two decreasing chains of 2,400 draws, in blocks of 2,000
-    assert samples.draws_of(arm, np.arange(1, 5)).tolist() == [2000, 4000, 4400, 4800]
+    assert samples.draws_of(mixture.chains(arm), np.arange(1, 5)).tolist() == [2000, 4000, 4400, 4800]
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def _density(draws: Array, window: Window) -> Array:
 def points(run: RunData, arm: Arm) -> Array | None:
     """The draws of an arm's first lane, [n, 2]; None without draws in two dimensions."""
     found = []
-    for spec in arm.chains[0]:
+    for spec in run.chains(arm):
         chain = run.chain(spec.digest)
         for record in chain.records():
             if record.meta.variable != THETA:
@@ -206,7 +206,7 @@ def _panel(axis: Axes, panel: Panel, colours: Any, norm: Any, window: Window) ->
 def _modes(run: RunData, arm: Arm) -> str:
     """The number of modes that the drawn repeat covered."""
     mine = run.of(run.results, arm)
-    if not len(mine) or "modes" not in mine:
+    if not len(mine) or "modes" not in mine or mine["repeat"].min() > 0:
         return ""
     n = int(mine.sort_values("repeat")["modes"].iloc[0])
     return f"{n} of {MODES} modes"

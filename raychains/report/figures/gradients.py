@@ -143,9 +143,10 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
         _plot(axes[shown.index(curve.what)], curve, arms.index(curve.arm))
     for i, (axis, what) in enumerate(zip(axes, shown, strict=True)):
         kind, _, metric = what.rpartition(" ")
-        axis.set_yscale("log", nonpositive="clip")
-        low, high = axis.get_ylim()
-        log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
+        if all((c.mean > 0).all() for c in curves if c.what == what):  # a density's NLL may be negative
+            axis.set_yscale("log", nonpositive="clip")
+            low, high = axis.get_ylim()
+            log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
         axis.set_ylabel(f"{kind.capitalize()} {SHOWN[metric][0]}")
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
         if i + columns >= len(shown):
@@ -162,7 +163,8 @@ def _plot(axis: Any, curve: Curve, rank: int) -> None:
     axis.plot(curve.gradients, curve.mean * scale, markevery=(rank % every, every), **style)
     if np.isfinite(curve.sd).any():
         low, high = ((curve.mean + sign * curve.sd) * scale for sign in (-1, 1))
-        low = np.maximum(low, curve.mean * scale / 10)  # a logarithmic axis ends above nothing
+        if (curve.mean > 0).all():
+            low = np.maximum(low, curve.mean * scale / 10)  # a logarithmic axis ends above nothing
         axis.fill_between(curve.gradients, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
 

@@ -58,7 +58,7 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
     for spec, arm, x, y in curves:
         row, column = families.index(arm.schedule), samplers[arm.name]
         colour = run.arm_styles[arm].colour
-        axes[row][column].plot(x, y, color=colour, linewidth=0.9, alpha=0.75)
+        axes[row][column].plot(x, y, color=colour, linewidth=0.9, alpha=0.75, marker="." if len(x) == 1 else "")
         count = schedules.build(spec.schedule).cycle_count
         borders |= {(row, column, k * -(-spec.steps // count) / spec.steps_per_epoch) for k in range(1, count)}
     for row, column, epoch in sorted(borders):

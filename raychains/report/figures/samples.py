@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from raychains import schedules
+from raychains.core.spec import ChainSpec
 from raychains.evaluation.base import Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
@@ -54,7 +55,7 @@ def drawing(run: RunData) -> Drawing | None:
         for metric in run.metrics if len(mine) else ():
             if metric.name in mine.columns:
                 n, mean, error = mean_and_error(mine, metric.name)
-                curves.append(Curve(arm, metric, draws_of(arm, n) if run.by_blocks else n, mean, error))
+                curves.append(Curve(arm, metric, draws_of(run.chains(arm), n) if run.by_blocks else n, mean, error))
     if not curves:
         return None
     band = " Bands: ± one standard error over the repeats." if run.results.groupby("arm").size().max() > 1 else ""
@@ -117,6 +118,7 @@ def _of_cycles(run: RunData) -> list[Curve]:
         cycles = schedules.build(arm.chains[0][0].schedule).cycle_count
         if cycles < 2 or not len(mine):
             continue
+        mine = mine[mine.groupby("repeat")["samples"].transform("max") == mine["samples"].max()]  # no dropped chains
         per_cycle, rest = divmod(int(mine["samples"].max()), cycles)
         if rest or not per_cycle:  # the last cycle is shorter than the others: prefixes end inside of cycles
             continue
@@ -149,7 +151,8 @@ def _samples(run: RunData, curves: Sequence[Curve]) -> Figure:
     for i, curve in enumerate(curves):
         axis, style, scale = places[i], run.arm_styles[curve.arm], curve.metric.scale
         colour = style.colour
-        axis.plot(curve.x, curve.mean * scale, color=colour, linestyle=style.line)
+        lone = style.marker if len(curve.x) == 1 else ""
+        axis.plot(curve.x, curve.mean * scale, color=colour, linestyle=style.line, marker=lone)
         if np.isfinite(curve.error).any():
             low, high = ((curve.mean + sign * curve.error) * scale for sign in (-1, 1))
             axis.fill_between(curve.x, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -198,9 +201,9 @@ def mean_and_error(curves: pd.DataFrame, metric: str) -> tuple[Array, Array, Arr
     return mean.index.to_numpy(), mean.to_numpy(), error.to_numpy()
 
 
-def draws_of(arm: Arm, blocks: Array) -> Array:
-    """Draws in an arm's first n blocks: all are full but the last of each chain, and chains take turns."""
-    spec, chains = arm.chains[0][0], len(arm.chains[0])
+def draws_of(specs: Sequence[ChainSpec], blocks: Array) -> Array:
+    """Draws in the first n blocks of these chains: all are full but the last of each chain, and chains take turns."""
+    spec, chains = specs[0], len(specs)
     kept = schedules.build(spec.schedule).kept
     full = kept // spec.block_draws * chains
     return np.minimum(blocks, full) * spec.block_draws + np.maximum(blocks - full, 0) * (kept % spec.block_draws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -97,6 +98,12 @@ def _draw(run: RunData) -> Figure:
     exploring: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.1}
     handles: dict[str, Line2D] = {}
     dots = False
+
+    def named(arm: Arm) -> str:
+        return f"{arm.schedule}, {arm.length:,} {run.comparison.unit}"
+
+    # Several schedules of one panel that are called alike, as of an ablation of β, have the names of their arms.
+    alike = {name for panel in shown for name, n in Counter(map(named, _schedules(panel))).items() if n > 1}
     for axis, panel in zip(axes[0], shown, strict=True):
         for arm in _schedules(panel):
             spec, colour = arm.chains[0][0], run.arm_styles[arm].colour
@@ -112,7 +119,7 @@ def _draw(run: RunData) -> Figure:
                 dots = True
                 kept = curve.kept_step / spec.steps_per_epoch
                 axis.plot(kept, curve.kept_lr, "|", color=colour, markersize=8, markeredgewidth=0.9, clip_on=False)
-            label = f"{arm.schedule}, {arm.length:,} {run.comparison.unit}"
+            label = run.arm_styles[arm].label if named(arm) in alike else named(arm)
             handles.setdefault(label, entry(label, color=colour, linewidth=2))
         axis.set(title=panel.title, xlabel=run.unit.capitalize(), ylabel="Step size lr")
         axis.set_ylim(bottom=0)
