@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from raychains import schedules
 from raychains.chain.divergence import Diagnosis
@@ -289,7 +289,8 @@ class Reader:
             found = dict(zip(pending, states, strict=True))
         self._finished |= {d: chain for d, chain in found.items() if chain.state == "finished"}
         chains = [self._finished.get(d) or found[d] for d in specs]
-        done = "report.html" in own and all(c.state in ("finished", "failed") for c in chains)
+        ends = {"results.parquet", "report.html"} & own.keys()  # reproduce draws no pages, failed runs have no results
+        done = bool(ends) and all(c.state in ("finished", "failed") for c in chains)
         return RunState(
             name=folder.name,
             location=folder.location(),
@@ -448,17 +449,17 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     own = folder.root.modified(place)
     if "plan.json" not in own:
         return None
+    kind: Literal["run", "sweep"] = "sweep" if isinstance(folder, SweepStore) else "run"
     plan = None
     with contextlib.suppress(FileNotFoundError):
         plan = folder.root.read_object(f"{place}/plan.json")
     if plan is None:
-        return Line(name=folder.name, kind="run", state="stopped", task="plan.json is damaged")
+        return Line(name=folder.name, kind=kind, state="stopped", task="plan.json is damaged")
     planned = plan.get("comparison")
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
-    sweep = isinstance(folder, SweepStore)
     done = "results.parquet" in own
-    if sweep and done:
+    if kind == "sweep" and done:
         try:
             done = WAITING not in _statuses(folder, own)
         except UserError:  # a damaged table
@@ -466,7 +467,7 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     phase = _phase([driver] if driver is not None else [], done)
     return Line(
         name=folder.name,
-        kind="sweep" if sweep else "run",
+        kind=kind,
         state="lost" if lost and phase == "stopped" else phase,
         task=str(planned.get("task", plan.get("task", ""))),
         chains=len(chains) if isinstance(chains, dict) else None,

@@ -45,7 +45,8 @@ def place_of(name: str) -> str:
         UserError: a name that is a path, or a data root that does not exist.
     """
     check_name(name)
-    return f"{root_of()}/{name}"
+    place, question, query = root_of().partition("?")
+    return f"{place.rstrip('/')}/{name}{question}{query}"
 
 
 class Prepared(NormalisedPictures):

@@ -136,6 +136,7 @@ def test_a_finished_run_says_what_was_evaluated_and_where_its_report_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = runs.store_run(tmp_path, comparison(2))
+    assert run_state(folder.location()).state == "finished", "as runs of reproduce, which have no page"
     folder.write_file("report.html", b"<html>")
     found = run_state(folder.location())
     assert found.state == "finished" and [(a.evaluated, a.repeats) for a in found.arms] == [(1, 1)]

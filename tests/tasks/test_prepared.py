@@ -20,7 +20,7 @@ from raychains.data.prepared.manifest import Rows
 from raychains.data.prepared.pictures import augmented, central, image_of
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
-from raychains.tasks.prepared import FolderLeNet
+from raychains.tasks.prepared import FolderLeNet, place_of
 from tests.checks import refused
 from tests.data.prepared.made import folder_of_classes, prepared
 
@@ -74,6 +74,23 @@ def test_the_next_chain_of_a_process_has_decoders_of_its_own_after_one_that_fail
     other = task()
     for mine, theirs in zip(*(t.epoch(seed=6, batch_size=BATCH) for t in (made, other)), strict=True):
         assert torch.equal(made.inputs(mine), other.inputs(theirs))
+
+
+@pytest.mark.parametrize(
+    ("root", "place"),
+    [
+        ("s3://bucket/data/", "s3://bucket/data/small"),
+        (
+            "s3://bucket/data?scheme=http&endpoint_override=h:1",
+            "s3://bucket/data/small?scheme=http&endpoint_override=h:1",
+        ),
+    ],
+)
+def test_a_set_lies_below_the_data_root_also_where_that_has_a_query(
+    root: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYCHAINS_DATA", root)
+    assert place_of("small") == place
 
 
 def test_a_batch_is_its_pictures_cropped_and_normalised(root: Path) -> None:
