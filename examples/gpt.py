@@ -102,7 +102,9 @@ def main(store: str = "runs") -> None:
     print(result.table())
     print(f"perplexity of the base {before.exp():.2f}, of one sample {alone.mean().exp():.2f}", end=", ")
     print(f"of the posterior {torch.tensor(found['nll']).exp():.2f}; its calibration error {100 * found['ece']:.1f} %")
-    exported = result.export(Path(store) / "code.safetensors")
+    file = Path(store) / "code.safetensors"
+    file.unlink(missing_ok=True)  # of an earlier call
+    exported = result.export(file)
     adapters = sum(p.numel() for name, p in model.named_parameters() if "lora_" in name)
     whole = sum(p.numel() for p in model.parameters())
     print(f"{adapters:,} of {whole:,} parameters are sampled; {len(logits)} samples are exported", end=" ")

@@ -65,7 +65,7 @@ if __name__ == "__main__":
     model, files = train(tokens, results)
     result = rc.local(
         model, (tokens, results), init_from=files, gamma=10.0, epsilon=2e-4, epochs=400, burn_in=150, batch_size=len(tokens),
-        draws=50, chains=2, groups=("attention.*",),
+        draws=50, chains=2, groups=("attention.*",), resume=True,
     )  # fmt: skip
     print(result.store.table("llc").to_pandas()[["arm", "llc", "sd", "start_loss", "mean_loss", "warning"]].to_string())
     print(f"report: {result.report}")
