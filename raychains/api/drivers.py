@@ -20,7 +20,9 @@ from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
 from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, last_line
 from raychains.core.options import command_line
+from raychains.core.validation import is_int
 from raychains.data.root import root_of
+from raychains.evaluation.base import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from raychains.orchestration.workers import Workers
 
 T = TypeVar("T")
+AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
 class OutOfTime(Exception):
@@ -94,8 +97,15 @@ def placement(options: Common) -> ResourceConfig:
         "stall_timeout": seconds("stall_timeout", options.stall_timeout),
         "checkpoint_every": seconds("checkpoint_every", options.checkpoint_every),
         "data_root": root_of(options.data_root) if options.data_root is not None else None,
+        "bins": options.bins if options.bins is not None else BINS,
     }
     return ResourceConfig(**same | own)
+
+
+def with_bins(options: AnyCommon, folder: RunStore) -> AnyCommon:
+    """Return the options with the bins of a run's calibration errors: those given, else those it had before."""
+    known = folder.plan().get("bins") if options.bins is None and folder.exists() else options.bins
+    return dataclasses.replace(options, bins=known if is_int(known) and known > 0 else None)
 
 
 def located(options: Run) -> Run:

@@ -13,7 +13,7 @@ import numpy as np
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import connected, placement, store_results
+from raychains.api.drivers import connected, placement, store_results, with_bins
 from raychains.api.keywords import present_names
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
@@ -143,6 +143,7 @@ class _Evaluating:
         # Another split's results lie in a folder of their own, without the colons of a split's name.
         suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
+        self.options = with_bins(self.options, self.loaded.store)
         self.placement: ResourceConfig = placement(self.options)
         self.dropped = self.loaded.dropped()
 
@@ -233,6 +234,8 @@ class _Evaluating:
             raise Interrupted("stopped before the run was evaluated; predictions that are kept are not made again")
         plan = {**self.loaded.store.plan(), "comparison": self.comparison.to_json()}
         plan["metrics"] = planned_metrics(self.comparison)  # of this split, and of this version
+        if self.options.bins is not None:
+            plan["bins"] = self.options.bins
         if not self.folder.exists() or self.folder.plan() != plan:
             self.folder.write_plan(plan)
         store_results(self.folder, self.comparison, outcome)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_kept, drive, interrupted, leased, origin, publish
+from raychains.api.drivers import check_kept, drive, interrupted, leased, origin, publish, with_bins
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -143,9 +143,16 @@ def execute(
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
-        if not folder.exists():
+        if folder.exists():
+            plan = folder.plan()
+        else:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
-            folder.write_plan({**plan, **origin(command, options), "metrics": planned_metrics(comparison)})
+            plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
+        if options.bins is not None:  # by which a later evaluation makes the same numbers
+            plan["bins"] = options.bins
+        if not folder.exists() or folder.plan() != plan:
+            folder.write_plan(plan)
+        options = with_bins(options, folder)
         for start in (planned.start, *planned.further):
             if start is not None:
                 initial_states.publish(root, start)

@@ -31,6 +31,7 @@ from raychains.core.config import Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import positive_int
+from raychains.evaluation.base import BINS
 from raychains.orchestration import ray_watch
 from raychains.orchestration.attempt import run_rank
 from raychains.orchestration.chain_worker import meeting, set_up
@@ -162,7 +163,7 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         initial_states.publish(store, planned.start)
     evaluation = planned.task.splits().get(swept.SPLIT)
     if evaluation is not None:
-        evaluation.bins = options.bins
+        evaluation.bins = options.bins if options.bins is not None else BINS
         evaluation.to(device)
     chain = ReportedChain(
         spec=spec,

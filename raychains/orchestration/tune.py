@@ -23,6 +23,7 @@ from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.core.validation import integer
+from raychains.evaluation.base import BINS
 from raychains.orchestration import ray_private, task_payload
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.messages import ChainWorkerConfig
@@ -143,7 +144,7 @@ class ChainTrainable(tune.Trainable):
         self._options = options
         self._points = Points(options, self._task, FIXED)
         self._evaluation = self._task.splits()[swept.SPLIT]
-        self._evaluation.bins = options.bins
+        self._evaluation.bins = options.bins if options.bins is not None else BINS
         if held and gpus.is_gpu(gpus.best()):
             self._evaluation.to(gpus.best())
         if not self.settings.allow_unequal_budget:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from raychains.core.errors import UserError
 from raychains.evaluation import bootstrap
-from raychains.evaluation.base import Array, Metric
+from raychains.evaluation.base import BINS, Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm, Comparison
 from raychains.plotting.style import hue
@@ -209,6 +209,7 @@ def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
                 add(name.replace("_", " "), value)
     for environment, _ in run.environments:
         add("environment", environment)
+    add("bins", run.store.plan().get("bins", BINS))
     return {name: tuple(values) for name, values in found.items()}
 
 

@@ -113,7 +113,9 @@ def test_predictions_are_kept_so_that_nothing_is_predicted_twice(
             for file in away.iterdir():
                 shutil.move(file, folder / "samples")
             away.rmdir()
-    assert evaluated.results()["nll"].tolist() == before["nll"].tolist()
+    after = evaluated.results()
+    assert after["nll"].tolist() == before["nll"].tolist()
+    assert after["ece"].tolist() == before["ece"].tolist(), "in as many bins as asked for before"
     assert "report: " in capsys.readouterr().out
 
 
