@@ -124,9 +124,10 @@ class Option:
         if value is None and self.optional:
             return None
         if self.form.objects and not isinstance(value, str):
+            if not self.several:
+                return os.fspath(value) if isinstance(value, os.PathLike) else value
             several = tuple(value) if isinstance(value, list | tuple) else (value,)
-            several = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in several)
-            return several if self.several else several[0]
+            return tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in several)
         if self.form.per_sampler and (isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)):
             return value
         if tuple in self.types:

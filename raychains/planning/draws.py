@@ -25,7 +25,7 @@ def cyclical(steps: int, draws: int, cycles: int, exploration: float) -> dict[st
 
 
 def decreasing(steps: int, draws: int, noise_from: float) -> dict[str, Any]:
-    """Return options of a chain under a decreasing schedule, without noise before a share of its steps."""
+    """Return options of a chain under a schedule without cycles, without noise before a share of its steps."""
     return {
         "schedule_settings": (f"samples={draws}", f"noise_from={noise_from}"),
         "thinning": steps_apart(1 - noise_from, steps, draws),

@@ -84,7 +84,7 @@ class SWAG(VelocitySampler):
         for p in params:
             if group["temperature"] > 0:
                 self._collect(group, p)
-            elif "mean" in self.state[p]:  # of the last cycle
+            elif "noisy_steps" in self.state[p]:  # of the last cycle
                 for name in ("mean", "square", "deviations"):
                     self.state[p].pop(name, None)
                 self.state[p]["forgotten"] = self.state[p]["noisy_steps"]

@@ -20,6 +20,7 @@ from raychains.planning import Arm, Comparison
 from raychains.planning.presets import arms as presets
 from raychains.planning.presets import default_arms
 from raychains.planning.presets.named import PRESETS as ALL
+from raychains.planning.presets.named import Preset, Variant
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 
@@ -171,6 +172,12 @@ def test_the_plan_says_what_is_compared() -> None:
 def test_mistakes_are_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
         default_arms.compare(Compare(**{"preset": "emcmc-eta", **options}))
+
+
+def test_a_setting_that_an_arm_does_not_have_is_refused_in_the_preset_itself() -> None:
+    variant = Variant("falling", sampler="sghmc", options={"schedule_settings": ("decay=10",)}, schedule="decreasing")
+    with refused("schedule_settings", "decay"):
+        presets.arms_of(Preset(name="own", about="one arm", variants=[variant]), Compare())
 
 
 def test_a_task_given_as_an_object_is_refused() -> None:

@@ -62,21 +62,21 @@ def test_draws_have_the_gaussian_of_the_collected_iterates(scale: float) -> None
 
 
 def test_each_cycle_has_a_gaussian_of_its_own_and_other_draws() -> None:
-    """Cycles whose paths are equal have equal moments; their draws come from other streams."""
+    """Cycles whose paths are equal have equal moments, here of their third and sixth iterate of seven; draws are from other streams."""
     p = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    sampler = SWAG([p], lr=0.1, momentum=0.0, rank=RANK, seed=0)
+    sampler = SWAG([p], lr=0.1, momentum=0.0, collect_every=3, rank=RANK, seed=0)
     moments, drawn = [], []
     for _ in range(2):
         p.data.fill_(1.0)
-        for k in range(8):
+        for k in range(9):
             sampler.param_groups[0]["temperature"] = 0.0 if k < 2 else 1.0
             p.grad = torch.full_like(p, float(k))
             sampler.step()
         moments.append([sampler.state[p][name].clone() for name in ("mean", "square", "deviations")])
         drawn += [tensors[0] for _, tensors in sampler.draws()]
     assert all(torch.equal(a, b) for a, b in zip(*moments, strict=True))
-    path = 1 - 0.1 * torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7]).cumsum(0)
-    torch.testing.assert_close(moments[0][0], path[2:].mean().double().expand(3))
+    path = 1 - 0.1 * torch.arange(9.0, dtype=torch.float64).cumsum(0)
+    torch.testing.assert_close(moments[0][0], path[[4, 7]].mean().expand(3))
     assert not torch.equal(*drawn)
 
 
