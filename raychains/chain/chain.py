@@ -296,7 +296,7 @@ class Chain:
                 for number, part in enumerate(parts)
             ]
             self.sampler.step(again)
-            losses = [a.loss for a in again]
+            losses = [None if a.loss is None else self.sampler.shown_loss(a.loss) for a in again]
         if losses[0] is not None:
             self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
             self._loss_count += 1

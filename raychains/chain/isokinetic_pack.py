@@ -151,4 +151,4 @@ class IsokineticRows:
             self._begun = True
         theta, self._u, self._g = joint._step(start, self._u, self._g, at)
         self._theta.copy_(torch.where(self._moving, theta, start))
-        return torch.where(self._moving[:, 0], losses[0], 0.0)
+        return torch.where(self._moving[:, 0], joint.shown_loss(losses[0]), 0.0)

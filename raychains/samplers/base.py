@@ -277,6 +277,10 @@ class Sampler(torch.optim.Optimizer):
         """Return the step size that the sampler found itself, the mean over lanes, as `kinetic` does; None where it follows ``lr``."""
         return None
 
+    def shown_loss(self, loss: Tensor) -> Tensor:
+        """Return what records have as the loss of the step just made, given that of its first evaluation."""
+        return loss
+
     def kinetic(self) -> Tensor | None:
         """Return `kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""
         return None

@@ -9,6 +9,7 @@ With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the li
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -208,9 +209,21 @@ class Isokinetic(ClosureSampler):
 
     def _potential(self, theta: Tensor, loss: Any) -> Tensor:
         """Return U/N = loss + ½λ‖θ‖² of each lane, [lanes], in double precision."""
-        value = torch.as_tensor(loss, device=theta.device).double().reshape(-1)
         decay = self._of_groups(self._members(), "weight_decay")
-        return value + 0.5 * (decay * theta.double().square()).sum(dim=1)
+        return _each(loss, theta) + 0.5 * (decay * theta.double().square()).sum(dim=1)
+
+    def _keep_loss(self, theta: Tensor, loss: Any, undone: Tensor) -> None:
+        """Note the loss where each lane is after a step to ``theta``, which is undone in some, [lanes, 1]."""
+        value = _each(loss, theta)
+        before = self._adaptive.get("loss", torch.full_like(value, math.nan))
+        self._adaptive["loss"] = torch.where(undone[:, 0], before, value)
+
+    def shown_loss(self, loss: Tensor) -> Tensor:
+        """Return it; in lanes where it is no number, which do not stay there, that of where they are."""
+        kept = self._adaptive.get("loss")
+        if kept is None:
+            return loss
+        return torch.where(torch.isfinite(loss), loss, (kept if loss.ndim else kept.mean()).to(loss.dtype))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -222,6 +235,11 @@ class Isokinetic(ClosureSampler):
         device = self.parameters()[0].device
         saved = state_dict["sampler"].get("adaptive", {})
         self._adaptive = {n: v.to(device, copy=True) if isinstance(v, Tensor) else v for n, v in saved.items()}
+
+
+def _each(loss: Any, theta: Tensor) -> Tensor:
+    """Return the loss of each lane, [lanes], in double precision."""
+    return torch.as_tensor(loss, device=theta.device).double().reshape(-1)
 
 
 def refreshed(u: Tensor, z: Tensor, h: Tensor, length: Tensor) -> Tensor:

@@ -120,6 +120,7 @@ class MCLMC(Isokinetic):
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
         if self._tuning():
             return self._tuned_step(theta, u, g, at)
+        self._adaptive.pop("loss", None)  # from here on no step is undone
         theta, u, g, _, _ = self._whole_step(theta, u, g, at)
         return theta, u, g
 
@@ -136,13 +137,16 @@ class MCLMC(Isokinetic):
         group, state = self.param_groups[0], self._adaptive
         if "made" not in state:
             mile.begin(state, self.lanes, *self._given(theta.shape[1]), theta.device)
-            state |= {"made": 0, "potential": self._potential(theta, at(theta)[0])}
+            loss = at(theta)[0]
+            state |= {"made": 0, "potential": self._potential(theta, loss)}
+            self._keep_loss(theta, loss, theta.new_zeros(self.lanes, 1, dtype=torch.bool))
         new = self._whole_step(theta, u, g, at)
         potential = self._potential(new[0], new[3])
         change = new[4] + self.num_data / group["temperature"] * (potential - state["potential"])
         ok = torch.isfinite(change)[:, None]
         for t in new[:3]:
             ok = ok & torch.isfinite(torch.linalg.vector_norm(t, math.inf, dim=1, keepdim=True))
+        self._keep_loss(new[0], new[3], ok.logical_not())
         theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
         state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
         aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"

@@ -120,9 +120,11 @@ class SMILE(Isokinetic):
         new, u, g, loss, gained = self._mclachlan(theta, u, g, cut, h, self._all_scales(theta))
         if self.wants_objective:
             undone = self._judge(self._potential(new, loss), gained, h)
+            self._keep_loss(new, loss, undone)
             new, u = torch.where(undone, theta, new), torch.where(undone, 0.0, u)
         else:  # the energy of the next step that is judged changes from there
-            self._adaptive.pop("potential", None)
+            for name in ("potential", "loss"):
+                self._adaptive.pop(name, None)
         self._learn_scales(g)
         return new, u, g
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -427,6 +428,44 @@ def test_an_isokinetic_chain_that_left_keeps_its_state_when_another_takes_its_ro
     second.join(pack)
     run(second, 9)
     assert state_hash(first) == before
+
+
+class Falling(Digits):
+    """Its loss is no number at three evaluations: of a step's middle, or of its end."""
+
+    evaluations = 0
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        loss = super().backward(model, batch, generator)
+        self.evaluations += 1
+        return loss * math.nan if self.evaluations in (16, 24, 26) else loss
+
+
+@pytest.mark.parametrize("name", ["mile", "smile", "psmile"])
+def test_a_step_that_is_undone_for_a_loss_that_is_no_number_leaves_the_chain_going(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record has the loss of where the step stayed; by itself and in a pack, where one row alone falls."""
+    task = Falling(train=90, hidden=[8])
+    one = isokinetic(name, task, 90 if name == "mile" else 18)
+    alone = Chain(dataclasses.replace(one, pack=0), task)
+    losses = [e.loss for e in run(alone) if isinstance(e, Progress)]
+    assert alone.done and task.evaluations > 26 and losses and all(loss is not None and loss < 5 for loss in losses)
+    chains = [Chain(dataclasses.replace(one, chain=i), Digits(train=90, hidden=[8])) for i in (0, 1)]
+    pack, count = Pack(chains[0]), iter(range(1, 1000))
+    gradients = pack._isokinetic._gradient  # type: ignore[union-attr]
+
+    def falling(number: int) -> Tensor:
+        found = gradients(number)
+        if next(count) in (16, 24, 26):
+            found = found.clone()
+            found[0] = math.nan
+        return found
+
+    monkeypatch.setattr(pack._isokinetic, "_gradient", falling)
+    for told in together(pack, chains):
+        assert all(e.loss is not None and e.loss < 5 for e in told if isinstance(e, Progress))
+    assert all(chain.done for chain in chains)
 
 
 def test_both_gradients_of_an_isokinetic_step_see_one_dropout() -> None:
