@@ -218,6 +218,9 @@ class Isokinetic(ClosureSampler):
         before = self._adaptive.get("loss", torch.full_like(value, math.nan))
         self._adaptive["loss"] = torch.where(undone[:, 0], before, value)
 
+    def step_length(self) -> Tensor | None:
+        return self._adaptive["h"].mean() if "h" in self._adaptive else None
+
     def shown_loss(self, loss: Tensor) -> Tensor:
         """Return it; in lanes where it is no number, which do not stay there, that of where they are."""
         kept = self._adaptive.get("loss")

@@ -110,9 +110,6 @@ class MCLMC(Isokinetic):
         group = self.param_groups[0]
         return group["temperature"] > 0 and self._adaptive.get("made", 0) < group["tune"]
 
-    def step_length(self) -> Tensor | None:
-        return self._adaptive["h"].mean() if "h" in self._adaptive else None
-
     def trajectory_length(self) -> Tensor | None:
         """Return L as it is tuned, the mean over lanes; None of a sampler that does not tune."""
         return self._adaptive["L"].mean() if "L" in self._adaptive else None

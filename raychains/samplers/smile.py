@@ -100,9 +100,6 @@ class SMILE(Isokinetic):
         group = self.param_groups[0]
         return group["temperature"] > 0 and (group["tail"] > 0 or group["reset_quantile"] is not None)
 
-    def step_length(self) -> Tensor | None:
-        return self._adaptive["h"].mean() if "h" in self._adaptive else None
-
     def _first(self, g: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(g), torch.zeros_like(g)  # the first half of the first step does not move
 
