@@ -60,8 +60,8 @@ def write(
         n = len(next(iter(view.rows.values())))
         columns = {name: pa.array(list(v) if v.ndim > 1 else v) for name, v in view.rows.items()}
         rows.append(pa.table({"arm": pa.array([arm.name] * n).dictionary_encode(), "group": np.full(n, g), **columns}))
-    write_rows(store, "results", results)
-    write_rows(store, "curves", curves)
+    store.write_table("results", results)
+    store.write_table("curves", curves)
     if rows:
         store.write_arrow("rows", pa.concat_tables(rows, promote_options="default").unify_dictionaries())
 
@@ -86,13 +86,7 @@ def write_views(store: RunStore, comparison: Comparison, views: Sequence[ViewRes
             about = {"arm": arm.name, "group": asked.group, "repeat": asked.group * lanes + i, **view}
             ends = with_intervals(result.rows, metrics, bins=bins) if whole else {}
             rows.append({**about, "samples": result.samples, "chains": result.chains, **metrics, **ends})
-    write_rows(store, "views", rows)
-
-
-def write_rows(store: RunStore, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Publish rows as ``<name>.parquet``: its columns are those of all rows together, null where a row lacks one."""
-    columns = dict.fromkeys(column for row in rows for column in row)
-    store.write_table(name, [{column: row.get(column) for column in columns} for row in rows])
+    store.write_table("views", rows)
 
 
 def read_rows(

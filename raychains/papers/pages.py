@@ -194,8 +194,8 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     judged = verdicts(experiment, scale, cells)
     folder.write_file("table.md", tables.markdown(table).encode())
     folder.write_file("table.tex", tables.latex(table).encode())
-    results.write_rows(folder, "table", tables.rows(table))
-    results.write_rows(folder, "claims", [_stored_verdict(v) for v in judged])
+    folder.write_table("table", tables.rows(table))
+    folder.write_table("claims", [_stored_verdict(v) for v in judged])
     figures, failed = page.drawn(folder, {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)})
     folder.keep_figures(figures)
     shown = {c.provenance for c in table.cells.values() if c.published}

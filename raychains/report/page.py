@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 import raychains
 from raychains.core.errors import RaychainsError, printable
-from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.plotting.style import Drawing, render
@@ -137,7 +136,7 @@ def published(store: RunStore | None, drawing: Drawing, name: str) -> Figure:
         store.write_file(f"figures/{name}.svg", svg)
         store.write_file(f"figures/{name}.png", png)
         if drawing.data:
-            results.write_rows(store, f"figures/{name}", drawing.data)
+            store.write_table(f"figures/{name}", drawing.data)
             links.append(("parquet", f"figures/{name}.parquet"))
     return Figure(drawing, "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), links)
 

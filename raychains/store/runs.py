@@ -98,8 +98,9 @@ class RunStore:
         return check_format(plan, f"{self.kind} {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Publish rows as ``<name>.parquet``."""
-        self.write_arrow(name, pa.Table.from_pylist([dict(r) for r in rows]))
+        """Publish rows as ``<name>.parquet``: its columns are those of all rows together, null where a row lacks one."""
+        columns = dict.fromkeys(column for row in rows for column in row)
+        self.write_arrow(name, pa.Table.from_pylist([{column: row.get(column) for column in columns} for row in rows]))
 
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raychains.inference.results import write_rows
 from raychains.inference.run_data import RunData
 from raychains.measures import Context, named
 from raychains.report.figures import FIGURES, SECTIONS
@@ -31,7 +30,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     made = stored(tmp_path_factory.mktemp("made"), TwoModes(), chains, schedule=schedule)
     for measure in ("diagnostics", "reference"):
         for name, rows in named(measure).tables(made).items():
-            write_rows(made.store, name, rows)
+            made.store.write_table(name, rows)
     return made
 
 
@@ -115,7 +114,7 @@ def test_temperatures_far_apart_are_on_a_log_axis_with_plain_numbers(context: Co
         for r in table(RunData(context.store, context.comparison), "temperatures")
         for kind, factor in (("configurational", 1e-3), ("configurational", 1.0), ("kinetic", 1.0))
     ]
-    write_rows(store, "temperatures", rows)
+    store.write_table("temperatures", rows)
     _, figure = drawn(RunData(store, context.comparison), "temperatures")
     configurational, kinetic = figure.axes
     assert configurational.get_xscale() == "log" and kinetic.get_xscale() == "linear"
@@ -147,5 +146,5 @@ def test_nothing_is_drawn_of_what_is_not_known(tmp_path: Path, context: Context)
     assert all(FIGURES[name](material) is None for name in SECTIONS["Diagnostics"])
     written: Mapping[str, Sequence[Mapping[str, Any]]] = named("diagnostics").tables(empty)
     for name, rows in written.items():
-        write_rows(empty.store, name, rows)
+        empty.store.write_table(name, rows)
     assert FIGURES["mixing"](material) is None and FIGURES["traces"](material) is None, "three draws"

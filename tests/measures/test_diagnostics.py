@@ -16,7 +16,6 @@ from scipy.signal import lfilter
 from raychains.evaluation import diagnostics
 from raychains.evaluation.base import Array
 from raychains.evaluation.vectors import flat, projections
-from raychains.inference.results import write_rows
 from raychains.measures import Context, named
 from raychains.measures.diagnostics import POINTS, by_cycle, correlated, diagnosed, lags_of, traced
 from raychains.measures.draws import COORDINATES, SHOWN, Followed, labels_of, of_density, predicted_numbers
@@ -309,7 +308,7 @@ def test_a_split_without_labels_has_entropies_alone() -> None:
 def test_tables_are_written_and_read_as_they_are(networks: Made) -> None:
     context = networks.context()
     for name, found in named("diagnostics").tables(context).items():
-        write_rows(context.store, name, found)
+        context.store.write_table(name, found)
         table = context.store.table(name)
         assert table is not None and table.num_rows == len(found)
         assert table.to_pylist()[0].keys() == found[0].keys()

@@ -13,7 +13,6 @@ import pytest
 
 from raychains import cli
 from raychains.core.errors import UserError
-from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.report import comparing
@@ -52,9 +51,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
             for a in about
             for x in (0.0, 1.0, 2.0)
         ]
-        results.write_rows(store, "entropy_cdf", cdf)
+        store.write_table("entropy_cdf", cdf)
         at = [{"map": m, "x": x, "y": -x - m} | a for a in about for m in range(2) for x in (-3.0, 1.0, 2.0)]
-        results.write_rows(store, "embedding", at)
+        store.write_table("embedding", at)
         made.append(Run(store, comparison))
     return made
 

@@ -11,7 +11,6 @@ import pytest
 
 from raychains import samplers, schedules
 from raychains.core.config import Compare
-from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.planning.presets import default_arms
@@ -40,7 +39,7 @@ def samples_table(store: RunStore, comparison: Comparison) -> None:
                     about = {"arm": arm.name, "group": group, "repeat": group, **fixed}
                     about["view"] = f"sample:{position}:{index}:theta"
                     rows.append({**about, **{m: metric(m, group, position, index) for m in ("error", "nll")}})
-    results.write_rows(store, "views", rows)
+    store.write_table("views", rows)
 
 
 @pytest.fixture(scope="module")

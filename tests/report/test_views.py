@@ -62,7 +62,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
 @pytest.fixture(scope="module")
 def page(stored: tuple[RunStore, Comparison]) -> Page:
     store, comparison = stored
-    results.write_rows(store, "weights", [weight(comparison, 0, c, 0.5, 0.5) for c in range(2)])
+    store.write_table("weights", [weight(comparison, 0, c, 0.5, 0.5) for c in range(2)])
     return draw(store, comparison)
 
 
@@ -166,7 +166,7 @@ def test_weights_of_samples_add_up_to_their_cycles_and_dominated_sums_are_warned
     nan = float("nan")
     for i, share in enumerate((0.1, 0.2, 0.3, 0.4)):
         rows.append(weight(comparison, 0, i // 3, share, nan, weighting="stacking", index=i, samples=1))
-    results.write_rows(store, "weights", rows)
+    store.write_table("weights", rows)
     material = RunData(store, comparison)
     drawing = drawing_of(material, "weights")
     shares = pd.DataFrame(drawing.data).set_index(["weighting", "chain", "cycle"])
@@ -190,7 +190,7 @@ def test_weights_of_samples_add_up_to_their_cycles_and_dominated_sums_are_warned
 def test_sums_that_no_draw_dominates_need_no_warning(stored: tuple[RunStore, Comparison], tmp_path: Path) -> None:
     store, comparison = stored
     calm = RunStore(store.root, "calm")
-    results.write_rows(calm, "weights", [weight(comparison, 0, c, 0.5, 0.1) for c in range(2)])
+    calm.write_table("weights", [weight(comparison, 0, c, 0.5, 0.1) for c in range(2)])
     drawing = drawing_of(RunData(calm, comparison), "weights")
     assert "Warning" not in drawing.caption
     assert "one draw carries > 10%" not in nothing_covered(drawing)
@@ -207,12 +207,12 @@ def test_views_and_weights_are_on_the_page_and_their_names_are_no_markup(page: P
 
 def test_rows_keep_the_columns_of_all_rows(tmp_path: Path) -> None:
     store = RunStore(Storage(tmp_path), "made")
-    results.write_rows(store, "made", [{"name": "a", "x": 1}, {"name": "b", "y": np.float32(2.5)}])
+    store.write_table("made", [{"name": "a", "x": 1}, {"name": "b", "y": np.float32(2.5)}])
     found = results.read_rows(store, "made", texts=("name",), numbers=("x", "y"))
     assert found is not None and found["name"].tolist() == ["a", "b"]
     assert found["x"].tolist()[0] == 1 and np.isnan(found["x"][1]) and np.isnan(found["y"][0]) and found["y"][1] == 2.5
     assert results.read_rows(store, "nothing") is None
-    results.write_rows(store, "empty", [])
+    store.write_table("empty", [])
     assert results.read_rows(store, "empty", numbers=("x",)) is None
     for wrong in ({"numbers": ("z",)}, {"numbers": ("name",)}, {"texts": ("x",)}):
         with pytest.raises(UserError, match=r"made\.parquet is damaged"):

@@ -24,7 +24,6 @@ from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.evaluation import diagnostics
 from raychains.evaluation.moments import DrawMoments
-from raychains.inference.results import write_rows
 from raychains.inference.run_data import RunData
 from raychains.measures import named
 from raychains.planning.presets import default_arms
@@ -345,7 +344,7 @@ def test_ranks_show_the_chain_that_stays_elsewhere(tmp_path: Path) -> None:
     context = stored(tmp_path, task, chains)
     tables = named("diagnostics").tables(context)
     for name, rows in tables.items():
-        write_rows(context.store, name, rows)
+        context.store.write_table(name, rows)
     heights = {(r["quantity"], r["chain"], r["bin"]): r["value"] for r in tables["ranks"]}
     for quantity in ("v", "x"):
         for chain in range(3):
