@@ -143,7 +143,7 @@ class _Evaluating:
         # Another split's results lie in a folder of their own, without the colons of a split's name.
         suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
-        self.options = with_bins(self.options, self.loaded.store)
+        self.options = with_bins(with_bins(self.options, self.folder), self.loaded.store)
         self.placement: ResourceConfig = placement(self.options)
         self.dropped = self.loaded.dropped()
 

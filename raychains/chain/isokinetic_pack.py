@@ -109,6 +109,7 @@ class IsokineticRows:
         adaptive: dict[str, Any] = {
             n: v.expand(rows, *v.shape[1:]).clone() if isinstance(v, Tensor) else v
             for n, v in first.sampler._adaptive.items()
+            if all(n in lane.chain.sampler._adaptive for lane in lanes)  # states of older versions have fewer
         }
         for lane in lanes:
             for name, value in adaptive.items():

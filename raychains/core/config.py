@@ -98,7 +98,7 @@ class Common(Options):
     """Action for a chain whose loss or parameters become non-finite: stop gives it up, and its arms have no result;
     restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
-    """Bins of calibration errors and reliability diagrams; default 15, or those the run had before. 8 is ATMC's number."""
+    """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before. 8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
     """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB. With measures,
     raychains evaluate treats auto as all, and refuses the value none."""

@@ -79,8 +79,10 @@ def _csv(path: Path) -> np.ndarray[Any, Any]:
         first = lines.readline()
     delimiter = "," if "," in first else None
     try:
-        words = [float(word) for word in first.split(delimiter)]
-        header = int(len(words) > 1 and words == list(range(len(words))))  # the classes' numbers, as pandas writes them
+        words = [word.strip() for word in first.split(delimiter)]
+        # The classes' numbers, as pandas writes them; of two classes they may be a row.
+        header = int(len(words) > 2 and words == [str(i) for i in range(len(words))])
+        [float(word) for word in words]
     except ValueError:
         header = 1
     return np.loadtxt(path, delimiter=delimiter, skiprows=header, ndmin=2)

@@ -329,7 +329,8 @@ class PosteriorPredictive(nn.Module):
         known = None if isinstance(self.noise, OutputNoise) else self.noises()
         done = 0
         for weights, raw in chunks:
-            outputs = raw.to(torch.promote_types(raw.dtype, torch.float32)).reshape(*raw.shape[:2], -1)
+            wide = raw.to(torch.promote_types(raw.dtype, torch.float32))
+            outputs = wide.unsqueeze(-1) if wide.ndim == 2 else wide.flatten(2)
             if isinstance(self.noise, OutputNoise):
                 require(outputs.shape[2:] == (2,), "model", list(raw.shape[1:]), "give two outputs per input, [n, 2]")
                 yield (weights, *self.noise.split(outputs))

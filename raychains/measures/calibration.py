@@ -183,7 +183,9 @@ def _of_rows(run: RunData) -> pd.DataFrame | None:
         for group in sorted(pc.unique(mine["group"]).to_pylist()):
             one = mine.filter(pc.equal(mine["group"], group))
             columns = {name: one[name].to_numpy() for name in NEEDED}
-            found += [{"arm": arm.name, "group": group, **row} for row in diagram_rows(columns, BINS)]
+            found += [
+                {"arm": arm.name, "group": group, **row} for row in diagram_rows(columns, run.plan.get("bins", BINS))
+            ]
     return pd.DataFrame(found) if found else None
 
 

@@ -294,8 +294,9 @@ class Sampler(torch.optim.Optimizer):
         return None if found is None else float(found)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles hold: all but hooks, which torch gives a copy anew."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_optimizer_")}
+        """Return what copies and pickles hold: all but hooks, and a `step` that a torch scheduler has put around this one's."""
+        left = ("step", "_opt_called")
+        return {n: v for n, v in vars(self).items() if not n.startswith("_optimizer_") and n not in left}
 
     def state_dict(self) -> dict[str, Any]:
         own = {"kind": self.kind, "num_data": self.num_data, **self._noise.state()}

@@ -213,7 +213,7 @@ class Isokinetic(ClosureSampler):
         return _each(loss, theta) + 0.5 * (decay * theta.double().square()).sum(dim=1)
 
     def _keep_loss(self, theta: Tensor, loss: Any, undone: Tensor) -> None:
-        """Note the loss where each lane is after a step to ``theta``, which is undone in some, [lanes, 1]."""
+        """Note the loss, as it is compared, where each lane is after a step to ``theta``, which is undone in some, [lanes, 1]."""
         value = _each(loss, theta)
         before = self._adaptive.get("loss", torch.full_like(value, math.nan))
         self._adaptive["loss"] = torch.where(undone[:, 0], before, value)
@@ -222,7 +222,7 @@ class Isokinetic(ClosureSampler):
         return self._adaptive["h"].mean() if "h" in self._adaptive else None
 
     def shown_loss(self, loss: Tensor) -> Tensor:
-        """Return it; in lanes where it is no number, which do not stay there, that of where they are."""
+        """Return it; in lanes where it is no number, which do not stay there, that of where they are, with a task's own prior."""
         kept = self._adaptive.get("loss")
         if kept is None:
             return loss

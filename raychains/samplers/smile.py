@@ -129,6 +129,9 @@ class SMILE(Isokinetic):
         """Return the lanes whose step is undone, [lanes, 1]; h and the averages of |ΔE| are brought up to date."""
         group, state = self.param_groups[0], self._adaptive
         t = state.get("t", 1)
+        if "potential" not in state and t >= SETTLED:  # behind a stage without noise: its change is not known
+            state["potential"] = torch.where(torch.isfinite(potential), potential, 0.0)
+            return torch.isfinite(potential + gained).logical_not()[:, None]
         old = state.get("potential", potential.new_zeros(self.lanes))
         change = self.num_data / group["temperature"] * (potential - old)
         energy = (gained + torch.where(old == 0, 0.0, change)).abs()[:, None]

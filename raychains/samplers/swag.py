@@ -24,7 +24,7 @@ class SWAG(VelocitySampler):
     its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing: the Gaussian's width is that
     of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is then, so that draws late in a run
     come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself. Steps at temperature 0
-    forget what was collected, so that under a cyclical schedule each cycle has a Gaussian of its own.
+    forget what was collected: cycles that begin without noise (β above 0) have a Gaussian of their own each.
 
     Several chains are MultiSWAG (Wilson & Izmailov 2020), the mixture of their Gaussians.
 

@@ -45,7 +45,8 @@ def place_of(name: str) -> str:
         UserError: a name that is a path, or a data root that does not exist.
     """
     check_name(name)
-    place, question, query = root_of().partition("?")
+    root = root_of()
+    place, question, query = root.partition("?") if "://" in root else (root, "", "")
     return f"{place.rstrip('/')}/{name}{question}{query}"
 
 

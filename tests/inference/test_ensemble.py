@@ -79,6 +79,9 @@ def test_a_regression_may_give_one_number_per_input_without_an_axis() -> None:
     plain = PosteriorPredictive(networks[0], states(networks), kind="regression", noise=0.3)(x)
     assert found.mean.shape == plain.mean.shape and torch.equal(found.mean, plain.mean)
     assert torch.equal(found.variance, plain.variance)
+    for network, states_of in ((flat, samples), (networks[0], states(networks))):
+        none = PosteriorPredictive(network, states_of, kind="regression", noise=0.3)(x[:0])
+        assert none.mean.shape == (0, 1)
 
 
 def test_samples_may_be_given_stacked() -> None:

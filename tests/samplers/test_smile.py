@@ -184,6 +184,7 @@ def test_the_energy_before_a_stage_without_noise_is_not_compared_with_that_behin
     for k in range(45):
         sampler.param_groups[0]["temperature"] = 0.0 if k >= 30 else 1.0
         sampler.step(data.closure(theta, k))
+    assert "potential" not in sampler._adaptive
     other, compared = copy.deepcopy((theta, sampler))
     compared._adaptive["potential"] = torch.full((1,), 1e3, dtype=torch.float64)
     for one, by in ((theta, sampler), (other, compared)):

@@ -143,7 +143,7 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
         _plot(axes[shown.index(curve.what)], curve, arms.index(curve.arm))
     for i, (axis, what) in enumerate(zip(axes, shown, strict=True)):
         kind, _, metric = what.rpartition(" ")
-        if all((c.mean > 0).all() for c in curves if c.what == what):  # a density's NLL may be negative
+        if not any((c.mean < 0).any() for c in curves if c.what == what):  # a density's NLL may be negative
             axis.set_yscale("log", nonpositive="clip")
             low, high = axis.get_ylim()
             log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
@@ -163,7 +163,7 @@ def _plot(axis: Any, curve: Curve, rank: int) -> None:
     axis.plot(curve.gradients, curve.mean * scale, markevery=(rank % every, every), **style)
     if np.isfinite(curve.sd).any():
         low, high = ((curve.mean + sign * curve.sd) * scale for sign in (-1, 1))
-        if (curve.mean > 0).all():
+        if not (curve.mean < 0).any():
             low = np.maximum(low, curve.mean * scale / 10)  # a logarithmic axis ends above nothing
         axis.fill_between(curve.gradients, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
