@@ -74,7 +74,19 @@ def test_the_paper_scale_has_twelve_chains_of_200_epochs_and_all_claims() -> Non
 
 def test_cells_are_of_all_samples_in_per_cent() -> None:
     growth = [
-        {"arm": a, "group": 0, "repeat": 0, "samples": n, "chains": 1, "agreement": v, "total_variation": v / 10}
+        {
+            "arm": a,
+            "group": 0,
+            "repeat": 0,
+            "samples": n,
+            "chains": 1,
+            "agreement": v,
+            "total_variation": v / 10,
+            "agreement_low": v - 0.1,
+            "agreement_high": v + 0.1,
+            "total_variation_low": 0.0,
+            "total_variation_high": v,
+        }
         for a, n, v in (("first", 1, 0.2), ("first", 2, 0.4), ("second", 1, 0.3))
     ]
     seen = []
@@ -91,3 +103,6 @@ def test_cells_are_of_all_samples_in_per_cent() -> None:
     found = hmc_cifar10.tables(run)  # type: ignore[arg-type]
     assert seen[0] == (("agreement", "total_variation"), {"first": 40.0, "second": 30.0}) and seen[1][0] == ("error",)
     assert [r["row"] for r in found["growth"]] == ["sgd", "sgd", "ensemble"]
+    assert [(r["agreement_low"], r["total_variation_high"]) for r in found["growth"]] == [
+        pytest.approx(p) for p in ((0.1, 0.2), (0.3, 0.4), (0.2, 0.3))
+    ]

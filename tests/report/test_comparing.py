@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,32 +135,32 @@ def test_a_run_against_itself_under_another_name_differs_by_nothing(
     assert "All runs share 4 chains" in html and "No setting" in html
 
 
-def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
-    store = RunStore(Storage(tmp_path), "moved")
-    for name in ("results", "rows"):
-        table = pair[1].store.table(name)
+def altered(run: Run, folder: Path, name: str, column: str, change: Callable[[np.ndarray], np.ndarray]) -> RunData:
+    """The run with other values in a column of its rows."""
+    store = RunStore(Storage(folder), name)
+    for table_name in ("results", "rows"):
+        table = run.store.table(table_name)
         assert table is not None
-        if name == "rows":
-            labels = np.roll(table["label"].to_numpy(), 1)
-            table = table.set_column(table.column_names.index("label"), "label", [labels])
-        store.write_arrow(name, table)
-    store.write_plan({"command": "run", "comparison": pair[1].comparison.to_json()})
-    found, problems = comparing.paired([pair[0].material, RunData(store, pair[1].comparison)])
+        if table_name == "rows":
+            table = table.set_column(
+                table.column_names.index(column), column, [change(table[column].to_numpy().copy())]
+            )
+        store.write_arrow(table_name, table)
+    store.write_plan({"command": "run", "comparison": run.comparison.to_json()})
+    return RunData(store, run.comparison)
+
+
+def test_other_labels_are_not_paired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
+    moved = altered(pair[1], tmp_path, "moved", "label", lambda labels: np.roll(labels, 1))
+    found, problems = comparing.paired([pair[0].material, moved])
     assert not found and problems == ["Run moved is not paired with first: its examples have other labels."]
 
 
 def test_a_metric_that_is_not_finite_leaves_the_run_unpaired_and_it_says_so(pair: list[Run], tmp_path: Path) -> None:
-    store = RunStore(Storage(tmp_path), "gaps")
-    for name in ("results", "rows"):
-        table = pair[1].store.table(name)
-        assert table is not None
-        if name == "rows":
-            values = table["brier"].to_numpy().copy()
-            values[0] = np.nan
-            table = table.set_column(table.column_names.index("brier"), "brier", [values])
-        store.write_arrow(name, table)
-    store.write_plan({"command": "run", "comparison": pair[1].comparison.to_json()})
-    found, (problem,) = comparing.paired([pair[0].material, RunData(store, pair[1].comparison)])
+    gaps = altered(
+        pair[1], tmp_path, "gaps", "brier", lambda brier: np.where(np.arange(len(brier)) == 0, np.nan, brier)
+    )
+    found, (problem,) = comparing.paired([pair[0].material, gaps])
     assert not found and problem.startswith("Run gaps is not paired with first: metric must be finite")
 
 

@@ -138,14 +138,16 @@ def preset(scale: str) -> Preset:
 
 
 def tables(run: CompletedRun) -> Tables:
-    """Return agreement and error in per cent and total variation of all samples, and agreement and variation by samples."""
+    """Return agreement and error in per cent and total variation of all samples, and by samples agreement and variation with
+    95 % intervals over test examples."""
     found = run.table("fidelity")
     rows = methods(run.scale)
     last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
     last = last.assign(agreement=100 * last["agreement"])
     cells = run.cells(rows, (AGREEMENT, VARIATION), last) + run.cells(rows, (ERROR,))
     names = {run.arm(row).name: row for row in rows}
-    columns = ["row", "repeat", "samples", "chains", AGREEMENT, VARIATION]
+    intervals = [f"{name}_{end}" for name in (AGREEMENT, VARIATION) for end in ("low", "high")]
+    columns = ["row", "repeat", "samples", "chains", AGREEMENT, VARIATION, *intervals]
     growth = found.assign(row=found["arm"].map(names), part=run.part)[["part", *columns]]
     return {"cells": cells, "growth": growth.to_dict("records")}
 
