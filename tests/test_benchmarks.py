@@ -32,6 +32,16 @@ def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
         assert part.count("the sampler's noise") == 1
 
 
+def test_the_benchmark_of_freed_memory_tells_seconds_and_their_ratio() -> None:
+    command = [sys.executable, "benchmarks/freed_memory.py", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    kept, returned = (
+        float(s) for s in re.findall(r"^plain, freed memory .*: (\d\.\d+) s a gradient$", done.stdout, re.M)
+    )
+    assert returned > 0 < kept and re.search(r"^plain: kept over not kept \d+\.\d\d × ", done.stdout, re.M)
+
+
 def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
     command = [sys.executable, "benchmarks/packs.py", "--smoke"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
