@@ -260,7 +260,8 @@ cpu: So few epochs want longer steps. After one epoch of SGD with a cosine, .03 
 smoke cpu gpu paper: pSMILE starts at random weights, not at a trained network. Entropy-MCMC predicts with draws of θ and of θₐ:
     twice as many as the other samplers.
 cpu: Five of nine methods, two chains of three epochs, cSGHMC's of one cycle, with compiled networks: what two cores do in
-    about an hour. The number of epochs was fixed before anything was run; of three repeats that were planned two were run.
+    about an hour. The number of epochs was fixed before these chains; of three repeats that were planned two were run. SGHMC had
+    falling steps at momentum .1 first, under which its first two chains hardly learned: the constant step of SGD took their place.
 """,
     ),
 )
