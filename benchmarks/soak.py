@@ -88,7 +88,7 @@ def only_ray(seed: int) -> None:
     """Start Ray, have an actor answer, and end Ray."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     actor = ray.remote(threading.Event).remote()
     ray.get(actor.is_set.remote())
     ray.shutdown()

@@ -74,7 +74,7 @@ from raychains.orchestration.run import run_chains
 from raychains.store import Storage
 from tests.cluster.tasks import Gated, places
 from tests.orchestration.worlds import Diary, comparison
-ray.init(num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 plan = comparison(Gated(str(folder), -1), chains=2, steps=300)
 run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_chain=0.5, evaluate=False), Diary())
@@ -87,7 +87,7 @@ import json, sys
 from pathlib import Path
 import ray
 import raychains as rc
-ray.init(num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 rc.sweep(
     task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0}, grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
@@ -110,7 +110,7 @@ import ray
 import raychains as rc
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.sweeps.tasks import Tested
-ray.init(num_cpus=8, num_gpus=8, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=8, num_gpus=8, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 store = str(folder / "store")
 result = rc.run(
