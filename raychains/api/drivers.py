@@ -102,10 +102,10 @@ def placement(options: Common) -> ResourceConfig:
     return ResourceConfig(**same | own)
 
 
-def with_bins(options: AnyCommon, folder: RunStore) -> AnyCommon:
-    """Return the options with the bins of a run's calibration errors: those given, else those it had before."""
-    known = folder.plan().get("bins") if options.bins is None and folder.exists() else options.bins
-    return dataclasses.replace(options, bins=known if is_int(known) and known > 0 else None)
+def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
+    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that has any."""
+    known = (options.bins, *(plan.get("bins") for plan in plans))
+    return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
 
 
 def located(options: Run) -> Run:

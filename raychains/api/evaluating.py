@@ -143,7 +143,8 @@ class _Evaluating:
         # Another split's results lie in a folder of their own, without the colons of a split's name.
         suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
-        self.options = with_bins(with_bins(self.options, self.folder), self.loaded.store)
+        before = self.folder.plan() if self.folder.exists() else {}
+        self.options = with_bins(self.options, before, self.loaded.store.plan())
         self.placement: ResourceConfig = placement(self.options)
         self.dropped = self.loaded.dropped()
 

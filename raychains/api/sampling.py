@@ -143,16 +143,16 @@ def execute(
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
-        if folder.exists():
-            plan = folder.plan()
-        else:
+        before = folder.plan() if folder.exists() else {}
+        plan = dict(before)
+        if not before:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
             plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
+        options = with_bins(options, before)
         if options.bins is not None:  # by which a later evaluation makes the same numbers
             plan["bins"] = options.bins
-        if not folder.exists() or folder.plan() != plan:
+        if plan != before:
             folder.write_plan(plan)
-        options = with_bins(options, folder)
         for start in (planned.start, *planned.further):
             if start is not None:
                 initial_states.publish(root, start)

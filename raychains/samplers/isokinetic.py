@@ -207,16 +207,15 @@ class Isokinetic(ClosureSampler):
                 loss, g = at(theta)
         return theta, u, g, loss, gained
 
-    def _potential(self, theta: Tensor, loss: Any) -> Tensor:
-        """Return U/N = loss + ½λ‖θ‖² of each lane, [lanes], in double precision."""
+    def _potential(self, theta: Tensor, loss: Tensor) -> Tensor:
+        """Return U/N = loss + ½λ‖θ‖² of each lane, [lanes], given its loss by `each_lane`."""
         decay = self._of_groups(self._members(), "weight_decay")
-        return _each(loss, theta) + 0.5 * (decay * theta.double().square()).sum(dim=1)
+        return loss + 0.5 * (decay * theta.double().square()).sum(dim=1)
 
-    def _keep_loss(self, theta: Tensor, loss: Any, undone: Tensor) -> None:
-        """Note the loss, as it is compared, where each lane is after a step to ``theta``, which is undone in some, [lanes, 1]."""
-        value = _each(loss, theta)
-        before = self._adaptive.get("loss", torch.full_like(value, math.nan))
-        self._adaptive["loss"] = torch.where(undone[:, 0], before, value)
+    def _keep_loss(self, loss: Tensor, undone: Tensor) -> None:
+        """Note the loss, as it is compared, where each lane is after a step that ends at ``loss`` and is undone in some, [lanes, 1]."""
+        before = self._adaptive.get("loss", torch.full_like(loss, math.nan))
+        self._adaptive["loss"] = torch.where(undone[:, 0], before, loss)
 
     def step_length(self) -> Tensor | None:
         return self._adaptive["h"].mean() if "h" in self._adaptive else None
@@ -240,7 +239,7 @@ class Isokinetic(ClosureSampler):
         self._adaptive = {n: v.to(device, copy=True) if isinstance(v, Tensor) else v for n, v in saved.items()}
 
 
-def _each(loss: Any, theta: Tensor) -> Tensor:
+def each_lane(loss: Any, theta: Tensor) -> Tensor:
     """Return the loss of each lane, [lanes], in double precision."""
     return torch.as_tensor(loss, device=theta.device).double().reshape(-1)
 

@@ -12,7 +12,7 @@ from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_number, one_of, positive
 from raychains.samplers import mile
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.isokinetic import Evaluate, Isokinetic, refreshed, unit
+from raychains.samplers.isokinetic import Evaluate, Isokinetic, each_lane, refreshed, unit
 
 LEAST_LENGTH = 15.0
 """L where none is given and √d is smaller, as in MILE."""
@@ -134,16 +134,16 @@ class MCLMC(Isokinetic):
         group, state = self.param_groups[0], self._adaptive
         if "made" not in state:
             mile.begin(state, self.lanes, *self._given(theta.shape[1]), theta.device)
-            loss = at(theta)[0]
-            state |= {"made": 0, "potential": self._potential(theta, loss)}
-            self._keep_loss(theta, loss, theta.new_zeros(self.lanes, 1, dtype=torch.bool))
+            state["loss"] = each_lane(at(theta)[0], theta)
+            state |= {"made": 0, "potential": self._potential(theta, state["loss"])}
         new = self._whole_step(theta, u, g, at)
-        potential = self._potential(new[0], new[3])
+        loss = each_lane(new[3], theta)
+        potential = self._potential(new[0], loss)
         change = new[4] + self.num_data / group["temperature"] * (potential - state["potential"])
         ok = torch.isfinite(change)[:, None]
         for t in new[:3]:
             ok = ok & torch.isfinite(torch.linalg.vector_norm(t, math.inf, dim=1, keepdim=True))
-        self._keep_loss(new[0], new[3], ok.logical_not())
+        self._keep_loss(loss, ok.logical_not())
         theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
         state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
         aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"

@@ -11,7 +11,7 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.validation import fraction, is_number, one_of
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.isokinetic import Evaluate, Isokinetic
+from raychains.samplers.isokinetic import Evaluate, Isokinetic, each_lane
 
 LARGEST = 1e6
 """Entries of ∇log p are cut off there."""
@@ -116,8 +116,9 @@ class SMILE(Isokinetic):
             h = self._adaptive.get("h", h.double().expand(self.lanes, 1))
         new, u, g, loss, gained = self._mclachlan(theta, u, g, cut, h, self._all_scales(theta))
         if self.wants_objective:
+            loss = each_lane(loss, new)
             undone = self._judge(self._potential(new, loss), gained, h)
-            self._keep_loss(new, loss, undone)
+            self._keep_loss(loss, undone)
             new, u = torch.where(undone, theta, new), torch.where(undone, 0.0, u)
         else:  # the energy of the next step that is judged changes from there
             for name in ("potential", "loss"):

@@ -55,11 +55,8 @@ def drawing(run: RunData) -> Drawing | None:
         for metric in run.metrics if len(mine) else ():
             if metric.name in mine.columns:
                 n, mean, error = mean_and_error(mine, metric.name)
-                curves.append(
-                    Curve(
-                        arm, metric, draws_of(run.chains(arm) or arm.chains[0], n) if run.by_blocks else n, mean, error
-                    )
-                )
+                x = draws_of(run.chains(arm) or arm.chains[0], n) if run.by_blocks else n
+                curves.append(Curve(arm, metric, x, mean, error))
     if not curves:
         return None
     band = " Bands: ± one standard error over the repeats." if run.results.groupby("arm").size().max() > 1 else ""
