@@ -69,6 +69,8 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
         self._queue: list[tuple[Point, dict[str, Any]]] = []
         self._running: dict[str, Point] = {}
         """By trial."""
+        self._open: list[Point] = []
+        """Points of which Optuna has not learnt."""
         self._broken: set[int] = set()
         """Points with a trial that ended in an error."""
         self._names: dict[int, str] = {}
@@ -94,8 +96,7 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
         point = self._running.pop(trial_id)
         if error:
             self._broken.add(point.number)
-        if not any(one is point for one in [*self._running.values(), *(p for p, _ in self._queue)]):
-            self._learn(point)
+        self._learn_ended()
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the sweep's folder holds what a resumed sweep needs."""
@@ -118,9 +119,16 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
 
     def _take(self, point: Point) -> None:
         self.points.append(point)
-        configs = self._add(point)
-        self._queue += [(point, config) for config in configs]
-        if not configs:
+        self._open.append(point)
+        self._queue += [(point, config) for config in self._add(point)]
+        self._learn_ended()
+
+    def _learn_ended(self) -> None:
+        """Learn the points none of whose chains runs or waits, for this point or for another of the same values."""
+        going = {spec.digest for p in [*self._running.values(), *(p for p, _ in self._queue)] for spec in p.specs}
+        ended = [p for p in self._open if going.isdisjoint(spec.digest for spec in p.specs)]
+        self._open = [p for p in self._open if p not in ended]
+        for point in ended:
             self._learn(point)
 
     def _learn(self, point: Point) -> None:

@@ -107,7 +107,10 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
 def _one_shard(row: dict[str, Any], *, row_group: int, uri: str) -> dict[str, Any]:
     """On a worker: the shard first, its report after it, so that a report means a whole shard; or why it was refused."""
     work = Work.from_json(json.loads(row["work"]))
-    data, written = encode(work.items, work.name, row_group)
+    try:
+        data, written = encode(work.items, work.name, row_group)
+    except OSError as error:  # nothing is published: the next call tries again
+        return {"report": b"", "refused": f"source must be readable on every node, got {error}"}
     try:
         to = Storage(uri)
         to.publish(work.name, data)

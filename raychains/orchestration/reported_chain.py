@@ -210,6 +210,7 @@ class ReportedChain:
         self.step, self.reported = at.step, number + 1
         if number < self._known:
             return
+        self._known = number + 1
         # A chain that stops early has its only sample there.
         made = at.step if self.spec.early_stop is None else self._drawn_at
         yield {

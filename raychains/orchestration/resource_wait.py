@@ -86,7 +86,7 @@ class ResourceWait:
             return self._missing(what)
         assert self.workers is not None
         pending = self.workers.pending(HELD_AFTER)
-        if self.workers.up or not pending or self.slots.cluster.unplaced(pending) < len(self.workers):
+        if self.workers.up or not pending or self.slots.cluster.unplaced(pending) < self.workers.processes:
             return None
         return self._held(what)
 

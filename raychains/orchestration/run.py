@@ -75,7 +75,7 @@ def driver_of(
     queue = _queue(comparison, samples, evaluators)
     results = Results(comparison, callback, seconds, steps)
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
-    starts = {digest: start for digest in unfinished if (start := specs[digest].start_chain) in unfinished}
+    starts = {d: start for d in unfinished if (start := specs[d].start_chain) is not None and start not in seconds}
     packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
     coordinator = Coordinator(
         unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, starts, packs

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -228,12 +228,18 @@ class Sampling:
     # The coordinator's actions
 
     def _handle(self, event: c.Event) -> None:
-        """Carry out what the coordinator decides about an event."""
-        stopping = self.coordinator.stopping
+        """Carry out what the coordinator decides about an event, and about what becomes of its claims."""
+        stopping, pending = self.coordinator.stopping, deque([event])
+        while pending:
+            self._carry_out(pending.popleft(), pending)
+        if self.coordinator.storage_refused is not None and not stopping:
+            self._callback.on(events.Stopping(reason="the store takes no more files"))
+
+    def _carry_out(self, event: c.Event, pending: deque[c.Event]) -> None:
         for action in self.coordinator.handle(event):
             match action:
-                case c.Claim(slot, digest):
-                    self._claim(slot, digest)
+                case c.Claim(slot, digest):  # not answered at once: many in a row may be refused
+                    pending.append(self._claim(slot, digest))
                 case c.Start(_, digest):
                     failures = self.coordinator.chains[digest].failures
                     self.workers.start(action, self._specs[digest], self._claims.pop(digest), failures)
@@ -261,10 +267,8 @@ class Sampling:
                     self._lease.give_up(digest)
                     self._evaluation.abandon(digest)
                     self._callback.on(events.ChainFailed(digest=digest, reason=reason))
-        if self.coordinator.storage_refused is not None and not stopping:
-            self._callback.on(events.Stopping(reason="the store takes no more files"))
 
-    def _claim(self, slot: int, digest: str) -> None:
+    def _claim(self, slot: int, digest: str) -> c.Event:
         """Reserve a chain's next attempt in the store, or learn that another driver runs it."""
         about = {
             "driver": f"{socket.gethostname()}:{os.getpid()}",
@@ -276,7 +280,7 @@ class Sampling:
         attempt = self._peers.claim(digest, about)
         if attempt is not None:
             self._claims[digest] = about
-        self._handle(c.Refused(slot, digest) if attempt is None else c.Claimed(slot, digest, attempt))
+        return c.Refused(slot, digest) if attempt is None else c.Claimed(slot, digest, attempt)
 
     def _recover(self, action: c.Recover) -> None:
         """Pool a chain's durable samples that came before an attempt's own; later, if the storage does not show them now."""

@@ -350,8 +350,15 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         return reports[-1]["metrics"][self._plan.metric.name], digest not in self._stops
 
     def _stop_chain(self, digest: str, result: Mapping[str, Any]) -> None:
+        self._keep(digest, report_of(self._plan, result))  # Tune asks the scheduler first
         self._stops[digest] = {"epoch": result["epoch"], "cycle": result["cycle"]}
         self._folder.publish_stop(digest, self._stops[digest])
+
+    def _keep(self, digest: str, report: dict[str, Any]) -> None:
+        """Publish a report that is not known: before any decision that is based on it."""
+        if all(known["cycle"] != report["cycle"] for known in self._known(digest)):
+            self._folder.publish_report(digest, report)
+            self._known(digest).append(report)
 
     # Tune's callbacks
 
@@ -373,9 +380,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             self._running[digest] = report
             gradients, metrics = report["gradients"], report["metrics"]
             self._callback.on(events.ChainReported(digest=digest, gradients=gradients, metrics=metrics))
-            if all(known["cycle"] != report["cycle"] for known in self._known(digest)):
-                self._folder.publish_report(digest, report)
-                self._known(digest).append(report)
+            self._keep(digest, report)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
@@ -494,10 +499,11 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def _tick(self) -> events.Tick:
         plan, failed = self._plan, sum(len(self._chains[digest]) for digest in self._failed)
+        ended = [digest for digest in self._chains if self._ended(digest) and digest not in self._failed]
         last = [reports[-1] for digest in self._chains if (reports := self._known(digest))]
         return events.Tick(
             running=[self._status(slot, digest) for slot, digest in enumerate(self._running)],
-            finished=sum(len(chains) for digest, chains in self._chains.items() if self._ended(digest)) - failed,
+            finished=sum(len(self._chains[digest]) for digest in ended),
             chains=plan.count * plan.repeats,
             evaluated=0,
             to_evaluate=0,

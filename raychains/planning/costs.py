@@ -77,7 +77,8 @@ def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) ->
         totals["samples"] += kept
         totals["sample_bytes"] += draws(spec) * known[key].sample
         totals["checkpoint_bytes"] += (CHECKPOINTS_KEPT + 1) * known[key].checkpoint
-    predictions = totals["samples"] * predicted(task, comparison.split)
+    evaluated = sum(expected_samples(spec) for digest, spec in comparison.of_arms().items() if digest not in finished)
+    predictions = evaluated * predicted(task, comparison.split)
     return Costs(chains=len(specs), prediction_bytes=predictions, **totals)
 
 

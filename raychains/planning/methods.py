@@ -15,7 +15,7 @@ from torch import Tensor
 from raychains import samplers, schedules, tasks
 from raychains.chain import initialization, last_layer, pack
 from raychains.chain.precision import check_task, not_exact
-from raychains.core.config import Common, Sampling
+from raychains.core.config import Common, Run, Sampling
 from raychains.core.errors import UserError, printable, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
@@ -249,7 +249,7 @@ def _stopping_early(
         f"be another one for task {name}: a density has no examples to hold out",
     )
     value = options.micro_batch if options.micro_batch is not None else workers_of(options)[0]
-    field = "micro_batch" if options.micro_batch is not None else "workers_per_chain"
+    field = "micro_batch" if options.micro_batch is not None else workers_field(options)
     whole = "be left out with a deep ensemble, whose members have a worker each"
     require(options.micro_batch is None and value == 1, field, value, whole)
     if ensemble is not None:
@@ -311,12 +311,14 @@ def _lengths(
         length = length if length is not None else base.epochs
     assert length is not None
     positive_int(unit, length)
+    given = length
     if halve:
         require(length % 2 == 0, unit, length, f"be even: one arm runs half as many {unit}")
         length //= 2
     steps, rest = divmod(length * per_epoch, gradients)
     if rest:
-        raise UserError(f"{unit} must be even for a method with two gradients per step, got {length}")
+        even = "a multiple of 4" if halve else "even"
+        raise UserError(f"{unit} must be {even} for a method with two gradients per step, got {given}")
     return _Lengths(length=length, gradients=gradients, steps=steps, steps_per_epoch=per_epoch, batch_size=batch_size)
 
 
@@ -528,6 +530,11 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     return Start(members=members, sample_only=chosen, notes=(about, *notes))
 
 
+def schedule_of(options: Run, method: MethodPreset, base: Defaults) -> str:
+    """Return the schedule of a method: as given, else the task's own, else the method's."""
+    return options.schedule or (None if method.fixed else base.schedule) or method.schedule
+
+
 def workers_of(options: Common) -> tuple[int, float | None]:
     """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one each.
 
@@ -545,6 +552,11 @@ def workers_of(options: Common) -> tuple[int, float | None]:
     return int(gpus), 1.0
 
 
+def workers_field(options: Common) -> str:
+    """Return the option that says how many workers a chain has."""
+    return "workers_per_chain" if options.workers_per_chain is not None else "gpus_per_chain"
+
+
 def _micro_batch(options: Sampling, task: Task, name: str, batch_size: int, parts: int) -> int | None:
     """Return the examples of a micro-batch, None where a batch is taken whole; the sampler divides one into ``parts``.
 
@@ -555,7 +567,7 @@ def _micro_batch(options: Sampling, task: Task, name: str, batch_size: int, part
     size = options.micro_batch
     if size is None and workers == 1:
         return None
-    field, value = ("workers_per_chain", workers) if size is None else ("micro_batch", size)
+    field, value = (workers_field(options), workers) if size is None else ("micro_batch", size)
     require(not task.low_dimensional, field, value, f"be left out for task {name}: it is a density")
     require(parts == 1, field, value, "be left out for samplers that divide a batch themselves (m_sharpness)")
     if size is None:
@@ -564,7 +576,7 @@ def _micro_batch(options: Sampling, task: Task, name: str, batch_size: int, part
         ok = is_int(size) and 1 <= size <= batch_size
         require(ok, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
     pieces = math.ceil(batch_size / size)
-    require(workers <= pieces, "workers_per_chain", workers, f"be at most the micro-batches of a batch ({pieces})")
+    require(workers <= pieces, workers_field(options), workers, f"be at most the micro-batches of a batch ({pieces})")
     return size
 
 
@@ -611,6 +623,12 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
 
 # Checks
 
+SCHEDULE_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("exploration", "cycles", "samples_per_cycle"), ("cyclical",)),
+    "final_lr": ("linear", "exponential", "decreasing"),
+}
+"""Options by the schedules that have them."""
+
 
 def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
     """Refuse a setting that none of the chosen methods and schedules has.
@@ -635,6 +653,12 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     used = {s if s is not None else named(n).schedule for n in names for s in schedules_chosen}
     used |= {named(n).schedule for n in names if named(n).fixed}
     found = [schedules.KINDS.find(s) for s in used]
+    for option, of in SCHEDULE_OPTIONS.items():
+        fits = getattr(options, option) is None or any(kind.kind in of for kind in found)
+        about = " and ".join(sorted({kind.kind for kind in found}))
+        require(
+            fits, option, getattr(options, option), f"be left out for schedule {about}: it is of {' and '.join(of)}"
+        )
     settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
 
 

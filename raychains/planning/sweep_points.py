@@ -73,7 +73,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     methods.check_total(len(tried[0].specs) * max(count, len(made)))
     ranged = {name: range_.to_json() for name, range_ in ranges.items()}
     found = _plan(
-        options,
+        points.options,
         task,
         tried,
         metric=metric,
@@ -115,7 +115,9 @@ def of_trials(
         found.append(made[repr(values)])
     listed = tuple(made.values())
     about = {"metric": _metric(metric, task), "search": "tune", "points": listed, "notes": tuple(notes)}
-    return Planned(_plan(options, task, listed, swept=_tried(listed, names), count=len(listed), **about), points), found
+    return Planned(
+        _plan(points.options, task, listed, swept=_tried(listed, names), count=len(listed), **about), points
+    ), found
 
 
 def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> SweepPlan:
@@ -137,7 +139,8 @@ def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> Swe
 
 def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]]:
     """Return the values of each option that some point has."""
-    return {name: list(dict.fromkeys(point.values[name] for point in points)) for name in names}
+    # By their text: a setting may be a list.
+    return {name: list({repr(p.values[name]): p.values[name] for p in points}.values()) for name in names}
 
 
 def _search(options: Sweep) -> tuple[Any, int]:
@@ -170,8 +173,9 @@ def _metric(name: str, task: Task) -> Metric:
 
 
 def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
-    method = methods.named(options.sampler or methods.defaults(options.task, task).run)
-    schedule = options.schedule or method.schedule
+    defaults = methods.defaults(options.task, task)
+    method = methods.named(options.sampler or defaults.run)
+    schedule = methods.schedule_of(options, method, defaults.of(method.kind))
     if schedule != "cyclical":
         raise UserError(f"grid must be given for schedule {schedule}: the default one varies β and M, which it lacks")
     grid = {name: values for name, values in DEFAULT_GRID.items() if getattr(options, name) is None}
@@ -220,7 +224,9 @@ def _random(points: Points, ranges: Mapping[str, space.Range], count: int, seed:
         except UserError as error:
             unfit.append(str(error))
             if len(unfit) > TRIES * max(1, len(made)):
-                raise UserError(f"space must hold points that fit, got none in {len(unfit)} draws: {error}") from None
+                raise UserError(
+                    f"space must hold points that fit, got {len(made) or 'none'} in {len(made) + len(unfit)} draws: {error}"
+                ) from None
     note = f"{len(unfit)} draws did not fit and were drawn again; the first: {unfit[0]}" if unfit else ""
     return made, [note] * bool(unfit)
 

@@ -182,11 +182,17 @@ def test_a_class_keeps_its_methods_under_its_runs_name() -> None:
 class Asked:
     """Workers of which some are up, and none of the others has a process, or all have."""
 
+    rows = 1
+
     def __init__(self, up: int, pending: int) -> None:
         self.up, self._pending = up, pending
 
-    def __len__(self) -> int:
+    @property
+    def processes(self) -> int:
         return self.up + self._pending
+
+    def __len__(self) -> int:
+        return self.processes * self.rows
 
     def pending(self, seconds: float) -> list[object]:
         return [object()] * self._pending if seconds < 1000 else []
@@ -240,6 +246,13 @@ def test_a_timeout_that_was_asked_for_ends_a_run_whose_room_others_hold() -> Non
     with refused("nothing could be placed for 30 s", "others hold"):
         wait.check(waiting=1, running=False)
     assert not cluster.waits
+
+
+def test_processes_that_wait_are_counted_whatever_the_chains_of_each() -> None:
+    """A pack's process is several slots."""
+    wait, _ = waiting(Recorded(Node(2)), 0, 2)
+    wait.workers.rows = 4  # type: ignore[union-attr]
+    assert "others hold the room" in str(wait.check(waiting=1, running=False))
 
 
 def test_while_a_chain_runs_nothing_ends() -> None:

@@ -23,7 +23,7 @@ from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import driver_of, run_chains
-from raychains.planning import Comparison, events
+from raychains.planning import Comparison, coordinator, events
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Broken, Cliff, Slowing, Starved, Troubled, Waiting
@@ -75,6 +75,18 @@ def test_a_run_goes_on_where_nobody_takes_the_room_that_it_gave_up(
     assert threads.started(ChainWorker) <= 2, "it gave up slots again while the same one waits"
     assert [e.reason for e in diary.of(events.Waiting)] == ["it is another run's turn"] and diary.of(events.Resumed)
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
+
+
+def test_any_number_of_claims_may_be_refused_in_a_row(
+    tmp_path: Path, threads: ThreadWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the storage is away, or another driver has finished them all."""
+    plan, folder = comparison(Mixture25(), chains=1500, steps=4), root(tmp_path)
+    driver = driver_of(plan, folder, ResourceConfig(), Diary(), workers=threads)
+    refused: list[str] = []
+    monkeypatch.setattr(driver.sampling._peers, "claim", lambda digest, about: refused.append(digest))
+    driver.sampling.handle(coordinator.SlotReady(0))
+    assert refused == list(plan.chains())
 
 
 def test_workers_are_used_again(tmp_path: Path, threads: ThreadWorkers) -> None:

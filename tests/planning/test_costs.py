@@ -12,12 +12,13 @@ import torch
 from raychains import Task, tasks
 from raychains.api.commands import plan, rate
 from raychains.chain.chain import Chain
+from raychains.chain.sample_index import expected_samples
 from raychains.cli import main
 from raychains.core.config import Plan, Run
 from raychains.core.sample import Sample
 from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.planning import methods
-from raychains.planning.costs import draws, predicted, sizes
+from raychains.planning.costs import costs, draws, predicted, sizes
 from raychains.planning.presets import default_arms
 from raychains.report.terminal import cost_lines
 from raychains.store import ChainStore, RunStore, Storage, codec
@@ -159,3 +160,12 @@ def test_predictions_have_the_size_of_one_real_block(name: str) -> None:
     sample = task.build_model(seed=0, lanes=1).state_dict()
     blocks = [evaluation.predict(sample, shard) for shard in range(evaluation.shards)]
     assert predicted(task, "test") == sum(block.nbytes for block in blocks)
+
+
+def test_members_that_chains_start_at_are_not_evaluated() -> None:
+    planned = default_arms.run(Run(sampler="mile", epochs=200, chains=2))
+    task = tasks.build(planned.comparison.task_spec)
+    found = costs(planned.comparison, task)
+    kept = sum(expected_samples(spec) for spec in planned.comparison.of_arms().values())
+    assert found.samples == kept + len(planned.comparison.starts), "each member has a sample"
+    assert found.prediction_bytes == kept * predicted(task, planned.comparison.split)

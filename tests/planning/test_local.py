@@ -72,6 +72,8 @@ def test_psgld_freezes_its_preconditioner_where_the_burn_in_ends(task: Task, fil
         ({"sample_only": ("weight",)}, ("sample_only", "parameters")),
         ({"temperature": 1.0}, ("temperature", "nbeta")),
         ({"cycles": 2}, ("cycles", "constant")),
+        ({"momentum": 0.5}, ("momentum", "sgld", "0.5")),
+        ({"sampler_settings": ("bogus=3",)}, ("sampler_settings", "bogus")),
         ({"pack": "2"}, ("pack", "2")),
         ({"lr": 0.1, "epsilon": 0.1}, ("epsilon", "lr")),
         ({"burn_in": 20}, ("burn_in", "20")),

@@ -69,6 +69,18 @@ def test_damaged_pictures_are_refused_by_name_or_left_out(tmp_path: Path) -> Non
     assert {s: p.images for s, p in manifest.splits.items()} == {"train": 59, "val": 11}
 
 
+def test_a_picture_that_cannot_be_read_is_not_damaged_and_is_tried_again(tmp_path: Path) -> None:
+    """As on a node where the source is not mounted."""
+    folder, out = folder_of_classes(tmp_path / "in"), Storage(tmp_path / "out")
+    made, away = plan(folder), tmp_path / "away"
+    folder.rename(away)
+    for skip in (False, True):
+        with refused("source", "readable on every node", "No such file"):
+            prepare(made, out, skip_damaged=skip)
+    away.rename(folder)
+    assert prepare(made, out) == by_hand(folder, tmp_path / "hand")
+
+
 def test_a_target_that_takes_no_files_is_refused_in_one_line(tmp_path: Path) -> None:
     folder, out = folder_of_classes(tmp_path / "in"), tmp_path / "out"
     prepare(plan(folder), Storage(out))

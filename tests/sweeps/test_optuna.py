@@ -106,6 +106,33 @@ def test_it_goes_on_where_points_were_stopped_failed_or_are_no_numbers(caplog: p
     assert not caplog.records, "Optuna took each end as it was"
 
 
+def test_a_point_proposed_again_while_its_chains_run_counts_when_they_end(caplog: pytest.LogCaptureFixture) -> None:
+    plan = sweep_points.plan(Sweep(epochs=40, optuna=3, space=("cycles=2",)))
+    values: dict[str, tuple[float, bool]] = {}
+    taken: set[str] = set()
+
+    def add(point: Any) -> list[dict[str, Any]]:
+        known, digest = point.specs[0].digest in taken, point.specs[0].digest
+        taken.add(digest)
+        values[digest] = (9.0, True)  # of a cycle before the last
+        return [] if known else [dict(point.values)]
+
+    search = OptunaSearch(
+        plan.plan,
+        plan.ranges,
+        make=plan.points.make,
+        asked=[],
+        keep=lambda number, point: None,
+        add=add,
+        value=values.get,
+    )
+    search.suggest("t0")
+    assert search.suggest("t1") == "FINISHED", "the other two are the first again"
+    values[search.points[0].specs[0].digest] = (0.5, True)
+    search.on_trial_complete("t0")
+    assert [trial.value for trial in search._ot_study.trials] == [0.5] * 3
+
+
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"optuna must be installed for `optuna`: pip install 'raychains\[optuna\]'"):

@@ -10,10 +10,12 @@ from raychains import schedules
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec, Part
+from raychains.planning import methods, swept
 from raychains.planning import sweep_points as chains
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import report_steps
+from raychains.tasks.digits import Digits
 
 
 def plan(**settings: object) -> chains.Planned:
@@ -27,6 +29,33 @@ def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
         options = Run(**planned.best_options(point.values), chains=1, repeats=2)
         [arm] = default_arms.run(options).comparison.arms
         assert [spec.digest for [spec] in arm.chains] == [spec.digest for spec in point.specs]
+
+
+def test_a_trial_is_the_chain_of_the_plan_whatever_pack_and_repeats_say() -> None:
+    planned = plan(epochs=40, pack="auto", repeats=3, grid=("cycles=2,4",))
+    for point in planned.plan.points:
+        trials = [planned.points.make(0, point.values, repeat + 1).specs[repeat] for repeat in range(3)]
+        assert [spec.digest for spec in trials] == [spec.digest for spec in point.specs]
+    options = Run(**planned.best_options(planned.plan.points[0].values), chains=1, repeats=3)
+    [arm] = default_arms.run(options).comparison.arms
+    assert [spec for [spec] in arm.chains] == list(planned.plan.points[0].specs)
+
+
+def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
+    with pytest.raises(UserError, match="grid must be given for schedule constant"):
+        plan(epochs=40, sampler="csgld", schedule="constant")
+    task = dataclasses.replace(methods.defaults("digits", Digits()).of("emcmc"), schedule="constant")
+    assert methods.schedule_of(Run(), methods.named("emcmc"), task) == "constant"
+    assert methods.schedule_of(Run(schedule="linear"), methods.named("emcmc"), task) == "linear"
+
+
+def test_values_that_are_lists_are_told_apart() -> None:
+    lists = [[0.5, 0.75], [0.25, 0.5], [0.5, 0.75]]
+    base = Run(epochs=40, sampler="sgdm", schedule="step")
+    task, options, _ = swept.with_validation(base, None)
+    points = swept.Points(options, task)
+    made = [points.make(n, {"milestones": one}) for n, one in enumerate(lists)]
+    assert chains._tried(made, ["milestones"]) == {"milestones": lists[:2]}
 
 
 @pytest.mark.parametrize("batch_size", [7, 45, 449])

@@ -72,14 +72,18 @@ def encode(items: Sequence[tuple[int, Item, int]], name: str, row_group: int = R
     """Return a shard's file and its report; damaged pictures are left out and listed.
 
     ``items`` are (place in the seeded order, item, label).
+
+    Raises:
+        OSError: a picture cannot be read, as on a node without the source.
     """
     rows: list[tuple[bytes, int, int, str]] = []
     found: list[tuple[int, int, str]] = []
     damaged: list[str] = []
     converted = 0
     for index, item, label in items:
+        data = item.read()
         try:
-            jpeg, anew = as_jpeg(item.read())
+            jpeg, anew = as_jpeg(data)
         except OSError as error:
             damaged.append(f"{item.name}: {str(error).splitlines()[0]}")
             continue

@@ -90,7 +90,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     base = methods.defaults(options.task, task)
     sampler = options.sampler if options.sampler is not None else base.run
     method = methods.named(sampler)
-    schedule = options.schedule or (None if method.fixed else base.schedule) or method.schedule
+    schedule = methods.schedule_of(options, method, base)
     methods.check_used(options, [sampler], [schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")

@@ -48,6 +48,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
     lr: Any = options.lr if options.lr is not None else epsilon * nbeta / 2
     positive("lr", lr)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
+    methods.check_used(own, [options.sampler], ["constant"])
     methods.check_chains(options.chains)
     repeats, _ = methods.repeats_and_lanes(own, task, options.task)
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
