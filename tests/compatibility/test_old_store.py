@@ -149,6 +149,7 @@ def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_give
     found = {digest: described(folder / "store", digest) for digest in rc.load(run).comparison.chains()}
     if machine(folder / "store", list(began)) == EXPECTED["interrupted"]["machine"]:
         assert found == expected
+    assert all(found[digest] == expected[digest] for digest, state in states.items() if state == "finished")
     for digest, samples in expected.items():
         assert found[digest].keys() == samples.keys()
         for key, sample in samples.items():

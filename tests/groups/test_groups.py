@@ -78,7 +78,7 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
         "store": store, "name": "pair",
     }  # fmt: skip
     watching = Watching()
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match="go on from their last checkpoints"):
         rc.run(**given, workers_per_chain=2, callback=watching)
     (reason,) = watching.failed
     assert reason.startswith("rank 1: Traceback") and reason.endswith("ZeroDivisionError: rank 1's own mistake")

@@ -26,6 +26,8 @@ from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, u
 from tests.processes import SECONDS
 
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
+PLAN = {"steps": 1200, "block": 100, "lanes": 200}
+"""Samples so large that they lie in a node's object store: smaller ones travel in messages and would survive by themselves."""
 
 
 class Watch(Diary):
@@ -55,7 +57,7 @@ def main(folder: Path, temporary: str) -> None:
     node = cluster.add_node(num_cpus=2, **NODE)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
-    plan = comparison(task, chains=3, steps=1200, block=100, lanes=100)
+    plan = comparison(task, chains=3, **PLAN)
     doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
     diary, workers = Watch(folder / "predictions", doomed), Placed(doomed, head)
     resources = ResourceConfig(checkpoint_every=0.1, evaluators=2, stall_timeout=SECONDS)  # chains are held on purpose

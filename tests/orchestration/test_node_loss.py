@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raychains.chain.chain import Chain
+from raychains.core.sample import Sample
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
+from tests.orchestration.losing_a_node import PLAN
 from tests.orchestration.worlds import comparison, root
 from tests.processes import json_of
 
@@ -31,7 +34,7 @@ def test_a_trial_of_tune_whose_node_is_lost_resumes_on_another_one_at_once(tmp_p
     assert steps[0] == 0 < steps[-1]
 
 
-def test_the_same_plan_has_objects_of_a_size_that_lie_in_a_nodes_store() -> None:
-    """Smaller ones travel in messages and would survive by themselves."""
-    [spec] = comparison(Mixture25(), chains=1, steps=1200, block=100, lanes=100).chains().values()
-    assert spec.lanes * spec.block_draws * 2 * 8 > 100 * 1024
+def test_its_samples_are_of_a_size_that_lies_in_a_nodes_store() -> None:
+    [spec] = comparison(Mixture25(), chains=1, **PLAN).chains().values()
+    sample = next(event for event in Chain(spec, Mixture25()) if isinstance(event, Sample))
+    assert sum(t.nbytes for t in sample.tensors.values()) > 100 * 1024, "max_direct_call_object_size"

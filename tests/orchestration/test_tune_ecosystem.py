@@ -46,7 +46,6 @@ def test_optuna_chooses_points_of_which_repeats_are_chains_and_one_does_not_fit(
     for repeat, result in enumerate(fine):
         alone = trial(tmp_path / "store", {"lr": 0.05, "cycles": 3, "repeat": repeat}, task_settings=PAUSED)
         assert alone.step()["digest"] == result.metrics["digest"]
-    assert found.get_best_result().metrics["nll"] == min(result.metrics["nll"] for result in fine)
 
 
 def test_the_pages_example_with_optuna_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

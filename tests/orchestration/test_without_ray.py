@@ -43,7 +43,7 @@ def test_a_driver_of_simulated_workers_that_die_finishes_what_can_be_finished() 
     found = json_of("-c", SIMULATED)
     assert found["chains"] == 60 and 0 < found["most"] <= 8 and found["lost"] > 5
     assert found["finished"] + found["failed"] == 60 and found["finished"] > 40
-    assert found["samples"] >= 4 * 2 * found["finished"] // 2 and found["views"] > 10
+    assert found["samples"] == 4 * found["finished"] and found["views"] > 20, "the failed ones have none"
     assert found["seconds"] > 100, "by the simulated clock"
 
 

@@ -127,10 +127,12 @@ class _Chain:
 
 
 def drawn(name: str, tables: Mapping[str, pd.DataFrame], scale: str = "cpu") -> list[str]:
-    """Names of the drawings of small tables, each drawn once."""
+    """Names of the drawings of small tables, each drawn once: all axes have lines, and no line is empty."""
     made = MINE[name].figures(scale, tables)
     for drawing in made:
-        assert any(axis.has_data() for axis in drawing.draw().axes)
+        axes = [axis for axis in drawing.draw().axes if axis.axison]
+        lines = [[np.isfinite(line.get_xydata()).all(axis=1).sum() for line in axis.lines] for axis in axes]
+        assert lines and all(lines) and all(map(all, lines)), (drawing.name, lines)
     return [d.name for d in made]
 
 

@@ -49,7 +49,7 @@ def turn(u: Array, g: Array, length: float) -> tuple[Array, float]:
 
 
 def transcription(
-    x: Array, u: Array, h: float, noise: Callable[[], Array], tune: int, bad: float
+    x: Array, u: Array, h: float, noise: Callable[[], Array], tune: int, bad: float, diagonal: bool
 ) -> tuple[list[tuple[Array, float]], list[float]]:
     """(θ, h) after every tuning step, and L after each of the last two phases."""
     d = len(x)
@@ -58,14 +58,15 @@ def transcription(
     length, g, cap = max(math.sqrt(d), 15.0), pull(x), math.inf
     total, weights, averaged = 0.0, 0.0, np.zeros(3, dtype=object)
     path, rows, lengths = [], [], []
+    scales, scaled = np.ones(d), tune1 + 2 * tune2 // 3 if diagonal else tune
     for k in range(tune):
         before = x, u, g
         u, gained = refresh(u, noise(), h, length), 0.0
         for share, move in ((B, 0.5), (1 - 2 * B, 0.5), (B, 0.0)):
-            u, change = turn(u, g, share * h)
+            u, change = turn(u, g * scales, share * h)
             gained += change
             if move:
-                x = x + move * h * u
+                x = x + move * h * u * scales
                 g = pull(x)
         change = gained + potential(x, bad) - potential(before[0], bad)
         u = refresh(u, noise(), h, length)
@@ -81,29 +82,36 @@ def transcription(
             total = 99 / 101 * total + weight * xi / h**6
             weights = 99 / 101 * weights + weight
             h = min((total / weights) ** (-1 / 6), cap)
-            if k >= tune1 and ok:
+            if tune1 <= k < scaled and ok:
                 averaged = averaged + h * np.array([1.0, x, x**2], dtype=object)
         else:
             rows.append(x)
         path.append((x, h))
-        if k == tune1 + tune2 - 1:
+        if k + 1 in (scaled, tune1 + tune2):
             mean, square = averaged[1] / averaged[0], averaged[2] / averaged[0]
-            length = math.sqrt((square - mean**2).sum())
+            variances = (square - mean**2).astype(float)
+        if k + 1 == scaled:
+            scales, total, weights = np.sqrt(variances / variances.mean()), 0.0, 0.0
+        if k + 1 == tune1 + tune2:
+            length = math.sqrt(variances.sum())
             lengths.append(length)
     sizes = ess(np.stack(rows)[None], "mean")
     lengths.append(0.4 * h * float(np.mean(len(rows) / sizes)))
     return path, lengths
 
 
+@pytest.mark.parametrize("preconditioner", ["none", "diagonal"])
 @pytest.mark.parametrize("bad", [math.inf, 0.35])
-def test_tuning_is_the_plain_transcription(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_is_the_plain_transcription(bad: float, preconditioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a cliff of NaN, which steps fall over again and again."""
     tune = 100  # with steps of this size errors grow a thousandfold in 50 steps
     theta = torch.full((6,), 0.1, dtype=torch.float64, requires_grad=True)
-    sampler = MCLMC([theta], lr=0.2, num_data=N, tune=tune, temperature=TEMPERATURE, weight_decay=DECAY, seed=5)
+    own: dict[str, Any] = {"tune": tune, "preconditioner": preconditioner}
+    sampler = MCLMC([theta], lr=0.2, num_data=N, temperature=TEMPERATURE, weight_decay=DECAY, seed=5, **own)
     noise = noise_of(sampler, monkeypatch, seed=7)
     first = noise()
-    path, lengths = transcription(np.full(6, 0.1), first / np.linalg.norm(first), 0.2, noise, tune, bad)
+    diagonal = preconditioner == "diagonal"
+    path, lengths = transcription(np.full(6, 0.1), first / np.linalg.norm(first), 0.2, noise, tune, bad, diagonal)
     undone = 0
     for k, (x, h) in enumerate(path):
         before = theta.detach().clone()

@@ -60,11 +60,12 @@ def test_held_out_images_are_predicted_as_well_as_test_images() -> None:
     assert abs(error(test, drawn, 10_000) - error(val, drawn, 2000)) < 0.05
 
 
-@pytest.mark.parametrize("images", [128, pytest.param(2000, marks=pytest.mark.long)])
-def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
-    method = resolved("cifar10-resnet18", images, epochs=2, cycles=1, exploration=0.25, samples_per_cycle=2, lr=0.05)
+@pytest.mark.parametrize(("images", "batch"), [(32, 16), pytest.param(2000, 64, marks=pytest.mark.long)])
+def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int, batch: int) -> None:
+    given = {"epochs": 2, "cycles": 1, "exploration": 0.25, "samples_per_cycle": 2, "lr": 0.05, "batch_size": batch}
+    method = resolved("cifar10-resnet18", images, **given)
     epoch = method.spec.steps_per_epoch
-    assert (method.spec.steps, method.spec.batch_size, method.task.num_data) == (2 * epoch, 64, images)
+    assert (method.spec.steps, method.spec.batch_size, method.task.num_data) == (2 * epoch, batch, images)
     straight, cut = Chain(method.spec, method.task), epoch + 1
     kept: list[Event] = []
     while straight.step < cut:
@@ -81,10 +82,10 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int) -> None:
     assert tensors_sha256(again[0].tensors) == tensors_sha256(drawn[1].tensors) != tensors_sha256(drawn[0].tensors)
     assert all(torch.equal(t, again[0].tensors[n]) for n, t in drawn[1].tensors.items())
     assert len(drawn[1].tensors) == 122 and drawn[1].tensors["norm1.num_batches_tracked"] == 2 * epoch
-    test = method.task.splits()["test"]
-    assert isinstance(test, Classification)
-    found = error(test, drawn, images)
-    assert 0 < found < (1 if images < 1000 else 0.85)  # 73.8 % measured; chance errs 90 %, standard error .7 %
+    if images >= 1000:
+        test = method.task.splits()["test"]
+        assert isinstance(test, Classification)
+        assert error(test, drawn, images) < 0.85  # 73.8 % measured; chance errs 90 %, standard error .7 %
 
 
 @pytest.mark.parametrize(

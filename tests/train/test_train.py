@@ -120,20 +120,26 @@ def test_a_pair_on_a_node_that_goes_repeats_no_step_on_the_next(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"num_workers": 0}, ("num_workers", "0")),
-        ({"num_workers": 4}, ("num_workers", "3", "4")),
-        ({"num_workers": 2, "scaling_config": train.ScalingConfig(num_workers=3)}, ("num_workers", "3", "2")),
-        ({"scaling_config": train.ScalingConfig(num_workers=0)}, ("scaling_config", "num_workers")),
+        ({"num_workers": 0}, ("num_workers must be an integer of at least 1, got 0",)),
+        ({"num_workers": 4}, ("num_workers must be at most the micro-batches of a batch (3)", "got 4")),
+        (
+            {"num_workers": 2, "scaling_config": train.ScalingConfig(num_workers=3)},
+            ("num_workers must be left out or 3", "got 2"),
+        ),
+        (
+            {"scaling_config": train.ScalingConfig(num_workers=0)},
+            ("scaling_config must have num_workers of 1 or more",),
+        ),
         ({"scaling_config": {"num_workers": 2}}, ("scaling_config", "ray.train.ScalingConfig")),
         ({"run_config": "mine"}, ("run_config", "mine", "ray.train.RunConfig")),
-        ({"repeat": -1}, ("repeat", "-1")),
-        ({"reports": 0}, ("reports", "0")),
+        ({"repeat": -1}, ("repeat must be an integer of at least 0, got -1",)),
+        ({"reports": 0}, ("reports must be an integer of at least 1, got 0",)),
         ({"workers_per_chain": 2}, ("workers_per_chain", "2", "num_workers")),
         ({"max_failures": 2}, ("max_failures", "2", "ray.train.FailureConfig")),
-        ({"resume": True}, ("resume", "True")),
-        ({"task": "gaussian", "epochs": 1}, ("task", "gaussian", "rc.run")),
-        ({"cycles": 1000}, ("cycles", "1000")),
-        ({"sampler": "nothing"}, ("sampler", "nothing")),
+        ({"resume": True}, ("resume must be left out of a trainer", "the same call again")),
+        ({"task": "gaussian", "epochs": 1}, ("task must have data, got 'gaussian'", "rc.run")),
+        ({"cycles": 1000}, ("cycles must be at most the number of steps (30)", "got 1000")),
+        ({"sampler": "nothing"}, ("sampler must be one of", "got 'nothing'")),
     ],
 )
 def test_wrong_arguments_are_refused(store: str, given: dict[str, Any], words: tuple[str, ...]) -> None:
