@@ -63,7 +63,8 @@ def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (spec, _), *_ = arm.chains
     assert spec.schedule.kind == "warmup:Warmup" and spec.schedule.settings["warmup"] == 0.2
     assert spec.schedule.settings["floor"] == 0.01 and arm.label == "SGLD Warmup, 2 chains"
-    assert result.table(full=True)["variance_error"].iloc[0] < 1
+    row = result.table(full=True).iloc[0]
+    assert row["mean_error"] < 0.4 and row["variance_error"] < 0.5  # 1 of chains that stand still
     with pytest.raises(rc.UserError, match=r"schedule must name a subclass of raychains\.Schedule, got 'warmup:math'"):
         rc.run(task="gaussian", sampler="sgld", schedule="warmup:math")
     with pytest.raises(rc.UserError, match=r"schedule_settings must be one of .*warmup, got 'warm'"):
