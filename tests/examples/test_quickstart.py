@@ -1,4 +1,4 @@
-"""The quick-start notebook in a real kernel: its result, its figures and its predictions are in its outputs."""
+"""The quick-start notebook in a real kernel: a live view, then its result, its figures and its predictions in its outputs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,33 @@ from tests.processes import SECONDS
 NOTEBOOK = Path(rc.__file__).parents[1] / "examples" / "quickstart.ipynb"
 
 
+class Client(NotebookClient):
+    """Keeps all that is displayed, also what a later message takes away."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.displayed: list[dict[str, Any]] = []
+
+    def process_message(self, message: Any, cell: Any, index: int) -> Any:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            self.displayed.append({**message["content"], "cell": index})
+        return super().process_message(message, cell, index)
+
+
+Executed = tuple[list[Any], Path, list[dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
-    """The code cells with their outputs, and the folder that they ran in."""
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    """The code cells with their outputs, the folder that they ran in, and what the cell with the run displayed."""
     folder = tmp_path_factory.mktemp("quickstart")
     paths = [str(NOTEBOOK.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     outside = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "MPLBACKEND")}
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(
-        notebook, kernel_name="python3", timeout=SECONDS, resources={"metadata": {"path": str(folder)}}
-    )
+    client = Client(notebook, kernel_name="python3", timeout=SECONDS, resources={"metadata": {"path": str(folder)}})
     client.execute(env={**outside, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(folder / "ipython")})
-    return [cell for cell in notebook.cells if cell.cell_type == "code"], folder
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return cells, folder, [d for d in client.displayed if "rc.run" in notebook.cells[d["cell"]].source]
 
 
 def data_of(cell: Any) -> dict[str, str]:
@@ -48,8 +63,17 @@ def test_it_is_stored_without_outputs_and_its_first_result_takes_15_lines() -> N
     assert first.splitlines()[-1] == "result" and len(list(filter(str.strip, first.splitlines()))) <= 15
 
 
-def test_the_result_is_shown_with_its_table_and_figures(executed: tuple[list[Any], Path]) -> None:
-    cells, folder = executed
+def test_a_live_view_is_drawn_in_one_place_and_is_gone_after_the_run(executed: Executed) -> None:
+    *_, displayed = executed
+    views = [content for content in displayed if content.get("transient", {}).get("display_id")]
+    drawn = [content["data"]["text/html"] for content in views]
+    assert any(re.search(r"\w, chain [12]", html) for html in drawn), drawn
+    assert len({content["transient"]["display_id"] for content in views}) == 1, "it is updated"
+    assert drawn[-1] == "", "the view is removed"
+
+
+def test_the_result_is_shown_with_its_table_and_figures(executed: Executed) -> None:
+    cells, folder, _ = executed
     result = rc.load(str(folder / "runs" / "runs" / "quickstart"))
     shown = data_of(next(cell for cell in cells if "rc.run" in cell.source))
     table = result.table()
@@ -62,8 +86,8 @@ def test_the_result_is_shown_with_its_table_and_figures(executed: tuple[list[Any
     assert result.table(full=True)["error"].iloc[0] < 0.8  # always the same class: 0.9
 
 
-def test_figures_are_in_the_outputs(executed: tuple[list[Any], Path]) -> None:
-    cells, _ = executed
+def test_figures_are_in_the_outputs(executed: Executed) -> None:
+    cells, *_ = executed
     reliability = next(cell for cell in cells if 'result.figures["reliability"]' in cell.source)
     assert "<svg" in data_of(reliability)["image/svg+xml"] and "'reliability'" in printed(reliability)
     forest = next(cell for cell in cells if "plot_forest" in cell.source)
@@ -72,8 +96,8 @@ def test_figures_are_in_the_outputs(executed: tuple[list[Any], Path]) -> None:
     assert all(group in draws for group in ("posterior", "posterior_predictive", "log_likelihood"))
 
 
-def test_predictions_are_probabilities(executed: tuple[list[Any], Path]) -> None:
-    cells, _ = executed
+def test_predictions_are_probabilities(executed: Executed) -> None:
+    cells, *_ = executed
     last = cells[-1]
     p = np.array([float(n) for n in re.findall(r"\d\.\d*", data_of(last)["text/plain"])]).reshape(3, 10)
     assert (p >= 0).all() and np.allclose(p.sum(1), 1, atol=0.01)
