@@ -18,7 +18,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SECONDS = 900
 """That anything may take before a test gives up: what hangs, not what is slow on a busy machine."""
-PATIENT_RAY = {"RAY_worker_register_timeout_seconds": "600", "RAY_gcs_server_port_wait_time_s": "300"}
+METRICS_EVERY = 3
+"""Seconds of Ray's reports of metrics, which a test waits for."""
+PATIENT_RAY = {
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_gcs_server_port_wait_time_s": "300",
+    "RAY_metrics_report_interval_ms": str(1000 * METRICS_EVERY),
+}
 """Settings of Ray for a busy machine, on which processes take long to come up."""
 RAYCHAINS = [sys.executable, "-m", "raychains.cli"]
 

@@ -19,11 +19,9 @@ from raychains import callbacks
 from raychains.callbacks import CallbackList
 from raychains.orchestration.prometheus import CHAIN, METRIC, STAGE, RayMetrics
 from tests.callbacks.events import METRICS, digests, planned, status, tick
-from tests.processes import until
+from tests.processes import METRICS_EVERY, until
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
-INTERVAL = 10
-"""Seconds of Ray's reports, by default."""
 TAGS = {
     **{name: {"run", "chain"} for name in CHAIN},
     STAGE[0]: {"run", "chain", "stage"},
@@ -123,7 +121,7 @@ def test_prometheus_can_scrape_them_where_ray_exports_metrics() -> None:
             return {line.partition("{")[0].removeprefix("ray_") for line in lines} >= METRICS
 
         until(all_there, "every metric", seconds=120, every=0.5)
-        deadline = time.monotonic() + 2 * INTERVAL + 2
+        deadline = time.monotonic() + 2 * METRICS_EVERY + 2
         while time.monotonic() < deadline:  # Ray forgets what is not set again
             several.on(tick(status(digests()[0], 10)))
             time.sleep(1)
