@@ -1,6 +1,7 @@
 """Work on a node that is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray connects once.
 
-`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators` checks every sample's bytes, and prints as JSON what happened.
+`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators …` does them one after another, checks every sample's bytes,
+and prints as JSON what happened.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NOTICE = "20"
 Node = subprocess.Popen[bytes]
 
 
-def node(address: str, cpus: int, label: str = "other") -> Node:
+def node(address: str, cpus: int, label: str) -> Node:
     """A node that is started as people do."""
     words = ["start", "--block", f"--address={address}", f"--num-cpus={cpus}", "--object-store-memory=100000000"]
     environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": NOTICE}
@@ -58,16 +59,17 @@ class Cloud(Diary):
 
     Args:
         folder: where chains' processes keep their lives.
+        nodes: by their labels all nodes that were started; of those of an earlier cloud the last one goes on.
     """
 
-    def __init__(self, folder: Path, address: str, cpus: Mapping[str, int]) -> None:
+    def __init__(self, folder: Path, address: str, cpus: Mapping[str, int], nodes: dict[str, Node]) -> None:
         super().__init__()
-        self.folder, self.address, self._cpus = folder, address, cpus
-        self.nodes: dict[str, Node] = {}
-        for label in cpus:  # one after another: two that start at once take the same ports
-            self.nodes[label] = node(address, cpus[label], label)
+        self.folder, self.address, self.nodes = folder, address, nodes
+        self._cpus = {list(nodes)[-1]: next(iter(cpus.values()))} if nodes else cpus
+        for label in self._cpus.keys() - nodes.keys():  # one after another: two that start at once take the same ports
+            nodes[label] = node(address, cpus[label], label)
             until(lambda label=label: label in ray.cluster_resources(), "the node")
-        self.doomed = next(iter(cpus))
+        self.doomed = next(iter(self._cpus))
         self.told = False
         """Whether it was."""
         self.chains: list[ChainSpec] = []
@@ -85,7 +87,8 @@ class Cloud(Diary):
             if not self.told and self.due(event):
                 self.told = True
                 self.nodes[self.doomed].send_signal(signal.SIGTERM)
-                self.nodes["other"] = node(self.address, self._cpus[self.doomed])
+                label = f"other-{len(self.nodes)}"
+                self.nodes[label] = node(self.address, self._cpus[self.doomed], label)
             self.ticked()
 
     def due(self, tick: events.Tick) -> bool:
@@ -96,9 +99,9 @@ class Cloud(Diary):
         """Some time passed."""
 
 
-def workers(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+def workers(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
     """Two chains of one worker each."""
-    cloud = Cloud(folder, address, {"first": 2})
+    cloud = Cloud(folder, address, {"first": 2}, nodes)
     plan = worlds.pair(folder, PAUSE)
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=1, concurrent=2)
     outcome = run_chains(plan, root, resources, cloud)
@@ -126,9 +129,9 @@ class Second(Cloud):
         return True
 
 
-def group(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+def group(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
     """A chain of two workers on a node each."""
-    cloud = Second(folder, address, {"first": 1, "second": 1})
+    cloud = Second(folder, address, {"first": 1, "second": 1}, nodes)
     settings = (f"folder={folder}", f"pause={PAUSE}")
     one = {"sampler": "csghmc", "chains": 1, "repeats": 1, "micro_batch": 25}
     given = {**OPTIONS, **one, "task_settings": settings, "store": root.uri, "workers_per_chain": 2}
@@ -138,10 +141,10 @@ def group(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, A
     return cloud, {}
 
 
-def trials(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+def trials(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
     """Two trials of a sweep."""
 
-    cloud = Cloud(folder, address, {"first": 2})
+    cloud = Cloud(folder, address, {"first": 2}, nodes)
     settings = (f"folder={folder}", f"pause={PAUSE}")
     given = {**OPTIONS, "task_settings": settings, "store": root.uri, "grid": ("lr=.05,.1",), "val_split": 0.2}
     rc.sweep(**given, name="s", callback=cloud, address=address, max_failures=0, max_preemptions=1)
@@ -162,9 +165,9 @@ class Held(Cloud):
             (self.folder / "go").touch()
 
 
-def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[str, Any]]:
+def evaluators(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
     """An evaluator on a node of its own, and one beside two chains."""
-    cloud = Held(folder, address, {"first": 0, "second": 2})
+    cloud = Held(folder, address, {"first": 0, "second": 2}, nodes)
     task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
     plan = comparison(task, chains=2, steps=1200, block=100, lanes=100)
     ids = {label: n["NodeID"] for n in ray.nodes() for label in cloud.nodes if label in n["Resources"]}
@@ -176,37 +179,17 @@ def evaluators(folder: Path, root: Storage, address: str) -> tuple[Cloud, dict[s
     return cloud, {"samples": view.samples, "predictions": sum(on.values()), "there": on[ids["first"]]}
 
 
-def main(folder: Path, kind: str, temporary: str) -> None:
+KINDS = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators}
+
+
+def main(folder: Path, kinds: list[str], temporary: str) -> None:
     head = {"num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": temporary}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    root, where = Storage(folder / "store"), folder / "deaths"
-    where.mkdir(parents=True)
-    began = time.monotonic()
-    cloud, more = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators}[kind](
-        where, root, cluster.address
-    )
-    wall = time.monotonic() - began
-    chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
-    records = [attempts_of(root.uri, digest) for digest in chains]
-    lives = plans.lives(where) if (where / "lives").exists() else []
-    print(
-        json.dumps(
-            {
-                "preempted": sorted(e.digest for e in cloud.of(events.Preempted) if e.digest is not None),
-                "lost": [e.reason for e in cloud.of(events.WorkerLost)],
-                "chains": chains,
-                "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
-                "wall": wall,
-                "losses": [preemption_losses(ChainStore(root, digest)) for digest in chains],
-                "from": sorted(record["from_step"] for of in records for record in of),
-                "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
-                **more,
-            }
-        )
-    )
+    nodes: dict[str, Node] = {}
+    print(json.dumps({kind: told(folder / kind, kind, cluster.address, nodes) for kind in kinds}))
     ray.shutdown()
-    for process in cloud.nodes.values():  # SIGINT is ignored where a shell began the tests in the background
+    for process in nodes.values():  # SIGINT is ignored where a shell began the tests in the background
         with contextlib.suppress(psutil.NoSuchProcess):
             for each in (*psutil.Process(process.pid).children(recursive=True), process):
                 each.kill()
@@ -214,6 +197,29 @@ def main(folder: Path, kind: str, temporary: str) -> None:
     cluster.shutdown()
 
 
+def told(folder: Path, kind: str, address: str, nodes: dict[str, Node]) -> dict[str, Any]:
+    """Do it, and return what happened."""
+    root, where = Storage(folder / "store"), folder / "deaths"
+    where.mkdir(parents=True)
+    began = time.monotonic()
+    cloud, more = KINDS[kind](where, root, address, nodes)
+    wall = time.monotonic() - began
+    chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
+    records = [attempts_of(root.uri, digest) for digest in chains]
+    lives = plans.lives(where) if (where / "lives").exists() else []
+    return {
+        "preempted": sorted(e.digest for e in cloud.of(events.Preempted) if e.digest is not None),
+        "lost": [e.reason for e in cloud.of(events.WorkerLost)],
+        "chains": chains,
+        "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
+        "wall": wall,
+        "losses": [preemption_losses(ChainStore(root, digest)) for digest in chains],
+        "from": sorted(record["from_step"] for of in records for record in of),
+        "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
+        **more,
+    }
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
-        main(Path(sys.argv[1]), sys.argv[2], temporary)
+        main(Path(sys.argv[1]), sys.argv[2:], temporary)

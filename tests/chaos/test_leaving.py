@@ -13,16 +13,24 @@ import pytest
 from tests.processes import json_of
 
 
-def told(folder: Path, kind: str) -> dict[str, Any]:
-    return dict(json_of("-m", "tests.chaos.leaving", str(folder), kind, RAY_BACKEND_LOG_LEVEL="fatal"))
+def told(folder: Path, *kinds: str) -> dict[str, dict[str, Any]]:
+    return dict(json_of("-m", "tests.chaos.leaving", str(folder), *kinds, RAY_BACKEND_LOG_LEVEL="fatal"))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """A run and a sweep after each other on one cluster."""
+    return told(tmp_path_factory.mktemp("leaving"), "workers", "trials")
 
 
 @pytest.mark.parametrize(
     ("kind", "chains"), [("workers", 2), pytest.param("group", 1, marks=pytest.mark.long), ("trials", 2)]
 )
-def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(tmp_path: Path, kind: str, chains: int) -> None:
+def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(
+    kind: str, chains: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Of a group the second worker's node is told; trials' processes may not die once."""
-    found = told(tmp_path, kind)
+    found = (told(tmp_path, kind) if kind == "group" else request.getfixturevalue("both"))[kind]
     assert not found["lost"], "a preemption is no failure"
     assert found["preempted"] == found["chains"] and len(found["chains"]) == chains
     assert found["preemptions"] == [[0, 1]] * chains, "as the attempts' records have it"
@@ -36,6 +44,6 @@ def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(tmp_path: Pa
 @pytest.mark.long
 def test_an_evaluator_leaves_its_predictions_to_others(tmp_path: Path) -> None:
     """Chains wait until the node is gone; then their samples' view is formed, also of what was predicted there."""
-    found = told(tmp_path, "evaluators")
+    found = told(tmp_path, "evaluators")["evaluators"]
     assert not found["lost"] and not found["preempted"]
     assert 0 < found["there"] < found["predictions"] == found["samples"] == 12, "none was made twice"
