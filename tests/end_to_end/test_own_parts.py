@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
@@ -22,11 +22,19 @@ from raychains.schedules import base as schedule_base
 from tests.checks import refused
 from tests.processes import SECONDS, outside
 
-RAYCHAINS = [
-    sys.executable, "-c",
-    "import os, sys; from raychains.cli import main; status = main(sys.argv[1:]); sys.stderr.flush(); os._exit(status)",
-]  # fmt: skip
-"""The command line, without what threads of libraries do at a process's end on a busy machine."""
+COMMANDS = """
+import contextlib, io, json, os, sys
+from raychains.cli import main
+said = []
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(words)
+    said.append([status, out.getvalue(), err.getvalue(), "own_parts" in sys.modules])
+print(json.dumps(said), flush=True)
+os._exit(0)
+"""
+"""Command lines one after another, without what threads of libraries do at a process's end on a busy machine."""
 
 OWN = '''
 """Parts of a user, whose import leaves a file."""
@@ -83,10 +91,24 @@ counting = own_parts:Counting
 """
 
 
-def command(folder: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+class Said(NamedTuple):
+    """A command's exit status, what it printed, and whether the user's module was imported by then."""
+
+    status: int
+    out: str
+    err: str
+    imported: bool
+
+
+def commands(folder: Path, *lines: str, path: str = "") -> list[Said]:
+    """Run them in one process, with ``path`` on Python's own."""
     env = outside()
     env["PYTHONPATH"] += f"{os.pathsep}{path}" if path else ""
-    return subprocess.run([*RAYCHAINS, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS)
+    words = json.dumps([shlex.split(line) for line in lines])
+    run = [sys.executable, "-c", COMMANDS, words]
+    done = subprocess.run(run, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return [Said(*each) for each in json.loads(done.stdout.splitlines()[-1])]
 
 
 def python(folder: Path, code: str) -> str:
@@ -109,8 +131,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n"
     )
     (packages / "own_parts-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-    done = command(made, *shlex.split(RUN_COMMAND), path=str(packages))
-    assert done.returncode == 0, done.stderr
+    [done] = commands(made, RUN_COMMAND, path=str(packages))
+    assert done.status == 0 and done.imported, done.err
     assert "Ready" in (made / "events").read_text().split()
     (packages / "imported").unlink()
     return made
@@ -134,37 +156,36 @@ RUN = "runs/runs/own"
 
 
 def test_reports_and_status_import_nothing_that_a_store_names(folder: Path, path: str) -> None:
-    done = command(folder, "status", RUN, "--json", path=path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [c["state"] for c in found["chains"]] == ["finished"] * 2 and not imported(folder)
-    done = command(folder, "report", RUN, path=path)
-    assert done.returncode == 0, done.stderr
-    page = (folder / RUN / "report.html").read_text()
-    assert "own_parts:Warm" in page and not imported(folder)
-    assert command(folder, "status", "runs", path=path).returncode == 0 and not imported(folder)
+    (folder / RUN / "report.html").unlink()
+    said = commands(folder, f"status {RUN} --json", f"report {RUN}", "status runs", path=path)
+    assert [done.status for done in said] == [0] * 3, said
+    assert [c["state"] for c in json.loads(said[0].out)["chains"]] == ["finished"] * 2
+    assert "own_parts:Warm" in (folder / RUN / "report.html").read_text()
+    assert not imported(folder)
 
 
 def test_trust_imports_them_for_the_figure_of_the_schedule(folder: Path) -> None:
     drawn = folder / RUN / "figures" / "schedules.svg"
     drawn.unlink(missing_ok=True)
-    assert command(folder, "report", RUN, path=str(folder / "packages")).returncode == 0 and not drawn.exists()
-    done = command(folder, "report", RUN, "--trust", path=str(folder / "packages"))
-    assert done.returncode == 0 and drawn.exists() and imported(folder)
-    done = command(folder, "report", RUN, "--trust")
-    assert done.returncode == 2 and "sampler must be an import path" in done.stderr
+    [done] = commands(folder, f"report {RUN}", path=str(folder / "packages"))
+    assert done.status == 0 and not drawn.exists()
+    [done] = commands(folder, f"report {RUN} --trust", path=str(folder / "packages"))
+    assert done.status == 0 and drawn.exists() and imported(folder)
+    [done] = commands(folder, f"report {RUN} --trust")
+    assert done.status == 2 and "sampler must be an import path" in done.err
 
 
 def test_an_ensemble_of_an_own_task_needs_trust(folder: Path, path: str) -> None:
-    done = command(folder, "export", RUN, "--to", "never.safetensors", path=path)
-    assert done.returncode == 2 and not imported(folder) and not (folder / "never.safetensors").exists()
-    [line] = done.stderr.splitlines()
+    untrusted, trusted = commands(
+        folder, f"export {RUN} --to never.safetensors", f"export {RUN} --to own.safetensors --trust", path=path
+    )
+    assert untrusted.status == 2 and not untrusted.imported and not (folder / "never.safetensors").exists()
+    [line] = untrusted.err.splitlines()
     assert (
         line.startswith("raychains: task own_parts:make_task is code that this process has not imported")
         and "--trust" in line
     )
-    done = command(folder, "export", RUN, "--to", "own.safetensors", "--trust", path=path)
-    assert (done.returncode == 0) == bool(path) and imported(folder) == bool(path)
+    assert (trusted.status == 0) == trusted.imported == imported(folder) == bool(path)
     (folder / "own.safetensors").unlink(missing_ok=True)
 
 
@@ -198,8 +219,8 @@ def test_an_older_versions_plan_is_read_without_import(folder: Path, path: str) 
     older = {**stored, "comparison": {k: v for k, v in stored["comparison"].items() if k != "facts"}, "metrics": None}
     plan.write_text(json.dumps(older))
     try:
-        done = command(folder, "status", RUN, path=path)
-        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "own_parts:" in done.stderr
+        [done] = commands(folder, f"status {RUN}", path=path)
+        assert done.status == 2 and len(done.err.splitlines()) == 1 and "own_parts:" in done.err
         text = python(folder, f"import raychains as rc; print(rc.load({RUN!r}).table(full=True)['error'].iloc[0])")
         assert 0 <= float(text) <= 1 and not imported(folder)
     finally:
@@ -250,8 +271,8 @@ def test_short_names_are_known_and_suggested(installed: Path) -> None:
 
 def test_help_imports_no_package(folder: Path) -> None:
     imported(folder)
-    for words in (["--help"], ["run", "--help"]):
-        assert command(folder, *words, path=str(folder / "packages")).returncode == 0 and not imported(folder)
+    said = commands(folder, "--help", "run --help", path=str(folder / "packages"))
+    assert [done.status for done in said] == [0, 0] and not imported(folder)
 
 
 # Classes in Python
