@@ -49,7 +49,7 @@ def test_a_chain_whose_storage_does_not_answer_is_named_and_keeps_its_worker(tmp
     def react(chain: events.ChainStatus) -> None:
         if chain.step > 100 and not trouble.exists() and not diary.of(events.Stalled):
             trouble.touch()
-        if (chain.stalled_seconds or 0.0) > 12:  # four times the bound of a step that never returns
+        if (chain.stalled_seconds or 0.0) > 7:  # twice the bound of a step that never returns
             trouble.unlink(missing_ok=True)
 
     plan, diary = comparison(Mute(str(trouble), pause=0.01), chains=1, steps=600, block=50), Watching(react)

@@ -132,7 +132,7 @@ def test_a_process_that_was_ready_has_the_threads_of_a_new_one() -> None:
     workers = RayWorkers()
     workers.spare()
     workers.spare()  # nothing more while it waits
-    until(idle, "a process with its imports")
+    until(idle, "a process with its imports", every=0.25)
     [ready] = idle()
     ray.kill(first)
     assert ray.get(kind.remote().tell.remote()) == (ready, found) and ready != pid
@@ -148,7 +148,7 @@ def test_a_short_run_starts_no_further_process(tmp_path: Path, monkeypatch: pyte
 def test_none_is_left_once_ray_is_closed() -> None:
     made = session.connect("local", object_store_memory=200_000_000, temp_dir="/tmp", cpus=1)
     RayWorkers().spare()
-    until(lambda: any(title(pid).startswith("ray::IDLE") for pid in ours()), "a process")
+    until(lambda: any(title(pid).startswith("ray::IDLE") for pid in ours()), "a process", every=0.25)
     processes = ours()
     made.close()
-    until(lambda: not any(title(pid) for pid in processes), "their end")
+    until(lambda: not any(title(pid) for pid in processes), "their end", every=0.25)
