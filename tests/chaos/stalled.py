@@ -28,7 +28,7 @@ from raychains.store.leases import Leases
 from tests.chaos import plans, worlds
 from tests.orchestration.worlds import Diary
 
-PAUSE = 0.03
+PAUSE = 0.02
 """Seconds of a step at least."""
 TITLES = (b"ray::ChainWorker", b"ray::EvaluationWorker")
 

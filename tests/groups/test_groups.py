@@ -16,6 +16,7 @@ import pytest
 import raychains as rc
 from raychains.core.errors import Interrupted
 from raychains.orchestration import resource_wait
+from raychains.planning import stall
 from raychains.planning.events import ChainBegan, ChainFailed, Tick, WorkerLost
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
@@ -98,8 +99,9 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     assert result.table(full=True)["error"].notna().all()
 
 
-def test_a_pair_one_of_which_is_stopped_goes_on_as_another_pair(store: str) -> None:
+def test_a_pair_one_of_which_is_stopped_goes_on_as_another_pair(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 waits in a collective for the other's gradient, and its process answers."""
+    monkeypatch.setattr(stall, "SLOWEST", 5.0)  # its first steps take long
     stopping = Killing(20, number=signal.SIGSTOP)
     settings = {**SETTINGS, "chains": 1, "epochs": 60, "stall_timeout": 1.0, "store": store, "callback": stopping}
     result = rc.run(**settings, workers_per_chain=2)
