@@ -167,19 +167,31 @@ class Free:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"workers_per_chain": 3}, ("workers_per_chain", "3", "2")),
-        ({"workers_per_chain": 0}, ("workers_per_chain", "0")),
-        ({"workers_per_chain": 2, "micro_batch": 50}, ("workers_per_chain", "2", "1")),
-        ({"micro_batch": 51}, ("micro_batch", "51", "50")),
-        ({"micro_batch": 10, "workers_per_chain": 4}, ("workers_per_chain", "2", "4")),  # on two CPUs
-        ({"workers_per_chain": 2, "cpus_per_chain": 2}, ("workers_per_chain", "1", "2")),
-        ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, ("gpus_per_chain", "0.5")),
-        ({"gpus_per_chain": 2}, ("gpus_per_chain", "0", "2")),
-        ({"workers_per_chain": 2, "sampler": "bsam"}, ("micro_batch", "25", "m_sharpness")),
-        ({"workers_per_chain": 2, "gpus_per_chain": 4}, ("workers_per_chain", "2", "4")),
+        ({"workers_per_chain": 3}, ("workers_per_chain must be at most the micro-batches of a batch (2)", "got 3")),
+        ({"workers_per_chain": 0}, ("workers_per_chain must be an integer of at least 1", "got 0")),
+        (
+            {"workers_per_chain": 2, "micro_batch": 50},
+            ("workers_per_chain", "the micro-batches of a batch (1)", "got 2"),
+        ),
+        ({"micro_batch": 51}, ("micro_batch must be an integer from 1 to the batch size (50)", "got 51")),
+        (
+            {"micro_batch": 10, "workers_per_chain": 4},
+            ("workers_per_chain", "what the cluster holds (2)", "got 4"),
+        ),  # on two CPUs
+        ({"workers_per_chain": 2, "cpus_per_chain": 2}, ("workers_per_chain", "what the cluster holds (1)", "got 2")),
+        (
+            {"workers_per_chain": 2, "gpus_per_chain": 0.5},
+            ("gpus_per_chain must be 0 or 1 for each of several workers", "got 0.5"),
+        ),
+        ({"gpus_per_chain": 2}, ("gpus_per_chain must be at most the cluster's GPUs (0)", "got 2")),
+        ({"workers_per_chain": 2, "sampler": "bsam"}, ("micro_batch must be left out", "m_sharpness", "got 25")),
+        (
+            {"workers_per_chain": 2, "gpus_per_chain": 4},
+            ("workers_per_chain must be left out or 4 beside gpus_per_chain", "got 2"),
+        ),
         (
             {"task": "gaussian", "epochs": None, "batch_size": None, "micro_batch": None, "workers_per_chain": 2},
-            ("gaussian",),
+            ("workers_per_chain must be left out for task gaussian", "it is a density"),
         ),
     ],
 )
