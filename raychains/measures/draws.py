@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from raychains import schedules
+from raychains import schedules, tasks
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import require
 from raychains.core.sample import THETA, SampleMeta
@@ -59,7 +60,7 @@ def read(root: Storage, spec: ChainSpec, variable: str = THETA) -> Draws:
     for record in store.records():
         if record.meta.variable == variable:
             tensors, _ = store.sample(record.file)
-            parts = [t.numpy().reshape(*t.shape[:2], -1) for t in tensors.values()]
+            parts = [t.numpy().reshape(*t.shape[:2], -1) for t in _in_order(tensors, spec)]
             blocks.append(np.concatenate(parts, axis=2))
     values = np.concatenate(blocks)
     schedule = schedules.build(spec.schedule)
@@ -67,6 +68,14 @@ def read(root: Storage, spec: ChainSpec, variable: str = THETA) -> Draws:
     # A sampler may yield several draws of a variable at each kept step.
     each = np.repeat(np.array(kept), len(values) // len(kept), axis=0)
     return Draws(values=values, step=each[:, 0], cycle=each[:, 1])
+
+
+def _in_order(tensors: Mapping[str, Tensor], spec: ChainSpec) -> list[Tensor]:
+    """Return a block's parameters in the model's order; its file has them in that of their names."""
+    if len(tensors) == 1:
+        return list(tensors.values())
+    model = tasks.build(spec.task).build_model(seed=0, lanes=1)
+    return [tensors[name] for name, _ in model.named_parameters()]
 
 
 def finished(root: Storage, chains: Sequence[ChainSpec]) -> list[tuple[int, ChainSpec]]:

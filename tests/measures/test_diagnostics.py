@@ -12,20 +12,24 @@ import pandas as pd
 import pytest
 import torch
 from scipy.signal import lfilter
+from torch import nn
 
+from raychains.core.sample import Sample
 from raychains.evaluation import diagnostics
 from raychains.evaluation.base import Array
 from raychains.evaluation.vectors import flat, projections
 from raychains.measures import Context, named
 from raychains.measures.diagnostics import POINTS, by_cycle, correlated, diagnosed, lags_of, traced
-from raychains.measures.draws import COORDINATES, SHOWN, Followed, labels_of, of_density, predicted_numbers
+from raychains.measures.draws import COORDINATES, SHOWN, Followed, labels_of, of_density, predicted_numbers, read
 from raychains.schedules import Constant, Cyclical
+from raychains.store import ChainStore, Storage
 from raychains.tasks.gaussian import Gaussian
 from raychains.tasks.mixture import AXIS, VARIANCE, Mixture25
 from raychains.tasks.two_modes import TwoModes
 from tests.measures.densities import stored
 from tests.measures.made import Made, N, classifier, data, drawn
 from tests.measures.predicted import labelled, outside, sample
+from tests.orchestration.worlds import chain_spec, meta
 
 
 def ar1(rng: np.random.Generator, rho: float, chains: int, draws: int, lanes: int = 1) -> Array:
@@ -312,3 +316,20 @@ def test_tables_are_written_and_read_as_they_are(networks: Made) -> None:
         table = context.store.table(name)
         assert table is not None and table.num_rows == len(found)
         assert table.to_pylist()[0].keys() == found[0].keys()
+
+
+class Named(Gaussian):
+    """A density whose model has two parameters, in another order than that of their names."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        return nn.ParameterDict([(name, torch.zeros(lanes, 1)) for name in ("width", "height")])
+
+
+def test_parameters_of_a_density_lie_side_by_side_in_the_models_order(tmp_path: Path) -> None:
+    spec = chain_spec(Named(), "sgld", Constant(lr=0.1, steps=3), {}, lanes=2, block_draws=3)
+    store = ChainStore(Storage(tmp_path), spec.digest)
+    store.begin(spec, 1, {})
+    block = {name: torch.full((3, 2, 1), value) for name, value in (("width", 1.0), ("height", 2.0))}
+    about = meta(store.digest, 0, variable="theta", epoch=0, step=3, draws=3)
+    store.publish_sample(Sample(meta=about, tensors=block), 1, {})
+    assert read(Storage(tmp_path), spec).values.tolist() == [[[1.0, 2.0]] * 2] * 3
