@@ -51,6 +51,7 @@ def three_layer(inputs: int = 784, width: int = 200, outputs: int = 10) -> MLP:
 
     Source: cSG-MCMC §5.3.
     """
+    positive_int("width", width)
     return MLP(inputs, (width, width), outputs)
 
 

@@ -46,11 +46,12 @@ class Decreasing(NonCyclical):
         try:
             ratio = (lr / final_lr) ** (1 / gamma)  # = (b + K) / (b + 1)
             b = (steps - ratio) / (ratio - 1) if steps > 1 else 0.0
+            a = lr * (b + 1) ** gamma if b > -1 else math.nan
         except (OverflowError, ZeroDivisionError):
-            b = math.nan
-        if not math.isfinite(b):
+            a = math.nan
+        if not (0 < a < math.inf):
             raise UserError(f"final_lr must be nearer to lr ({lr}), got {final_lr}: their ratio is out of range")
-        return cls(a=lr * (b + 1) ** gamma, b=b, gamma=gamma, steps=steps, **rest)  # type: ignore[arg-type]
+        return cls(a=a, b=b, gamma=gamma, steps=steps, **rest)  # type: ignore[arg-type]
 
     def lr_at(self, step: int) -> float:
         return self.a * (self.b + step) ** -self.gamma

@@ -67,6 +67,7 @@ BAD: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
     (lambda: LeNet(1, 10, 15), ("size", "15", "16")),
     (lambda: LeNet(0, 10, 28), ("in_channels", "0")),
     (lambda: MLP(3, [0], 2), ("hidden", "0")),
+    (lambda: build("mlp3", width=0), ("width", "0")),
     (lambda: MLP(3, 5, 2), ("hidden", "5")),  # type: ignore[arg-type]
     (lambda: MLP(0, [3], 2), ("inputs",)),
 ]

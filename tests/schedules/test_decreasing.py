@@ -65,7 +65,7 @@ def test_first_150_of_200_epochs_are_noise_free_and_20_draws_are_kept() -> None:
     ("field", "value"),
     [
         ("lr", -1.0), ("lr", math.nan), ("final_lr", 0.0), ("final_lr", 0.5), ("final_lr", 0.7),
-        ("gamma", 0), ("gamma", math.nan), ("gamma", "x"), ("gamma", 2.0), ("steps", 0),
+        ("gamma", 0), ("gamma", math.nan), ("gamma", "x"), ("gamma", 2.0), ("steps", 0), ("final_lr", 1e-20),
     ],
 )  # fmt: skip
 def test_between_refuses_in_one_line_naming_the_field(field: str, value: object) -> None:
