@@ -290,7 +290,9 @@ class Reader:
         self._finished |= {d: chain for d, chain in found.items() if chain.state == "finished"}
         chains = [self._finished.get(d) or found[d] for d in specs]
         ends = {"results.parquet", "report.html"} & own.keys()  # reproduce draws no pages, failed runs have no results
-        done = bool(ends) and all(c.state in ("finished", "failed") for c in chains)
+        arms = _arms(self._comparison, folder, own, chains)
+        ended = bool(ends) and all(c.state in ("finished", "failed") for c in chains)
+        done = ended and (any(c.state == "failed" for c in chains) or all(a.evaluated == a.repeats for a in arms))
         return RunState(
             name=folder.name,
             location=folder.location(),
@@ -299,7 +301,7 @@ class Reader:
             state=_phase(drivers, done),
             drivers=drivers,
             chains=chains,
-            arms=_arms(self._comparison, folder, own, chains),
+            arms=arms,
             report=folder.location("report.html") if "report.html" in own else None,
             bytes=sum(c.bytes for c in chains) + sum(size for size, _ in own.values()),
         )
@@ -416,11 +418,17 @@ def _failed(folder: RunStore) -> dict[str, str]:
     return {str(row["digest"]): str(row["reason"]) for row in table.to_pylist()}
 
 
-def _arms(
-    comparison: Comparison, folder: RunStore, own: Mapping[str, Any], chains: Iterable[ChainState]
-) -> list[ArmState]:
+def _evaluated(comparison: Comparison, folder: RunStore, own: Collection[str]) -> dict[str, int]:
+    """Return how many repeats of each arm have results."""
     results = folder.table("results") if "results.parquet" in own else None
     rows = results["arm"].to_pylist() if results is not None and "arm" in results.column_names else []
+    return {arm.name: min(rows.count(arm.name), arm.repeats) for arm in comparison.arms}
+
+
+def _arms(
+    comparison: Comparison, folder: RunStore, own: Collection[str], chains: Iterable[ChainState]
+) -> list[ArmState]:
+    evaluated = _evaluated(comparison, folder, own)
     by_digest = {chain.digest: chain for chain in chains}
 
     def state(arm: Arm) -> ArmState:
@@ -428,7 +436,7 @@ def _arms(
         return ArmState(
             name=arm.name,
             label=arm.label,
-            evaluated=min(rows.count(arm.name), arm.repeats),
+            evaluated=evaluated[arm.name],
             repeats=arm.repeats,
             gradients=sum(chain.gradients for chain in mine),
             to_spend=sum(chain.to_spend for chain in mine),
@@ -459,10 +467,15 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
     done = "results.parquet" in own
-    if kind == "sweep" and done:
+    if done:
         try:
-            done = WAITING not in _statuses(folder, own)
-        except UserError:  # a damaged table
+            if kind == "sweep":
+                done = WAITING not in _statuses(folder, own)
+            elif "failed.parquet" not in own:  # after which arms lack results
+                comparison = Comparison.from_json(planned)
+                evaluated = _evaluated(comparison, folder, own)
+                done = all(evaluated[arm.name] == arm.repeats for arm in comparison.arms)
+        except UserError:  # a damaged table or plan
             done = False
     phase = _phase([driver] if driver is not None else [], done)
     return Line(

@@ -147,6 +147,20 @@ def test_a_finished_run_says_what_was_evaluated_and_where_its_report_is(
     assert {c.state for c in run_state(folder.location()).chains} == {"finished"}
 
 
+def test_a_run_of_which_only_a_part_was_evaluated_is_not_finished(tmp_path: Path) -> None:
+    def states() -> list[str]:
+        found = status_of(str(tmp_path))
+        assert isinstance(found, StoreState)
+        return [run_state(folder.location()).state, *(line.state for line in found.lines)]
+
+    folder = runs.store_run(tmp_path, runs.single(repeats=2))
+    assert states() == ["finished", "finished"]
+    table = folder.table("results")
+    assert table is not None
+    folder.write_table("results", table.to_pylist()[:1])  # evaluated before the second repeat's chains were there
+    assert states() == ["stopped", "stopped"]
+
+
 def test_failed_chains_have_the_reasons_of_the_last_end_until_a_worker_takes_them_on_again(tmp_path: Path) -> None:
     root, plan = Storage(tmp_path), comparison(2)
     folder = planned(root, plan)
