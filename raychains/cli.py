@@ -287,8 +287,9 @@ def _help(command: str, kind: Any, everything: bool) -> str:
     from raychains.core.config import GROUPS, USUAL
 
     width = min(100, shutil.get_terminal_size().columns)
-    options = options_of(kind)
-    usual = {*USUAL, *getattr(kind, "usual", ())} - {*getattr(kind, "refused", ())}
+    refused = getattr(kind, "refused", ())
+    options = {name: option for name, option in options_of(kind).items() if name not in refused}
+    usual = {*USUAL, *getattr(kind, "usual", ())}
     grouped = [name for names in GROUPS.values() for name in names.split()]
     short = not everything and any(name in grouped and name not in usual for name in options)
     own = [option for name, option in options.items() if name not in grouped]
@@ -418,10 +419,7 @@ def _do(command: str, options: Any) -> None:
     with Terminal() as terminal:
         try:
             if command == "evaluate":
-                chosen = {name: getattr(options, name) for name in ("views", "weights", "measures", "reference")}
-                result = rc.evaluate(
-                    options.run, options.split, **chosen, options=options, callback=terminal, progress=False
-                )
+                result = rc.evaluate(options.run, options=options, callback=terminal, progress=False)
             else:
                 result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:

@@ -19,7 +19,7 @@ from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
 from raychains.core.errors import Interrupted, UserError, require
-from raychains.core.options import options_of, suggestion
+from raychains.core.options import check_refused, options_of, suggestion
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import results
@@ -69,7 +69,7 @@ def evaluate(
             file (.npy, .npz, .csv), or ``hmc``: draws of this posterior by Hamiltonian Monte Carlo, made in minutes for small
             networks; default HMC's probabilities in the data root, of CIFAR-10's test examples.
         task: as for `load`.
-        options: the resources of the work.
+        options: the resources of the work; an `Evaluate` of `raychains.core.config` says what is left out above, too.
         callback: one or several, called with events; names of built-in ones, too.
         worker_pool: the evaluators to work with, which stay alive: `raychains.api.drivers.worker_pool`; default those of
             this call.
@@ -89,6 +89,12 @@ def evaluate(
         raise UserError(f"unknown argument {name!r}{suggestion(name, inspect.signature(evaluate).parameters)}")
     ok = options is None or isinstance(options, Common)
     require(ok, "options", options, "be a raychains.Run, a raychains.Compare or another command's options")
+    if isinstance(options, Evaluate):
+        check_refused(dataclasses.replace(options, store=""), "of an evaluation")
+        require(options.run == path, "run", options.run, f"be the path, {path!r}")
+        split = split if split is not None else options.split
+        reference = reference if reference is not None else options.reference
+        views, weights, measures = views or options.views, weights or options.weights, measures or options.measures
     options, own = callbacks.named(options if options is not None else Common(), callback)
     known = options_of(Evaluate)
     split, views, weights = (
@@ -114,7 +120,6 @@ def evaluate(
 
 def _check_place(options: Evaluate, loaded: Result) -> None:
     """Refuse another place for the results than the run's."""
-    require(options.name is None, "name", options.name, f"be left out: {Evaluate.refused['name']}")
     given = options.store != Evaluate(run=options.run).store
     same = not given or Storage(options.store).uri == loaded.store.root.uri
     shown = Storage(options.store).location() if "://" in options.store else options.store  # secrets are left out

@@ -16,13 +16,15 @@ from raychains.api.drivers import (
     origin,
     placement,
     resumed,
+    with_bins,
 )
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, require
+from raychains.core.options import check_refused
 from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
@@ -108,6 +110,7 @@ def sweep(call: Call) -> SweepResult:
         Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
+    check_refused(call.options, "of a sweep")
     with rooted(call.options.data_root), call.callbacks() as called:
         planned = sweep_points.plan(call.options, call.task)
         return _execute(call.options, planned, called, call.task)
@@ -126,10 +129,10 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
     if not folder.exists():
         point = plan.points[0] if plan.points else planned.points.make(0, {})
         proof.prove(point.specs[0], planned.points.start)
-    with leased(options, folder, task, callback, lambda: _check_plan(folder, plan)) as lease:
+    with leased(options, folder, task, callback, lambda: _check_plan(folder, plan, options)) as lease:
         callback.on(_planned(plan, folder, root))
         if not folder.exists():
-            sweep_results.write_plan(folder, plan, origin("sweep", options))
+            sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
         if planned.points.start is not None:
             initial_states.publish(root, planned.points.start)
 
@@ -137,7 +140,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             lease.confirm()
             return SweepExperiment(
                 planned,
-                options=located(planned.points.options),
+                options=located(with_bins(planned.points.options, folder.plan())),
                 task=task,
                 folder=folder,
                 resources=resources,
@@ -184,9 +187,12 @@ def draw(path: str) -> SweepResult:
     return SweepResult(folder, {})
 
 
-def _check_plan(folder: SweepStore, plan: SweepPlan) -> None:
+def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     """Refuse to continue a sweep that was planned otherwise."""
-    if folder.plan().get("digest") != plan.digest:
+    before = folder.plan()
+    bins = before.get("bins", options.bins)
+    require(options.bins in (None, bins), "bins", options.bins, f"be {bins}, by which the sweep's points were judged")
+    if before.get("digest") != plan.digest:
         raise UserError(
             f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another `name`"
         )

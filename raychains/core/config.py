@@ -285,7 +285,7 @@ class Local(_OfTask):
         "lanes": "networks do not stack",
         "steps": "give epochs",
     }
-    """Options of other commands that this one has no use for, with the reason; its short help leaves them out."""
+    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
     """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
@@ -311,13 +311,24 @@ class Local(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Estimate the cost of a comparison without running it: the options are those of raychains compare.
+    """Estimate the cost of a comparison without running it: the options are those of raychains compare that its cost depends on.
 
     Prints arms and unique chains, gradient evaluations, device hours, money and energy, and bytes of samples, checkpoints and
     predictions. Chains that the store holds already cost nothing.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            *("name", "resume", "address", "namespace", "object_store_memory", "cpus_per_chain", "accelerator_type"),
+            *("concurrent", "slot_timeout", "stall_timeout", "evaluators", "gpus_per_evaluator", "checkpoint_every"),
+            *("max_failures", "max_preemptions", "on_divergence", "bins", "keep_predictions"),
+            *("callback", "log", "tensorboard"),
+        ),
+        "nothing is run",
+    )
+    """As of `Local`."""
 
     images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
@@ -351,7 +362,9 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
-    refused: ClassVar[Mapping[str, str]] = {"budget": "each trial is one chain"}
+    refused: ClassVar[Mapping[str, str]] = {"budget": "each trial is one chain"} | dict.fromkeys(
+        ("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples"
+    )
     """As of `Local`."""
 
     chains: Count = 1
@@ -388,7 +401,14 @@ class Evaluate(Common):
     refused: ClassVar[Mapping[str, str]] = {
         "name": "results lie in the run's folder, those of another split in NAME-SPLIT",
         "store": "the run's path names it",
-    }
+        "resume": "what is stored is not made again",
+    } | dict.fromkeys(
+        (
+            *("gpus_per_chain", "workers_per_chain", "checkpoint_every", "max_failures", "max_preemptions"),
+            "on_divergence",
+        ),
+        "no chain is run",
+    )
     """As of `Local`."""
 
     run: Stored

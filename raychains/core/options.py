@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from raychains.core.errors import UserError, near_miss, shown, unknown_name
+from raychains.core.errors import UserError, near_miss, require, shown, unknown_name
 from raychains.core.registry import NAMES_WRITTEN, check_name
 from raychains.core.validation import as_number
 
@@ -268,6 +268,20 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
             if isinstance(one, str):
                 check_name(name, one)
     return made
+
+
+def check_refused(options: Any, where: str) -> None:
+    """Refuse options that a command shares with others and has no use for, its ``refused``, unless they have their defaults.
+
+    Raises:
+        UserError: one has another value; ``where`` follows "must be left out".
+    """
+    kind = type(options)
+    needed = [option.name for option in options_of(kind).values() if option.default is dataclasses.MISSING]
+    plain = kind(**{name: getattr(options, name) for name in needed})
+    for name, why in kind.refused.items():
+        value = getattr(options, name)
+        require(value == getattr(plain, name), name, value, f"be left out {where}: {why}")
 
 
 def command_line(command: str, options: Options) -> str:

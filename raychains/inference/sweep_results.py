@@ -15,8 +15,8 @@ KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
 
 
-def write_plan(folder: SweepStore, plan: SweepPlan, origin: Mapping[str, str] | None = None) -> None:
-    """Write plan.json, with how and when it was made."""
+def write_plan(folder: SweepStore, plan: SweepPlan, origin: Mapping[str, Any] | None = None) -> None:
+    """Write plan.json, with how and when it was made, and the bins of its reports."""
     folder.write_plan({**plan.to_json(), **(origin or {}), "metrics": stored_metrics(plan.metrics)})
 
 

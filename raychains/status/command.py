@@ -16,6 +16,7 @@ from rich.text import Text
 from raychains.callbacks.event_data import plain
 from raychains.core.config import Status
 from raychains.core.errors import StorageAway, require
+from raychains.core.options import options_of
 from raychains.planning.duration import seconds
 from raychains.status.reading import Reader
 from raychains.status.state import RunState, State, StoreState
@@ -36,6 +37,9 @@ def show(options: Status, console: Console, sleep: Callable[[float], None] = tim
     every = seconds("watch", options.watch) if options.watch is not None else None
     require(not (options.json and every), "watch", options.watch, "be left out beside json")
     require(not (options.json and options.web), "web", options.web, "be left out beside json")
+    for name in ("host", "port"):
+        value = getattr(options, name)
+        require(options.web or value == options_of(Status)[name].default, name, value, "be left out without web")
     if options.web:
         from raychains.status.live import Site, serve
 

@@ -206,9 +206,12 @@ def test_help_shows_every_option_and_the_short_one_fits_a_screen(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    options = options_of(getattr(config, COMMANDS[command][0]))
+    kind = getattr(config, COMMANDS[command][0])
+    refused = getattr(kind, "refused", ())
+    options = {name: option for name, option in options_of(kind).items() if name not in refused}
     assert main([command, "--help-all"]) == 0
     everything = capsys.readouterr().out
+    assert not any(f"\n  {options_of(kind)[name].flag} " in everything for name in refused)
     assert all(
         f"\n  {option.flag}" in everything and option.help.split()[0] in everything for option in options.values()
     )

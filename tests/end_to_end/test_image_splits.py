@@ -40,7 +40,9 @@ def test_a_run_is_evaluated_on_what_it_held_out_and_on_another_set(
     assert [r.path.rpartition("/")[2] for r in (val, letters)] == ["small-val", "small-ood-notmnist"]
     assert len(val.store.table("rows")) == 100 and len(letters.store.table("rows")) == 10_000  # type: ignore[arg-type]
     with refused("split", "test, train, val, ood:notmnist, ood:fashion-mnist", "ood:svhn"):
-        rc.evaluate(result.path, "ood:svhn", options=options)
+        rc.evaluate(result.path, options=Evaluate(run=result.path, split="ood:svhn", data_root=root))
+    with refused("run", "other"):
+        rc.evaluate(result.path, options=Evaluate(run="other"))
 
     monkeypatch.setenv("RAYCHAINS_DATA", root)
     images = sets.load("notmnist", "test").images

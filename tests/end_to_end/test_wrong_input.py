@@ -77,6 +77,16 @@ run --task gaussian --task-settings correlation=2 | correlation must
 run --callback tensorbord | ray-metrics, tensorboard, wandb, got 'tensorbord'; did you mean 'tensorboard'?
 run --log no/folder/events.jsonl | --log must be a local file in a folder that exists, got 'no/folder/
 run --tensorboard s3://bucket/x | --tensorboard must be a local folder, got 's3://bucket/x'
+sweep --evaluators 2 | --evaluators must be left out of a sweep, got 2: each trial evaluates its own samples
+sweep --gpus-per-evaluator .5 | --gpus-per-evaluator must be left out of a sweep, got 0.5
+sweep --keep-predictions all | --keep-predictions must be left out of a sweep, got 'all'
+sweep --budget 8 | --budget must be left out of a sweep, got 8: each trial is one chain
+plan --resume | --resume must be left out of a plan, got True: nothing is run
+plan --callback jsonl | --callback must be left out of a plan, got ('jsonl',): nothing is run
+evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
+evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
+evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
+status some/runs/run --host 0.0.0.0 | --host must be left out without web, got '0.0.0.0'
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
 status no/store/sweeps/one | sweep must be the name of a sweep in

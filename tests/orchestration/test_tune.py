@@ -162,6 +162,8 @@ def test_a_wrong_config_is_one_line(config: dict[str, Any], message: str, tmp_pa
     ("options", "message"),
     [
         ({"name": "mine"}, r"name must be left out of a trainable, got 'mine': use tune.RunConfig"),
+        ({"stall_timeout": 3}, "stall_timeout must be left out of a trainable, got 3: use rc.sweep"),
+        ({"evaluators": 2}, "evaluators must be left out of a trainable, got 2: use gpus_per_chain: each trial"),
         ({"repeats": 3}, "repeats must be left out of a trainable, got 3: use an entry 'repeat' of the config"),
         ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, "gpus_per_chain must be 0 or 1 for each of several workers"),
         ({"reports": 0}, "reports must be an integer of at least 1, got 0"),

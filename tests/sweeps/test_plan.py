@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import raychains as rc
 from raychains import schedules
 from raychains.core.config import Run, Sweep
-from raychains.core.errors import UserError
+from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec, Part
+from raychains.orchestration.sweep import SweepOutcome
 from raychains.planning import methods, swept
 from raychains.planning import sweep_points as chains
 from raychains.planning.budget import gradient_evaluations
@@ -146,6 +150,35 @@ def test_what_is_wrong_is_one_line(settings: dict[str, object], line: str) -> No
     with pytest.raises(UserError, match=line) as error:
         plan(**settings)
     assert "\n" not in str(error.value)
+
+
+def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Stopped:
+        def __init__(self, planned: chains.Planned, *, options: Run, **_: object) -> None:
+            seen.append(options.bins)
+
+        def run(self) -> SweepOutcome:
+            return SweepOutcome((), {}, stopped=True)
+
+    monkeypatch.setattr("raychains.orchestration.sweep.SweepExperiment", Stopped)
+    monkeypatch.setattr("raychains.api.sweep.on_ray", lambda options, again, callback, drive: drive(callback))
+    about: dict[str, Any] = {
+        "task": "digits",
+        "epochs": 8,
+        "grid": {"cycles": [2]},
+        "store": str(tmp_path),
+        "name": "it",
+    }
+    for more in ({"bins": 8}, {"resume": True}, {"resume": True, "bins": 8}):
+        with pytest.raises(Interrupted):
+            rc.sweep(**about, **more, progress=False)
+    assert seen == [8, 8, 8]
+    with pytest.raises(UserError, match="bins must be 8, by which the sweep's points were judged, got 15"):
+        rc.sweep(**about, resume=True, bins=15, progress=False)
 
 
 # When chains report

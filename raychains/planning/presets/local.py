@@ -14,6 +14,7 @@ from torch import Tensor
 from raychains.chain import initialization
 from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
+from raychains.core.options import check_refused
 from raychains.core.spec import Part
 from raychains.core.validation import integer, positive
 from raychains.planning import Arm, Comparison, ensemble_start, methods, settings
@@ -92,10 +93,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
 
 def _check(options: Local) -> None:
     """Refuse options without use here."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Local)}
-    for name, why in Local.refused.items():
-        value = getattr(options, name)
-        require(value == defaults[name], name, value, f"be left out for a local posterior: {why}")
+    check_refused(options, "for a local posterior")
     known = ", ".join(SAMPLERS)
     require(options.sampler in SAMPLERS, "sampler", options.sampler, f"be one of {known} for a local posterior")
     require(options.pack in ("none", "auto"), "pack", options.pack, "be none: a prior at w* is not made for packs")
