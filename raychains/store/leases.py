@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raychains.core.errors import StorageRefused
+from raychains.core.errors import StorageAway, StorageRefused
 from raychains.store.filesystem import Storage, json_bytes
 
 FORMAT = 1
@@ -25,6 +25,8 @@ STALE_AFTER = 60.0
 """Seconds without a renewal after which a driver counts as dead."""
 LATE = STALE_AFTER - RENEW_EVERY
 """Seconds since its last renewal after which a driver supposes that others count it as dead."""
+PUBLICATIONS = 3
+"""Times that an entry is published which others have removed meanwhile, or which a listing does not show."""
 LONGEST = 1_000_000
 """Bytes of an entry that are read; a longer one is ignored."""
 SECOND = 1_000_000_000
@@ -99,11 +101,20 @@ class Leases:
     def publish(self, entry: Mapping[str, Any]) -> int:
         """Write or renew a driver's entry (`Entry`'s fields but ``renewed``); return its time by the storage's clock.
 
-        ``since`` is None until the time of the first publication is known.
+        ``since`` is None until the time of the first publication is known. Other drivers read times from a listing, so
+        this one does, too: another request may round them otherwise. An entry that is not listed is published again.
+
+        Raises:
+            StorageAway: the storage does not list it.
         """
         name = f"{entry['driver_id']}.json"
-        self._root.publish(f"{FOLDER}/{name}", json_bytes({"format": FORMAT, **entry}))
-        return self._root.modified(FOLDER).get(name, 0)
+        for _ in range(PUBLICATIONS):
+            self._root.publish(f"{FOLDER}/{name}", json_bytes({"format": FORMAT, **entry}))
+            if (modified := self._root.modified(FOLDER).get(name)) is not None:
+                return modified
+        raise StorageAway(
+            f"the store does not list this driver's entry {FOLDER}/{name}, which it took {PUBLICATIONS} times"
+        )
 
     def entries(self) -> list[Entry]:
         """Return all well-formed entries; malformed ones and other files are passed over."""

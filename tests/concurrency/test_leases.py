@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raychains.core.errors import StorageAway
 from raychains.store import Storage
-from raychains.store.leases import LONGEST, SECOND, STALE_AFTER, Entry, Leases, Watch
+from raychains.store.leases import LONGEST, SECOND, STALE_AFTER, Claim, Entry, Leases, Watch
 from tests.concurrency.entries import about, driver_id, entry
 
 JSON = st.recursive(
@@ -36,6 +37,31 @@ def test_what_is_published_comes_back_with_the_times_of_the_storage(tmp_path: Pa
     leases.remove(driver_id(1))
     leases.remove(driver_id(1))
     assert leases.entries() == []
+
+
+def test_a_driver_whose_entry_is_not_listed_publishes_it_again_and_never_counts_as_the_first_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim(n: int) -> Claim:
+        return Claim(Leases(Storage(tmp_path)), about(n), lambda e: False)
+
+    listed, unlisted = Storage.modified, 1
+
+    def modified(root: Storage, folder: str) -> dict[str, int]:
+        nonlocal unlisted
+        unlisted -= 1
+        return listed(root, folder) if unlisted < 0 else {}
+
+    first, second = claim(2), claim(1)
+    monkeypatch.setattr(Storage, "modified", modified)
+    unlisted = 0
+    assert first.renew() is None
+    unlisted = 1
+    rival = second.renew()
+    assert rival is not None and rival.driver_id == driver_id(2) and first.renew() is None
+    unlisted = 100
+    with pytest.raises(StorageAway, match="does not list this driver's entry"):
+        claim(3).renew()
 
 
 @pytest.mark.parametrize(
