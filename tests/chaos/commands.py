@@ -85,7 +85,7 @@ COMMANDS = {
         worker=rb"ray::digits",
     ),
     "evaluate --measures": Command(
-        ("evaluate", "{store}/runs/c", *["--views", "cycles", "--measures", "diversity", "diagnostics"], *LOG, *QUICK, *SMALL_RAY),
+        ("evaluate", "{store}/runs/c", *["--views", "cycles", "--measures", "diversity", "diagnostics"], *LOG, "--stall-timeout", "2", *SMALL_RAY),
         (*RAY, "evaluator"),
         again=(),
         after="compare",
