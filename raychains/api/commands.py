@@ -11,7 +11,7 @@ from raychains import schedules, tasks
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
 from raychains.core.errors import UserError, require
-from raychains.core.options import check_refused, options_of
+from raychains.core.options import options_of
 from raychains.core.spec import canonical_json
 from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget, duration
@@ -64,9 +64,8 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     """Return the comparison that `compare` with these options would run, its ledger and its costs.
 
     Raises:
-        UserError: a setting out of range, or without use here.
+        UserError: a setting out of range.
     """
-    check_refused(options, "of a plan")
     given = [n for n in ("images_per_second", "measured_on", "gpu") if getattr(options, n) is not None]
     if len(given) > 1:
         raise UserError(f"{given[1]} must be left out beside {given[0]}, got {getattr(options, given[1])!r}")

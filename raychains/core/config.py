@@ -311,24 +311,13 @@ class Local(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Estimate the cost of a comparison without running it: the options are those of raychains compare that its cost depends on.
+    """Estimate the cost of a comparison without running it: the options are those of raychains compare. Those of running change nothing.
 
     Prints arms and unique chains, gradient evaluations, device hours, money and energy, and bytes of samples, checkpoints and
     predictions. Chains that the store holds already cost nothing.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
-
-    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (
-            *("name", "resume", "address", "namespace", "object_store_memory", "cpus_per_chain", "accelerator_type"),
-            *("concurrent", "slot_timeout", "stall_timeout", "evaluators", "gpus_per_evaluator", "checkpoint_every"),
-            *("max_failures", "max_preemptions", "on_divergence", "bins", "keep_predictions"),
-            *("callback", "log", "tensorboard"),
-        ),
-        "nothing is run",
-    )
-    """As of `Local`."""
 
     images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""

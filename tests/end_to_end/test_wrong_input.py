@@ -81,8 +81,6 @@ sweep --evaluators 2 | --evaluators must be left out of a sweep, got 2: each tri
 sweep --gpus-per-evaluator .5 | --gpus-per-evaluator must be left out of a sweep, got 0.5
 sweep --keep-predictions all | --keep-predictions must be left out of a sweep, got 'all'
 sweep --budget 8 | --budget must be left out of a sweep, got 8: each trial is one chain
-plan --resume | --resume must be left out of a plan, got True: nothing is run
-plan --callback jsonl | --callback must be left out of a plan, got ('jsonl',): nothing is run
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
