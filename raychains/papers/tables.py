@@ -214,9 +214,11 @@ def _built(leaves: Sequence[Leaf], rows: Sequence[builder.Row], mark: str) -> bu
 
 
 def number(value: float, places: int) -> str:
-    """Return a number with a true minus sign, and none before zero."""
+    """Return a number with a true minus sign, and none before zero; one of ten digits or more as 1.23e10."""
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    if abs(value) >= 1e9:
+        return f"{value:.2e}".replace("-", "−").replace("e+", "e")
     return f"{round(value, places) + 0.0:,.{max(0, places)}f}".replace("-", "−")
 
 

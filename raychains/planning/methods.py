@@ -394,7 +394,7 @@ def _schedule(
     try:
         if kind == "cyclical":
             return _cyclical(options, base, own, lengths, {**fields, "lr": lr, **given})
-        return _non_cyclical(kind, options, base, own, lengths, lr, fields, given)
+        return _non_cyclical(kind, options, base, method, own, lengths, lr, fields, given)
     except UserError as error:
         if options.temperature_ramp is None or not str(error).startswith("ramp must"):
             raise
@@ -425,6 +425,7 @@ def _non_cyclical(
     kind: str,
     options: Sampling,
     base: Defaults,
+    method: MethodPreset,
     own: Mapping[str, Any],
     lengths: _Lengths,
     lr: float,
@@ -456,7 +457,9 @@ def _non_cyclical(
         fields = {n: value for n, value in fields.items() if n in {f.name for f in dataclasses.fields(make)}}
     schedule: Schedule = make(**{**fields, **given})
     if "epochs_per_sample" in how and isinstance(schedule, NonCyclical) and schedule.samples is None:
-        samples = round(lengths.length / lengths.gradients / how["epochs_per_sample"])
+        epochs = lengths.length / lengths.gradients
+        # The draws of a method that says how many are spread over its steps: all there is room for.
+        samples = schedule.room if method.draws is not None else round(epochs / how["epochs_per_sample"])
         schedule = dataclasses.replace(schedule, samples=max(1, min(schedule.room, samples)))
     return schedule
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from pathlib import Path
 from typing import get_args
@@ -16,7 +17,7 @@ from raychains.papers.experiment import Experiment, printed
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
-from tests.papers.planned import every
+from tests.papers.planned import every, planned
 
 ROOT = Path(__file__).parents[2]
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
@@ -37,6 +38,14 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str, scal
     assert set(one.needs) == {name for part in one.parts for name in part.data}
     assert len(one.hours) == len(ALL) and bool(one.settings(scale)) == ((name, scale) not in EMPTY)
     assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}
+
+
+@pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+@pytest.mark.parametrize("name", sorted({*every()} - {"bde-table", "uci-table"}))
+def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
+    """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their own."""
+    assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())

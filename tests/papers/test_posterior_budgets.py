@@ -25,7 +25,6 @@ def root(tmp_path: Path) -> Iterator[None]:
 
 
 def counted(scale: str) -> None:
-    size = study.SIZES[scale]
     for part, made in planned("posterior-budgets", scale).items():
         arms = chains(made)
         ways = {way.name: way for way in study.ways(scale)}
@@ -43,8 +42,17 @@ def counted(scale: str) -> None:
                 kept = sum(schedules.build(s.schedule).kept for s in group)
                 if way.method == ENSEMBLE:
                     assert kept == way.chains
-                elif way.method != "mile" and scale != "smoke":  # of few steps fewer are kept
-                    assert kept == pytest.approx(size.draws, rel=0.4), (part, row)
+                elif scale != "smoke":  # of few steps fewer are kept
+                    assert kept in _kept(row, way, part), (part, row)
+
+
+def _kept(row: str, way: study.Way, part: str) -> tuple[int, ...]:
+    """Return the draws of all chains together, as the page says."""
+    if way.method != "mile":
+        return (64,) if row == "cycles-16" else (96,)
+    if part == "digits":
+        return {256: (5, 6), 1024: (20, 24), 4096: (80, 82)}[way.budget]
+    return (26,) if way.budget == 256 else (102, 103, 104)
 
 
 @pytest.mark.usefixtures("root")

@@ -113,6 +113,8 @@ def test_the_cells_order_is_nothing_and_without_any_all_have_a_reason() -> None:
         ([math.inf, 1.0], None, "∞ (2)"),
         ([NAN, 2.0], 1, "2.0 (1)"),
         ([NAN, NAN], 1, "–"),
+        ([-123_456_789_012.0], 2, "−1.23e11 (1)"),
+        ([1e30, 1e30], 2, "1.00e30 ± 0.00 (2)"),
     ],
 )
 def test_a_cell_has_the_columns_decimals_or_two_digits_of_its_error(

@@ -180,6 +180,17 @@ def test_a_setting_that_an_arm_does_not_have_is_refused_in_the_preset_itself() -
         presets.arms_of(Preset(name="own", about="one arm", variants=[variant]), Compare())
 
 
+def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:
+    def arms(*chains: int) -> Preset:
+        variants = [Variant(f"arm-{n}", sampler="sgld", options={"chains": n}) for n in chains]
+        return Preset(name="own", about="arms of several sizes", variants=variants)
+
+    made = presets.arms_of(arms(1, 2, 3_000, 4), Compare(repeats=1)).comparison
+    assert [len(arm.chains[0]) for arm in made.arms] == [1, 2, 3_000, 4]
+    with refused("chains × repeats of all arms", "10001"):
+        presets.arms_of(arms(1, 10_000), Compare(repeats=1))
+
+
 def test_a_task_given_as_an_object_is_refused() -> None:
     with refused("preset", "task"):
         presets.plan(Compare(preset="emcmc-eta"), Digits())

@@ -85,6 +85,8 @@ BURN_IN: Mapping[str, tuple[str, float]] = {
     "burn-in-0.5": ("SGHMC, noise from 0.5 of the steps on", 0.5),
 }
 PRECONDITIONED = {"sgld": "SGLD", "psgld": "pSGLD, preconditioner of the burn-in"}
+STEPS_PER_DRAW = (4, 10)
+"""MILE's steps for each of its draws at least, of the regressions and of Digits: few steps keep the last of them in a row."""
 IN_SMOKE = ("batch-16", "temperature-0.1", "cycles-16", "psgld")
 
 
@@ -140,7 +142,12 @@ def variant(way: Way, part: str, scale: str) -> Variant:
         start=each if way.method == ENSEMBLE else max(2, 2 * (each // 10)),
     )
     made = study.variant(way.method, part, scale, size)
-    return replace(made, name=way.name, label=way.name, options={"chains": way.chains, **made.options})
+    options = {"chains": way.chains, **made.options}
+    if way.method == "mile":
+        steps = options["epochs"] // 2
+        samples = min(steps // options["thinning"], round(steps / STEPS_PER_DRAW[part == "digits"]))
+        options["schedule_settings"] = (f"samples={max(1, samples)}",)
+    return replace(made, name=way.name, label=way.name, options=options)
 
 
 def changed(part: str, scale: str) -> list[Variant]:
@@ -267,7 +274,7 @@ def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_ylim(bottom=0)
         axis.set_title(study.NAMES[part])
-        axis.set_xlabel("Steps of all chains")
+        axis.set_xlabel("Budget (minibatch gradients of all chains)")
         axis.set_ylabel("Total variation (%)")
     layout.legend(drawn, [style.handle(markers=True) for style in STYLES.values()], columns=4)
     return drawn
@@ -331,7 +338,7 @@ def settings_at(scale: str) -> list[Setting]:
             f"cSGHMC, {chains} chains of {cycles} cycles, β {study.EXPLORATION:g}, batch {study.BATCH}, T 1",
             OURS,
         ),
-        Setting("draws of all chains together", str(size.draws), OURS),
+        Setting("draws of all chains together, but for 16 cycles and MILE", str(size.draws), OURS),
         Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", OURS),
         Setting("step sizes", "the nearest of a grid for one chain of 2,000 epochs, on another seed", OURS),
         Setting("repeats", str(size.repeats), OURS),
@@ -361,7 +368,11 @@ cpu gpu paper: The networks have 20 hidden units and few examples: a budget shou
 cpu gpu paper: Step sizes are those of true-posterior whatever the budget, batch, temperature or number of chains; other step sizes
     may suit them better.
 smoke cpu gpu paper: As many gradient evaluations per training example at each budget; members of deep ensembles, and of MILE's
-    starts, count with their most epochs and may stop earlier. All samplers keep as many draws.
+    starts, count with their most epochs and may stop earlier.
+cpu gpu paper: All samplers keep as many draws, but for 16 cycles (64), and MILE, which keeps one for every ten of its steps at
+    most on Digits and for every four on the regressions: 5 or 6 draws of all chains together on Digits at 256 epochs, 20 to 24
+    at 1,024 and 80 to 82 at 4,096; 26 on the regressions at 256 epochs and 102 to 104 at the others. At 256 epochs, and on
+    Digits at 1,024, these are each chain's last steps in a row.
 """,
         figures=figure(
             "budgets hmc",
@@ -370,7 +381,7 @@ smoke cpu gpu paper: As many gradient evaluations per training example at each b
             title="Total variation to the true posterior's predictive against the budget",
             caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between the two halves "
             "of HMC's chains.",
-            alt="Total variation to the true posterior's predictive against the steps of all chains, by method and data set",
+            alt="Total variation to the true posterior's predictive against the minibatch gradients of all chains, by method and data set",
         ),
     ),
 )

@@ -123,7 +123,7 @@ SIZES: Mapping[str, Size] = {
     "smoke": Size(epochs=40, chains=2, draws=4, cycles=2, repeats=2, start=20),
     "cpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=10),
     "gpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=20),
-    "paper": Size(epochs=20_000, chains=8, draws=96, cycles=8, repeats=20),
+    "paper": Size(epochs=20_000, chains=8, draws=96, cycles=8, repeats=20, start=2_000),
 }
 
 
@@ -267,6 +267,9 @@ def all_claims() -> tuple[Claim, ...]:
 
 def settings_at(scale: str) -> list[Setting]:
     size, smoke = SIZES[scale], scale == "smoke"
+    steps = (size.epochs - size.start) // 4  # those that MILE draws from
+    kept = -(-steps // max(1, steps // size.draws))
+    miles = f" (MILE: {kept})" if kept != size.draws else ""
     return [
         Setting(
             "network",
@@ -277,7 +280,7 @@ def settings_at(scale: str) -> list[Setting]:
         Setting("prior, temperature", "N(0, I) (Digits: N(0, 2·I)), 1", OURS),
         Setting("epochs of a chain", f"{size.epochs:,}", OURS),
         Setting("chains of a method (SGD: one, as much longer)", str(size.chains), OURS),
-        Setting("draws of a chain", str(size.draws), OURS),
+        Setting("draws of a chain", f"{size.draws}{miles}", OURS),
         Setting(
             "members of the deep ensemble, epochs of each at most",
             f"{size.chains * (size.epochs // size.start)}, {size.start}",

@@ -63,7 +63,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
     arms: list[Arm] = []
     starts: dict[str, ChainSpec] = {}
     seen: set[str] = set()
-    notes = [f"preset {preset.name}: {preset.about}"]
+    notes, total = [f"preset {preset.name}: {preset.about}"], 0
     for variant in preset.variants:
         methods.check_used(_over(Compare(), variant.options), [variant.sampler], [_schedule(preset, variant)])
         own = _over(_common(options, preset), variant.options)
@@ -72,7 +72,8 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
         task, schedule = made[own.task_settings], _schedule(preset, variant)
         method = methods.resolve(own, task=task, name=preset.task, sampler=variant.sampler, schedule=schedule)
         repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
-        methods.check_total(len(preset.variants) * own.chains * (repeats // lanes))
+        total += own.chains * (repeats // lanes)
+        methods.check_total(total)
         arm = _arm(preset, variant, method, own.chains, repeats // lanes)
         starts |= method.members(range(repeats // lanes), range(own.chains))
         notes += [f"warning: {w}" for w in method.schedule.warnings()]
