@@ -177,7 +177,10 @@ def judge(
         sides = [side[keep] for side in sides]
         ours = [_summary(side) for side in sides]
         with np.errstate(invalid="ignore"):  # infinite on both sides
-            difference, se, df = _contrast(_summary(sides[0] - sides[1]), 0.0)
+            largest = float(np.abs(sides).max(initial=0.0))
+            difference, se, df = _contrast(_summary(sides[0] - sides[1], ROUNDING * largest), 0.0)
+        if se == 0:
+            difference = _less(ours[0].mean, ours[1].mean)
     else:
         for side, name in zip(sides, names, strict=False):
             notes += _left_out(int(np.isnan(side).sum()), len(side), f"repeats of {name}")
@@ -268,14 +271,15 @@ def detectable(se: float, df: float) -> float:
     return se * float(optimize.brentq(missing, 0.0, 2 * critical + 2, xtol=1e-10))
 
 
-def _summary(values: Any) -> Summary:
+def _summary(values: Any, rounding: float = 0.0) -> Summary:
+    """Return mean and standard error of values; those that ``rounding`` at most tells apart are equal."""
     n = len(values)
     with np.errstate(invalid="ignore"):  # infinities of both signs
         mean = float(values.mean()) if n else math.nan
     if n < 2 or not math.isfinite(mean):
         return Summary(mean=mean, se=math.nan, n=n)
     # Equal values: their mean may be off by a rounding error, and the deviation with it.
-    same = bool(values.min() == values.max())
+    same = bool(np.ptp(values) <= rounding)
     return Summary(mean=mean, se=0.0 if same else float(values.std(ddof=1)) / math.sqrt(n), n=n)
 
 

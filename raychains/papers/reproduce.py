@@ -63,6 +63,8 @@ def plan(options: Reproduce) -> PlannedReproduction:
     """
     experiments = chosen(options.names)
     require(options.name is None, "name", options.name, "be left out: every comparison has its own")
+    every = "be stop or restart-cycle: a table needs every chain"
+    require(options.on_divergence != "drop-chain", "on_divergence", options.on_divergence, every)
     with at_scale(options) as common:
         parts = [p for e in experiments for p in plan_status.plan(e, options.scale, common)]
         if options.keep_predictions == "none" and any(s.measures for p in parts for s, _ in p.comparisons):
@@ -306,9 +308,11 @@ class _Running:
                     "measures": sampled.measures,
                     "reference": sampled.reference,
                     "options": options,
+                    "page": False,
+                    "progress": False,
                 }
                 with self._listening() as called:
-                    evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers, page=False)
+                    evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers)
             runs.append(CompletedRun(result.store, result.comparison, sampled.preset, part.name, scale))
         with self._listening() as called:
             tell = partial(self._tell, called)

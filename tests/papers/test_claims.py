@@ -230,6 +230,15 @@ def test_equal_repeats_give_an_interval_without_width() -> None:
     assert (paired.low, paired.high) == (-1.0, -1.0)
     assert paired.reason == "no spread between the pairs: another would differ with a probability of up to 78 %"
     assert judge(constant(), [0.1] * 1000).reason.endswith("of up to 0.3 %")
+    # Differences that are equal up to rounding have no spread either.
+    rounded = judge(claim(rule="paired", direction="greater"), [0.3, 0.5], [0.1, 0.3])
+    assert rounded.low == rounded.high == pytest.approx(0.2) and rounded.reason.startswith(
+        "no spread between the pairs"
+    )
+    nothing = judge(claim(rule="paired"), [0.1 + 0.2, 0.3], [0.3, 0.3])
+    assert (nothing.low, nothing.high, nothing.verdict) == (0, 0, "cannot be told")
+    large = judge(claim(rule="paired"), [1e6, 1e6 + 1e-3, 1e6 + 3e-3], [1e6] * 3)
+    assert large.high > large.low
 
 
 def test_infinite_values_decide_nothing() -> None:
@@ -259,7 +268,7 @@ def test_the_line_has_two_digits_of_the_half_width(left: list[float], right: lis
 
 
 def test_a_spread_of_rounding_errors_is_not_shown_as_one() -> None:
-    found = judge(claim(rule="paired", direction="greater"), [0.3, 0.5], [0.1, 0.3])
+    found = judge(claim(direction="greater"), [0.5, math.nextafter(0.5, 1)], [0.3, 0.3])
     assert found.high > found.low and "0.2000 [0.2000, 0.2000]" in found.line
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import raychains as rc
 from raychains.cli import main
 from raychains.core.config import Reproduce
-from raychains.core.errors import Interrupted, RaychainsError
+from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, UserError
 from raychains.data import uci
 from raychains.papers import SCALES, contents, plan_status, reproduce
 from raychains.papers.csgmcmc import fig1, mixture
@@ -234,6 +236,30 @@ def test_measures_need_predictions(tmp_path: Path, capsys: pytest.CaptureFixture
         "--keep-predictions", "keep_predictions"
     )
     assert not (tmp_path / "chains").exists()
+
+
+def test_a_table_needs_every_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--scale", "cpu", "--store", str(tmp_path), "--on-divergence", "drop-chain", "--dry-run"]
+    assert main(["reproduce", "fig5", *options]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--on-divergence must be stop or restart-cycle, got 'drop-chain': a table needs every chain" in said
+
+
+def test_evaluations_show_no_progress_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The experiment's display is the only one; without progress there is none."""
+    shown: list[bool] = []
+
+    def evaluate(path: str, *, progress: bool = True, **more: Any) -> None:
+        shown.append(progress)
+        raise UserError("this is enough")
+
+    monkeypatch.setattr(reproduce.drivers, "on_ray", lambda options, again, called, run: run(called))
+    monkeypatch.setattr(reproduce.drivers, "worker_pool", lambda options: contextlib.nullcontext())
+    monkeypatch.setattr(reproduce.sampling, "execute", lambda *given, **more: SimpleNamespace(path=str(tmp_path)))
+    monkeypatch.setattr(reproduce.evaluating, "evaluate", evaluate)
+    with pytest.raises(ChainsFailed):
+        rc.reproduce(names="true-posterior", scale="smoke", store=str(tmp_path / "store"), progress=False)
+    assert shown == [False]
 
 
 def test_a_folder_without_table_5s_files_lacks_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -134,6 +135,18 @@ def drawn(name: str, tables: Mapping[str, pd.DataFrame], scale: str = "cpu") -> 
         lines = [[np.isfinite(line.get_xydata()).all(axis=1).sum() for line in axis.lines] for axis in axes]
         assert lines and all(lines) and all(map(all, lines)), (drawing.name, lines)
     return [d.name for d in made]
+
+
+def test_a_spectrum_is_thinned_to_the_same_ranks_of_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"part": "cifar10", "row": "sgd", "repeat": r, "rank": k, "eigenvalue": 1 / k, "trace": 2.0}
+        for r in range(3) for k in (1, 2, 3, 5, 8)
+    ]  # fmt: skip
+    monkeypatch.setattr(last_samples, "last", lambda run: [])
+    monkeypatch.setattr(last_samples, "of_each", lambda *given: rows)
+    monkeypatch.setattr(last_samples, "cells", lambda *given: [])
+    found = fig4.tables(SimpleNamespace(part="cifar10"))["spectrum"]  # type: ignore[arg-type]
+    assert [(row["repeat"], row["rank"]) for row in found] == [(r, k) for r in range(3) for k in (1, 5)]
 
 
 def test_figures_are_drawn_from_tables_alone() -> None:

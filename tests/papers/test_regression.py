@@ -15,6 +15,7 @@ from raychains import samplers, schedules, tasks
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.evaluation.regression import reduce_regression
+from raychains.papers.experiment import OURS, PUBLISHED
 from raychains.papers.regression import bde_table, uci_table
 from raychains.papers.regression.methods import EQUAL_COST, LABELS, MORE, Size
 from raychains.planning import gradient_evaluations
@@ -49,6 +50,13 @@ def test_bdes_numbers_are_the_published_ones_with_standard_errors() -> None:
         "xgboost": 0.2025,
         "forest": 0.2560,
     }
+
+
+def test_seeds_and_splits_are_published_where_there_are_as_many_as_published() -> None:
+    for name, setting in (("bde-table", "seeds"), ("uci-table", "random splits of a data set")):
+        found = {scale: every()[name].settings(scale) for scale in ("cpu", "gpu", "paper")}
+        marks = {scale: one.origin for scale, listed in found.items() for one in listed if one.name == setting}
+        assert marks == {"cpu": OURS, "gpu": OURS, "paper": PUBLISHED}
 
 
 def test_mc_dropouts_numbers_are_the_published_ones() -> None:

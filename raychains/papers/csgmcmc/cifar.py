@@ -147,7 +147,7 @@ cpu: A LeNet stands in for ResNet-18 and learns from 5,000 images, a tenth of ea
     seconds on a CPU. Errors are many times the published ones; only what is above what can be compared.
 cpu: Epochs, cycles and samples are the paper's, batch and temperature its code's; 5,000 images make a tenth of the
     steps, and the noise of a step is √10 times as large at the same temperature and step size.
-gpu: Two repeats in place of three, in bf16.
+gpu: In bf16.
 cpu: The paper does not print the settings of SGD and SGDM nor its decreasing step size: ours falls as 1/(b + k) to a
     tenth, so that the LeNet learns as long as under cycles, for all of them, and SGD and SGDM predict with their last
     iterate.
@@ -160,3 +160,5 @@ cpu gpu paper: Snapshot-SGDM begins at a tenth of the step size that the paper p
 cpu gpu paper: The temperature is that of the authors' code; the paper's text names another work's. Momentum 0.1 is the
     code's, too, so that SGHMC is close to SGLD.
 """
+REPEATED = DIFFERENCES + "gpu: Two repeats in place of three.\n"
+"""The differences of experiments with repeats."""

@@ -81,7 +81,7 @@ smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β
             name="fig1",
             title="Step sizes",
             caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
-            alt="A cosine step size that restarts four times, beside one that only falls",
+            alt="A cosine step size that restarts three times, beside one that only falls",
         ),
     ),
 )

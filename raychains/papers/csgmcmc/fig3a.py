@@ -139,7 +139,7 @@ EXPERIMENTS = (
         values=CLUSTERS,
         claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
         settings=cifar.settings,
-        differences=cifar.DIFFERENCES
+        differences=cifar.REPEATED
         + """
 cpu gpu paper: The paper does not say which of its samplers the map shows: ours are SGLD and cSGLD. 12 of SGLD's 20
     samples, evenly spread, are taken; three in a row count as a cycle.

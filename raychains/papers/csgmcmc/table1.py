@@ -58,6 +58,6 @@ EXPERIMENTS = (
             for left, right in (pair.split() for pair in BELOW.split(","))
         ),
         settings=cifar.settings,
-        differences=cifar.DIFFERENCES,
+        differences=cifar.REPEATED,
     ),
 )

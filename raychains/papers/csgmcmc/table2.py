@@ -77,7 +77,7 @@ EXPERIMENTS = (
             for left, right, at in BELOW
         ),
         settings=settings,
-        differences=cifar.DIFFERENCES
+        differences=cifar.REPEATED
         + """
 cpu gpu paper: Chains of 100 epochs keep 10 samples, as 20 are kept of 200; the paper does not say how many they had,
     nor its standard errors.

@@ -204,14 +204,14 @@ def claims(part: str) -> list[Claim]:
 
 def settings(scale: str) -> list[Setting]:
     real, smoke, size = scale in ON_GPU, scale == "smoke", SIZES[scale]
-    whose, long = PUBLISHED if real else OURS, OURS if smoke else PUBLISHED
+    whose = PUBLISHED if real else OURS
     etas = ", ".join(f"{e:g}" for e in (ETAS if real else presets.ETAS))
     samplers = "the last iterate of one cosine; cycles with noise throughout, as many samples as of θ and θₐ"
     schedules = "linear and exponential to a hundredth, steps of a tenth at 1/2 and 3/4; noise throughout"
     return [
         Setting("network", "ResNet-18" if real else "MLP; a small CNN for the statistics", whose),
-        Setting("epochs", str(size["epochs"]), long),
-        Setting("M", "2" if smoke else "4", long),
+        Setting("epochs", str(size["epochs"]), OURS),
+        Setting("M", "2" if smoke else "4", OURS if smoke else PUBLISHED),
         Setting("initial step size, batch", "0.5, 128" if real else "0.3, 50", whose),
         Setting("η, T otherwise", "4e-4, 1e-4" if real else "0.01, 1", whose),
         Setting("T", "1 to 1e-5", PUBLISHED),

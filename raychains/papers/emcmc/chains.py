@@ -11,6 +11,7 @@ from typing import Any
 
 from raychains.papers import ALL
 from raychains.papers.claims import Claim, Direction, Rule, claim
+from raychains.papers.csgmcmc.cifar import NETWORKS
 from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced
 from raychains.planning import draws
 from raychains.planning.presets.named import Preset, Variant
@@ -25,7 +26,6 @@ LARGER = ("accuracy", "auroc")
 TWICE = ("sam", "bsam")
 """Two gradient evaluations per step: as many steps cost as many epochs again."""
 T = 1e-4
-NETWORKS = {"smoke": "lenet", "cpu": "lenet", "gpu": "resnet18", "paper": "resnet18"}
 
 
 @dataclass(frozen=True, kw_only=True)

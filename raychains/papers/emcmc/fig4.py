@@ -36,7 +36,8 @@ def tables(run: CompletedRun) -> Tables:
 
     rows = last_samples.of_each(run, f"fisher-{EXAMPLES}", last_samples.last(run), measured)
     columns = {"trace": lambda mine: float(mine[0]["trace"]), "largest": lambda mine: float(mine[0]["eigenvalue"])}
-    shown = [{name: row[name] for name in SHOWN} for row in rows[::EVERY]]
+    kept = set(sorted({row["rank"] for row in rows})[::EVERY])
+    shown = [{name: row[name] for name in SHOWN} for row in rows if row["rank"] in kept]
     return {"cells": last_samples.cells(run.part, rows, columns), "spectrum": shown}
 
 

@@ -11,7 +11,7 @@ from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
 from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
 from raychains.papers.tables import Heading
 from raychains.planning.presets.named import Preset
@@ -107,10 +107,11 @@ def all_claims() -> tuple[Claim, ...]:
 
 def settings_at(scale: str) -> list[Setting]:
     sizes = SIZES[scale]
+    seeds = sizes["airfoil"].repeats
     return [
         Setting("split", "80 % / 20 %, train_test_split with random_state 0", PUBLISHED),
         Setting("network", "4 × 16 ReLU, outputs μ and softplus σ", PUBLISHED),
-        Setting("seeds", str(sizes["airfoil"].repeats), PUBLISHED),
+        Setting("seeds", str(seeds), PUBLISHED if seeds == SEEDS else OURS),
         *settings(sizes),
     ]
 

@@ -10,7 +10,7 @@ from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, Summary, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.experiment import PUBLISHED, Experiment, Part, Sampled, Setting, Tables, Value, printed
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables, Value, printed
 from raychains.papers.regression import bde_table
 from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
 from raychains.papers.tables import Heading, number
@@ -138,7 +138,7 @@ def settings_at(scale: str) -> list[Setting]:
         Setting(
             "random splits of a data set",
             ", ".join(f"{s.repeats} ({NAMES[n]})" for n, s in shown.items()),
-            PUBLISHED,
+            PUBLISHED if all(s.repeats == SPLITS.get(n, CLASSIC_SPLITS) for n, s in shown.items()) else OURS,
         ),
         *settings(shown),
     ]
