@@ -66,7 +66,7 @@ class Cloud(Diary):
         super().__init__()
         self.folder, self.address, self.nodes = folder, address, nodes
         self._cpus = {list(nodes)[-1]: next(iter(cpus.values()))} if nodes else cpus
-        for label in self._cpus.keys() - nodes.keys():  # one after another: two that start at once take the same ports
+        for label in (n for n in self._cpus if n not in nodes):  # one after another: two at once take the same ports
             nodes[label] = node(address, cpus[label], label)
             until(lambda label=label: label in ray.cluster_resources(), "the node")
         self.doomed = next(iter(self._cpus))
