@@ -127,7 +127,7 @@ def test_predictions_are_kept_so_that_nothing_is_predicted_twice(
         (["--views", "chain"], "views must be of all, chains"),
         (["--views", "first:99"], "must have an N in \\[1, 12\\]"),
         (["--weights", "truncated"], "weights must be equal, harmonic or stacking for task digits"),
-        (["--name", "mine"], "--name must be left out, got 'mine': results lie in the run's folder"),
+        (["--name", "mine"], "--name must be left out of an evaluation, got 'mine': results lie in the run's folder"),
         (["--store", "elsewhere"], "--store must be left out, got 'elsewhere': the run's path names it"),
         (["--bins", "0"], "--bins must be an integer in \\[1, 1000\\], got 0"),
         (["--keep-predictions", "some"], "--keep-predictions must be one of all, auto, none"),
