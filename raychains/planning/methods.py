@@ -626,12 +626,6 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
 
 # Checks
 
-SCHEDULE_OPTIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("exploration", "cycles", "samples_per_cycle"), ("cyclical",)),
-    "final_lr": ("linear", "exponential", "decreasing"),
-}
-"""Options by the schedules that have them."""
-
 
 def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
     """Refuse a setting that none of the chosen methods and schedules has.
@@ -656,12 +650,6 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     used = {s if s is not None else named(n).schedule for n in names for s in schedules_chosen}
     used |= {named(n).schedule for n in names if named(n).fixed}
     found = [schedules.KINDS.find(s) for s in used]
-    for option, of in SCHEDULE_OPTIONS.items():
-        fits = getattr(options, option) is None or any(kind.kind in of for kind in found)
-        about = " and ".join(sorted({kind.kind for kind in found}))
-        require(
-            fits, option, getattr(options, option), f"be left out for schedule {about}: it is of {' and '.join(of)}"
-        )
     settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
 
 

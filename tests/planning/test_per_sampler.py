@@ -140,23 +140,3 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
 def test_mistakes_are_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
         planned(**{"sampler": ("sgld",), **options})
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "schedule"),
-    [
-        ("exploration", 0.5, "constant"),
-        ("cycles", 4, "decreasing"),
-        ("samples_per_cycle", 1, "constant"),
-        ("final_lr", 0.001, "cyclical"),
-    ],
-)
-def test_an_option_that_no_chosen_schedule_has_is_refused(option: str, value: float, schedule: str) -> None:
-    with refused(option, str(value), schedule):
-        default_arms.run(Run(epochs=8, sampler="sgld", schedule=schedule, **{option: value}))
-
-
-def test_an_option_of_one_of_several_schedules_is_taken() -> None:
-    both = rc.Compare(task="digits", epochs=8, chains=2, repeats=1, schedule=("cyclical", "linear"), cycles=4)
-    arms = default_arms.compare(both).comparison.arms
-    assert {a.chains[0][0].schedule.settings.get("cycles") for a in arms} == {4, None}
