@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -27,6 +28,14 @@ PATIENT_RAY = {
 }
 """Settings of Ray for a busy machine, on which processes take long to come up."""
 RAYCHAINS = [sys.executable, "-m", "raychains.cli"]
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this program has had in memory; on Linux `getrusage` would begin with its parent's."""
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def outside() -> dict[str, str]:

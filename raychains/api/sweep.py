@@ -191,7 +191,8 @@ def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     """Refuse to continue a sweep that was planned otherwise."""
     before = folder.plan()
     bins = before.get("bins", options.bins)
-    require(options.bins in (None, bins), "bins", options.bins, f"be {bins}, by which the sweep's points were judged")
+    allowed = f"be {bins or 'left out'}: the sweep's points were judged so"
+    require(options.bins in (None, bins), "bins", options.bins, allowed)
     if before.get("digest") != plan.digest:
         raise UserError(
             f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another `name`"

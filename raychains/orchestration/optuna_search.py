@@ -126,10 +126,12 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
     def _learn_ended(self) -> None:
         """Learn the points none of whose chains runs or waits, for this point or for another of the same values."""
         going = {spec.digest for p in [*self._running.values(), *(p for p, _ in self._queue)] for spec in p.specs}
-        ended = [p for p in self._open if going.isdisjoint(spec.digest for spec in p.specs)]
-        self._open = [p for p in self._open if p not in ended]
-        for point in ended:
-            self._learn(point)
+        left, self._open = self._open, []
+        for point in left:
+            if going.isdisjoint(spec.digest for spec in point.specs):
+                self._learn(point)
+            else:
+                self._open.append(point)
 
     def _learn(self, point: Point) -> None:
         """Tell Optuna the mean over the repeats."""

@@ -109,7 +109,8 @@ class Points:
         require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed
         pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
-        self.options = dataclasses.replace(options, repeats=options.repeats or 1, pack=pack)
+        repeats = 1 if options.repeats is None else options.repeats
+        self.options = dataclasses.replace(options, repeats=repeats, pack=pack)
         """Options that all points share."""
         # The built task has its own settings in it.
         start = options.init_from if options.init_from is not None else RANDOM

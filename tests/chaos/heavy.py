@@ -21,6 +21,7 @@ from raychains.planning import Comparison
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
 from tests.orchestration.worlds import arm_of, chain_spec
+from tests.processes import peak_memory
 
 PARAMETERS = 11_250_000
 """45 MB in single precision."""
@@ -92,10 +93,8 @@ def main(store: str, samples: int) -> None:
         session = connect("local", object_store_memory=OBJECT_STORE, temp_dir=folder, cpus=1)
         outcome = run_chains(comparison(samples), Storage(Path(store)), ResourceConfig(), NullCallback())
         session.close()
-    # Of this program alone: getrusage begins with the peak of the process that started it.
-    [peak] = [int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line]
     view = outcome.views[0, 0]
-    print(json.dumps({"failed": outcome.failed, "samples": view.samples, **view.metrics[0], "peak": peak * 1024}))
+    print(json.dumps({"failed": outcome.failed, "samples": view.samples, **view.metrics[0], "peak": peak_memory()}))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.processes import peak_memory
 
 BOUND = 20
 """Seconds above which an input counts as hanging; most take milliseconds."""
@@ -53,21 +53,16 @@ def tried(kind: str) -> Iterator[Tried]:
     found, began = TRIED.setdefault(kind, Tried()), time.monotonic()
     found.inputs += 1
     _forget_peak()
-    before = _peak()
+    before = peak_memory()
     try:
         yield found
     finally:
-        seconds, peak = time.monotonic() - began, _peak()
+        seconds, peak = time.monotonic() - began, peak_memory()
         found.seconds, found.peak = max(found.seconds, seconds), max(found.peak, peak)
         slow, large = seconds > BOUND, peak - before > MOST
         found.slow, found.large = found.slow + slow, found.large + large
     assert not slow, f"took {seconds:.1f} s, more than {BOUND}"
     assert not large, f"the process grew by {peak - before:,} bytes, more than {MOST:,}"
-
-
-def _peak() -> int:
-    """Return the most bytes that the process has had in memory since `_forget_peak`; on macOS since it began."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _forget_peak() -> None:

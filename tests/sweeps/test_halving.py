@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from raychains.api.sweep import SweepResult
 from raychains.cli import main
 from raychains.core.spec import ChainSpec
 from raychains.planning import events
-from raychains.store import ChainStore, Storage
+from raychains.store import ChainStore, Storage, SweepStore
 from tests.sweeps.worlds import Diary, attempts_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -24,9 +26,18 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
     """3 × 3 points of 64 epochs on digits."""
     diary = Diary()
     store = str(tmp_path_factory.mktemp("halving"))
-    result = rc.sweep(
-        task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, callback=diary
-    )
+    publish = SweepStore.publish_stop
+
+    def stop(folder: SweepStore, digest: str, about: Mapping[str, Any]) -> None:
+        cycles = [report["cycle"] for report in folder.reports(digest)]
+        assert about["cycle"] in cycles, "a driver that is killed now would lose the report that the stop is based on"
+        publish(folder, digest, about)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SweepStore, "publish_stop", stop)
+        result = rc.sweep(
+            task="digits", epochs=64, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, callback=diary
+        )
     return result, diary
 
 

@@ -177,7 +177,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
         with pytest.raises(Interrupted):
             rc.sweep(**about, **more, progress=False)
     assert seen == [8, 8, 8]
-    with pytest.raises(UserError, match="bins must be 8, by which the sweep's points were judged, got 15"):
+    with pytest.raises(UserError, match="bins must be 8, got 15: the sweep's points were judged so"):
         rc.sweep(**about, resume=True, bins=15, progress=False)
 
 
