@@ -24,6 +24,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import raychains as rc
+from raychains.chain import proof
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
@@ -207,6 +208,9 @@ def told(folder: Path, kind: str, address: str, nodes: dict[str, Node]) -> dict[
     chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
     records = [attempts_of(root.uri, digest) for digest in chains]
     lives = plans.lives(where) if (where / "lives").exists() else []
+    lives = [
+        life for life in lives if life["reached"] > proof.STEPS
+    ]  # the workers' own trial of the task makes no more
     return {
         "preempted": sorted(e.digest for e in cloud.of(events.Preempted) if e.digest is not None),
         "lost": [e.reason for e in cloud.of(events.WorkerLost)],
