@@ -2,7 +2,7 @@
 
 bde's protocol: 10 members of an MLP 4 × 16 with outputs (μ, softplus σ), warm starts with early stopping, a tuner of --warmup steps, then
 1,000 steps of which every 10th is kept; NLL of the moments' Gaussian on the standardised target. Ours are two packs of 5 chains, one per
-core: `raychains run --task uci-airfoil --sampler mile --pack 5`. Each fit is a process of its own, with everything from its start to
+core, their steps compiled: `raychains run --task uci-airfoil --sampler mile --pack 5 --compile default`. Each fit is a process of its own, with everything from its start to
 its metrics: start of Ray, import, compilation, prediction.
 
 --peer names a Python in whose environment bde (sklearn-contrib-bde) is installed: it runs `benchmarks/airfoil_bde.py`. The data are in the
@@ -34,7 +34,7 @@ START_LR = 0.003
 """Step size of the members at which chains start: of .001, .003 and .01 that with the lowest NLL on held-out training examples."""
 
 
-def fit(seed: int, warmup: int, pack: str, members: int, store: str) -> dict[str, float]:
+def fit(seed: int, warmup: int, pack: str, compiled: str, members: int, store: str) -> dict[str, float]:
     """Return our metrics of one fit."""
     import raychains as rc
 
@@ -43,6 +43,7 @@ def fit(seed: int, warmup: int, pack: str, members: int, store: str) -> dict[str
         sampler="mile",
         chains=members,
         pack=pack,
+        compile=compiled,
         lr=f"deep-ensemble={START_LR}",
         epochs=GRADIENTS * (warmup + STEPS),
         sampler_settings=(f"tune={warmup}",),
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=50_000, help="steps of the tuner")
     parser.add_argument("--seeds", type=int, default=5, help="fits of each")
     parser.add_argument("--pack", default="5", help="chains of a pack, or none")
+    parser.add_argument("--compile", choices=("none", "default"), default="default", help="of our chains' steps")
     parser.add_argument("--members", type=int, default=MEMBERS)
     parser.add_argument(
         "--smoke", action="store_true", help="only show that it runs: two members, 20 steps of the tuner"
@@ -90,9 +92,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.smoke:
         asked.warmup, asked.seeds, asked.members, asked.pack = 20, 1, 2, "1"
+        asked.compile = "none"
     if asked.fit is not None:
         with tempfile.TemporaryDirectory() as store:
-            print(json.dumps(fit(asked.fit, asked.warmup, asked.pack, asked.members, store)))
+            print(json.dumps(fit(asked.fit, asked.warmup, asked.pack, asked.compile, asked.members, store)))
         return
     print(facts())
     data = arrays() if asked.peer else {}
@@ -107,6 +110,8 @@ def main() -> None:
             str(asked.members),
             "--pack",
             asked.pack,
+            "--compile",
+            asked.compile,
         ]
         found["raychains"].append(timed([sys.executable, __file__, *ours], ""))
         if asked.peer:

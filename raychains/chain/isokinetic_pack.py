@@ -6,18 +6,24 @@ how many were made (tuning, its phases), so that the rows that move are always a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from raychains.chain.compiler import compiled
 from raychains.samplers.base import wide
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import ScheduleValues
 
 NOISE_AHEAD = 8192
 """Numbers of noise at most that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
+
+Batch = Sequence[Tensor]
+"""Targets and weights of the rows' examples, and what else the network reads."""
 
 
 class Lane(Protocol):
@@ -30,6 +36,22 @@ class Lane(Protocol):
     @property
     def row(self) -> int:
         """Its place on axis 0."""
+
+
+class Drawn:
+    """A source of noise that has been drawn before."""
+
+    def __init__(self, noise: Iterable[Tensor] = ()) -> None:
+        self.left = iter(noise)
+        """What the step has not used yet."""
+
+    def like(self, p: Tensor) -> Tensor:
+        """Return the step's next noise, [rows, numbers]."""
+        return next(self.left)
+
+    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return `like` of each tensor."""
+        return [self.like(t) for t in tensors]
 
 
 class _Noise:
@@ -76,19 +98,39 @@ class IsokineticRows:
         joint: the sampler, with a lane for each row.
         theta: the pack's parameters, [rows, at least ``size``].
         size: numbers of one chain.
-        gradient: fills in the gradients at ``theta`` for a prepared step and returns the losses, [rows].
-        grads: where it puts them, as ``theta``.
+        batch: returns that of a prepared step.
+        gradient: takes parameters [rows, ``size``] and a batch's tensors; returns the losses, [rows], and their gradients as the parameters.
+        compiles: make the joint sampler's `compilable` methods compiled functions, with the gradients that they evaluate.
     """
 
     def __init__(
-        self, joint: Isokinetic, theta: Tensor, size: int, gradient: Callable[[int], Tensor], grads: Tensor
+        self,
+        joint: Isokinetic,
+        theta: Tensor,
+        size: int,
+        batch: Callable[[int], Batch],
+        gradient: Callable[..., tuple[Tensor, Tensor]],
+        *,
+        compiles: bool,
     ) -> None:
-        self._joint, self._gradient = joint, gradient
-        self._theta, self._grads = theta[:, :size], grads[:, :size]
+        self._joint, self._batch_of, self._gradient = joint, batch, gradient
+        self._theta = theta[:, :size]
+        self._batch: Batch = ()
+        """Of the step that is made."""
+        self._losses: list[Tensor] = []
+        """Where it evaluated them."""
         self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
         self._noise = _Noise(self._u, max(1, NOISE_AHEAD // size))
         joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
         self._begun = False
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        """Compiled ones, by what is fixed in them."""
+        self._temperature: float | None = None
+        """Of the last step."""
+        self._compiles = False
+        if compiles:
+            for name, noises in joint.compilable.items():  # which its step calls
+                setattr(joint, name, partial(self._compiled, getattr(type(joint), name), noises))
 
     def gather(self, lanes: Sequence[Lane]) -> None:
         """Take the states of the chains that move from now on, all of which have made the same steps."""
@@ -139,12 +181,14 @@ class IsokineticRows:
         joint = self._joint
         group = joint.param_groups[0]
         group.update(lr=setting.lr, temperature=setting.temperature)
-        losses: list[Tensor] = []
+        # A function is made for one temperature: not on a ramp, where each step has another.
+        self._compiles, self._temperature = setting.temperature == self._temperature, setting.temperature
+        self._batch, self._losses = self._batch_of(number), []
 
         def at(theta: Tensor) -> tuple[Tensor, Tensor]:
-            self._theta.copy_(theta)
-            losses.append(self._gradient(number))
-            return losses[-1], self._grads.to(theta.dtype) + group["weight_decay"] * theta
+            losses, g = self._gradient(theta, *self._batch)
+            self._losses.append(losses)
+            return losses, g.to(theta.dtype) + group["weight_decay"] * theta
 
         start = self._theta.to(self._u.dtype, copy=True)
         if not self._begun:
@@ -152,4 +196,40 @@ class IsokineticRows:
             self._begun = True
         theta, self._u, self._g = joint._step(start, self._u, self._g, at)
         self._theta.copy_(torch.where(self._moving, theta, start))
-        return torch.where(self._moving[:, 0], joint.shown_loss(losses[0]), 0.0)
+        return torch.where(self._moving[:, 0], joint.shown_loss(self._losses[0]), 0.0)
+
+    def _compiled(self, method: Callable[..., Any], noises: int, *given: Any) -> Any:
+        """Return what a method of the joint sampler does, by a compiled function while it `_compiles`."""
+        if not self._compiles:
+            return method(self._joint, *given)
+        flat, tree = pytree.tree_flatten(given)
+        flat = [torch.tensor(v, dtype=torch.float64) if isinstance(v, float) else v for v in flat]
+        drawn = [self._noise.like(self._u).clone() for _ in range(noises if self._temperature else 0)]
+        inputs = [t.contiguous() for t in (*flat, *drawn, *self._batch) if isinstance(t, Tensor)]
+        kind = (method, self._temperature, tree, *((t.shape, t.dtype) for t in inputs))
+        if kind not in self._functions:
+            self._functions[kind] = self._compile(method, flat, tree, len(drawn), inputs)
+        found, losses = self._functions[kind](*inputs)
+        self._losses += losses
+        return found
+
+    def _compile(
+        self, method: Callable[..., Any], flat: list[Any], tree: Any, drawn: int, inputs: list[Tensor]
+    ) -> Callable[..., Any]:
+        """Return a compiled function of the tensors among a method's arguments, of noise and the batch, which also returns the losses."""
+        joint = self._joint
+        before = joint._noise, self._batch, self._losses
+
+        def function(*inputs: Tensor) -> tuple[Any, list[Tensor]]:
+            left = iter(inputs)
+            arguments = [next(left) if isinstance(v, Tensor) else v for v in flat]
+            joint._noise = Drawn([next(left) for _ in range(drawn)])  # type: ignore[assignment]
+            self._batch, self._losses = tuple(left), []
+            return method(joint, *pytree.tree_unflatten(arguments, tree)), self._losses
+
+        self._compiles = False  # what the method calls is part of the function
+        try:
+            return compiled(torch.func.functionalize(function), *inputs)
+        finally:
+            joint._noise, self._batch, self._losses = before
+            self._compiles = True

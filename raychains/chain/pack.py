@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
 from typing import Any, Protocol, Self
@@ -27,8 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers
-from raychains.chain.isokinetic_pack import NOISE_AHEAD, IsokineticRows
-from raychains.core.errors import UserError, format_error, require
+from raychains.chain.compiler import compiled
+from raychains.chain.isokinetic_pack import NOISE_AHEAD, Batch, Drawn, IsokineticRows
+from raychains.core.errors import UserError, require
 from raychains.core.sample import THETA, Progress
 from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
@@ -113,8 +114,10 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         if issubclass(kind, Isokinetic):
             return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
         return _refusal_of_density(spec, task)
-    if spec.compile != "none":
-        return f"it has compile {spec.compile}"
+    if spec.compile != "none" and not issubclass(kind, Isokinetic):
+        return (
+            f"it has compile {spec.compile}, and of networks' packs those of mclmc, smile and psmile alone are compiled"
+        )
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"
     if spec.prior is not None:
@@ -207,22 +210,6 @@ class _Lane:
     dropout: torch.Generator = field(default_factory=torch.Generator)
 
 
-class _Rows:
-    """A source of noise for the stacked update: one row of numbers for each chain, from its own stream."""
-
-    def __init__(self) -> None:
-        self.left: Iterator[Tensor] = iter(())
-        """Draws that the step has not used yet."""
-
-    def like(self, p: Tensor) -> Tensor:
-        """Return the step's next noise, [rows, numbers]."""
-        return next(self.left)
-
-    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return `like` of each tensor."""
-        return [self.like(t) for t in tensors]
-
-
 class Pack:
     """Steps its members together. Threads may each call `advance` for a chain of their own; they meet there.
 
@@ -259,13 +246,14 @@ class Pack:
             """Positions after each of the prepared steps."""
 
     def _layout(self, chain: Member) -> None:
-        rows = self.width + 1
+        rows = self.width + (not self._compiles)
         like = next(iter(chain.sampled.values()))
         self._shapes = {name: p.shape for name, p in chain.sampled.items()}
         self._size = sum(p.numel() for p in chain.sampled.values())
         # Whole vectors give every row the same bits in any place, which compiled chains do without.
         padded = self._size if self._compiles else -(-self._size // VECTOR) * VECTOR
         self._theta, self._grads = (torch.zeros(rows, padded, dtype=like.dtype, device=like.device) for _ in range(2))
+        self._unpadded = [t[:, : self._size] for t in (self._theta, self._grads)]
         self._parameters, self._gradients = self._views(self._theta), self._views(self._grads)
         beside = stacked.beside(chain.model)
         self._of_loss = {n: v for n, v in self._parameters.items() if n in beside}
@@ -286,11 +274,12 @@ class Pack:
             chain.spec.sampler, [self._theta], lr=own["lr"], temperature=own["temperature"], seed=0, lanes=rows
         )
         if isinstance(self._joint, Isokinetic):
+            gradient = self._traced_gradient if self._compiles else self._gradient_at
             self._isokinetic = IsokineticRows(
-                self._joint, self._theta, self._size, self._gradients_of_network, self._grads
+                self._joint, self._theta, self._size, self._batch_of, gradient, compiles=self._compiles
             )
             return
-        self._noise: Any = _Rows()
+        self._noise = Drawn()
         self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
         self._names = list(chain.sampler.coefficients(own))
         self._states = {
@@ -310,7 +299,8 @@ class Pack:
         self._weights = np.zeros((AHEAD, rows, size))
         one, _ = self._task.source.batch(torch.zeros(1, dtype=torch.int64, device=self._theta.device))
         one = self._task.network_inputs(one, self._theta.dtype)
-        self._network = stacked.StackedNetwork(self._model, self.width, size, one, self._theta)
+        kind = stacked.TracedNetwork if self._compiles else stacked.StackedNetwork
+        self._network = kind(self._model, self.width, size, one, self._theta)
         width = self._network.outputs.shape[1]
         self._outputs = self._theta.new_zeros(rows, width, size)
         self._targets = torch.empty(0)
@@ -452,7 +442,7 @@ class Pack:
             (first, *_) = lanes
             self._losses += self._isokinetic.step(number, first.ahead[first.chain.step - first.at])
         else:
-            self._losses += self._gradients_of_network(number)
+            self._losses += self._gradients_of_network(*self._batch_of(number))
             self._update(number, lanes)
         return 1
 
@@ -572,19 +562,41 @@ class Pack:
         (points,), (gradients,) = self._parameters.values(), self._gradients.values()
         gradients.copy_(task.packed_gradient(points.flatten(0, 1)).view(points.shape))
 
-    def _gradients_of_network(self, number: int) -> Tensor:
-        """Fill in the gradients of the ``number``-th of the prepared steps; return the losses, [rows]."""
-        network = self._examples(number)
+    def _gradients_of_network(self, targets: Tensor, weights: Tensor) -> Tensor:
+        """Fill in the gradients of the network's inputs with these targets; return the losses, [rows]."""
+        network = self._network
         network.forward(self._of_network[0])
         self._outputs[: self.width] = network.outputs
-        losses, after, others = self._task.likelihood.gradients(
-            self._of_loss, self._outputs.mT, self._targets, self._step_weights[0 if self._whole else number]
-        )
+        losses, after, others = self._task.likelihood.gradients(self._of_loss, self._outputs.mT, targets, weights)
         network.output_gradients.copy_(after.mT[: self.width])
         for name, gradient in others.items():
             self._gradients[name].copy_(gradient)
         network.backward(*self._of_network)
         return losses
+
+    def _gradient_at(self, theta: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the losses, [rows], and their gradients at ``theta``, as `IsokineticRows` asks for them."""
+        own, grads = self._unpadded
+        own.copy_(theta)
+        return self._gradients_of_network(targets, weights), grads
+
+    def _traced_gradient(self, theta: Tensor, targets: Tensor, weights: Tensor, *read: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same for a compiler, without reading or writing the pack's buffers."""
+        assert isinstance(self._network, stacked.TracedNetwork)
+        network = self._network.reading(*read)
+        parameters, gradients = (stacked.views(t, self._shapes) for t in (theta, torch.zeros_like(theta)))
+        network.forward(parameters)
+
+        def loss(outputs: Tensor, of_loss: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            losses = (self._task.likelihood.each(of_loss, outputs, targets) * weights).sum(1)
+            return losses.sum(), losses
+
+        of_loss = {name: parameters[name] for name in self._of_loss}
+        (after, others), losses = torch.func.grad(loss, (0, 1), has_aux=True)(network.outputs.mT, of_loss)
+        network.output_gradients.copy_(after.mT)
+        network.backward(parameters, gradients)
+        gradients |= others
+        return losses, torch.cat([gradients[name].flatten(1) for name in self._shapes], 1)
 
     def _drop(self, lanes: Sequence[_Lane]) -> None:
         """Draw the next step's dropout of each row, of as many examples as its batch has."""
@@ -620,16 +632,6 @@ class Pack:
         made = slice(number, number + COMPILED)
         tensors = (self._noise_of(number, lanes, COMPILED), self._step_numbers[made], self._path[made])
         moved = (self._theta, self._grads, *(whole for whole, _ in self._states.values()))
-        if self._compiled is None:
-            before = [t.clone() for t in moved]
-            self._compiled = self._compile(task, *tensors, *moved)
-            for t, old in zip(moved, before, strict=True):
-                t.copy_(old)
-        self._compiled(*tensors, *moved)
-
-    def _compile(self, task: LogDensity, *tensors: Tensor) -> Callable[..., Any]:
-        """Return several steps as a compiled function of these tensors; tracing makes the steps once."""
-        from torch.fx.experimental.proxy_tensor import make_fx  # torch's compiler: seconds to import
 
         def several(noise: Tensor, numbers: Tensor, path: Tensor, *moved: Tensor) -> None:
             for i in range(COMPILED):
@@ -638,25 +640,24 @@ class Pack:
                 self._apply(noise[i], numbers[i], self._grads)
                 path[i] = self._theta
 
-        try:
-            traced = make_fx(several)(*tensors)
-        except Exception as error:
-            raise UserError(f"compile must be none for this density, got default: {format_error(error)}") from error
-        # It is only ever called with such tensors: without guards a call takes half the time.
-        options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-        return torch.compile(traced.forward, dynamic=False, options=options)
+        if self._compiled is None:
+            before = [t.clone() for t in moved]
+            self._compiled = compiled(several, *tensors, *moved)
+            for t, old in zip(moved, before, strict=True):
+                t.copy_(old)
+        self._compiled(*tensors, *moved)
 
-    def _examples(self, number: int) -> stacked.StackedNetwork:
-        """Return the network with its inputs filled in; targets are in `_targets`, [rows, examples, …]."""
-        if self._whole and not self._stale:
-            return self._network
-        indices = self._step_indices[0 if self._whole else number]
-        inputs, targets = self._task.source.batch(indices.flatten())
-        inputs = self._task.network_inputs(inputs, self._theta.dtype)
-        self._targets = targets.unflatten(0, indices.shape)
-        self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2).mT)
-        self._stale = False
-        return self._network
+    def _batch_of(self, number: int) -> Batch:
+        """Fill in the network's inputs of the ``number``-th of the prepared steps; return its targets, [rows, examples, …], and weights."""
+        if not self._whole or self._stale:
+            indices = self._step_indices[0 if self._whole else number]
+            inputs, targets = self._task.source.batch(indices.flatten())
+            inputs = self._task.network_inputs(inputs, self._theta.dtype)
+            self._targets = targets.unflatten(0, indices.shape)
+            self._network.inputs.copy_(inputs.unflatten(0, indices.shape)[: self.width].flatten(2).mT)
+            self._stale = False
+        batch = self._targets, self._step_weights[0 if self._whole else number]
+        return (*batch, *self._network.read()) if isinstance(self._network, stacked.TracedNetwork) else batch
 
     # Noise
 

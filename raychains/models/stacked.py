@@ -8,10 +8,11 @@ left at a buffer's end, and both have other rounding errors. So a row's bits dep
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -167,13 +168,17 @@ class StackedNetwork:
         self._layers = layers(model)
         self._shape, self._like = (rows, examples), like
         self._bias: dict[str, bool] = {}
-        widths = [inputs[0].numel()]
+        self._widths = widths = [inputs[0].numel()]
         for layer in self._layers:
             widths.append(widths[-1])
             if isinstance(layer, str):
                 linear = model.get_submodule(layer)
                 assert isinstance(linear, nn.Linear)
                 self._bias[layer], widths[-1] = linear.bias is not None, linear.out_features
+        self._make_buffers()
+
+    def _make_buffers(self) -> None:
+        widths = self._widths
         # What stays in a core's cache is fast: activations overwrite a linear layer's outputs, which nothing else needs,
         # gradients what was used.
         self._values, turns = [self._buffer(widths[0])], 0
@@ -260,3 +265,33 @@ class StackedNetwork:
                 torch.sum(gradient, 2, out=gradients[named(layer, "bias")])
             if number > first:
                 torch.bmm(parameters[named(layer, "weight")].mT, gradient, out=self._gradients[number][1])
+
+
+class TracedNetwork(StackedNetwork):
+    """The same for a compiler, which plans memory by itself: nothing is padded, and no buffer has two uses."""
+
+    def read(self) -> list[Tensor]:
+        """Return what a step's gradient reads besides parameters: the inputs, and each dropout layer's masks."""
+        return [self.inputs, *(mask for _, mask in self._masks.values())]
+
+    def reading(self, inputs: Tensor, *masks: Tensor) -> Self:
+        """Return another one that reads these, with buffers of its own."""
+        other = copy.copy(self)
+        other._make_buffers()
+        other.inputs.copy_(inputs)
+        other._masks = {n: (mask.flatten(1), mask) for n, mask in zip(self._masks, masks, strict=True)}
+        return other
+
+    def _make_buffers(self) -> None:
+        super()._make_buffers()
+        for number, layer in enumerate(self._layers):
+            if not isinstance(layer, str):  # whose gradient takes the place of that of its output
+                self._gradients[number + 1] = self._gradients[number]
+
+    def _buffer(self, width: int) -> tuple[Tensor, Tensor]:
+        return self._shaped(self._like, width)
+
+    def _shaped(self, spare: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        rows, examples = self._shape
+        flat = torch.zeros(rows, width * examples, dtype=spare.dtype, device=spare.device)
+        return flat, flat.unflatten(1, (width, examples))

@@ -518,7 +518,10 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     """
     density = f"be a file for task {name}: a density has no examples for a deep ensemble to hold out"
     require(not task.low_dimensional, "init_from", options.init_from, density)
-    members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
+    plain = dataclasses.replace(options, compile="none")  # in packs they are not compiled
+    members = resolve(plain, task=task, name=name, sampler=ensemble_start.METHOD)
+    if not members.spec.pack:
+        members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(options.sample_only)))
     notes = []
     if chosen:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -71,6 +71,10 @@ class Isokinetic(ClosureSampler):
 
     State of a parameter: its part of u (``direction``), and g at the last step's end (``gradient``), which begins the next.
     """
+
+    compilable: ClassVar[Mapping[str, int]] = {"_mclachlan": 0}
+    """Methods that a pack may compile, and how often each draws noise. At one temperature they compute from nothing but that and
+    their arguments, and change nothing."""
 
     def __init__(self, params: Any, **settings: Any) -> None:
         super().__init__(params, m_sharpness=1, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +62,7 @@ class MCLMC(Isokinetic):
     """
 
     kind = "mclmc"
+    compilable: ClassVar[Mapping[str, int]] = {"_whole_step": 2, "_judged": 0}
     presets: ClassVar[Presets] = {
         "mclmc": MethodPreset(schedule="constant", label="MCLMC", settings={"burn_in": 0}),
         "mile": MethodPreset(
@@ -118,16 +120,15 @@ class MCLMC(Isokinetic):
         if self._tuning():
             return self._tuned_step(theta, u, g, at)
         self._adaptive.pop("loss", None)  # from here on no step is undone
-        theta, u, g, _, _ = self._whole_step(theta, u, g, at)
+        theta, u, g, _, _ = self._whole_step(theta, u, g, at, *self._lengths(theta), self._all_scales())
         return theta, u, g
 
     def _whole_step(
-        self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate
+        self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate, h: Tensor, length: Tensor, scales: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
         """Return what `_mclachlan` does, between two refreshes."""
-        h, length = self._lengths(theta)
         u = self._refresh(u, h, length)
-        theta, u, g, loss, gained = self._mclachlan(theta, u, g, at, h, self._all_scales())
+        theta, u, g, loss, gained = self._mclachlan(theta, u, g, at, h, scales)
         return theta, self._refresh(u, h, length), g, loss, gained
 
     def _tuned_step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,24 +137,44 @@ class MCLMC(Isokinetic):
             mile.begin(state, self.lanes, *self._given(theta.shape[1]), theta.device)
             state["loss"] = each_lane(at(theta)[0], theta)
             state |= {"made": 0, "potential": self._potential(theta, state["loss"])}
-        new = self._whole_step(theta, u, g, at)
-        loss = each_lane(new[3], theta)
-        potential = self._potential(new[0], loss)
-        change = new[4] + self.num_data / group["temperature"] * (potential - state["potential"])
-        ok = torch.isfinite(change)[:, None]
-        for t in new[:3]:
-            ok = ok & torch.isfinite(torch.linalg.vector_norm(t, math.inf, dim=1, keepdim=True))
-        self._keep_loss(loss, ok.logical_not())
-        theta, u, g = (torch.where(ok, a, b) for a, b in zip(new[:3], (theta, u, g), strict=True))
-        state["potential"] = torch.where(ok[:, 0], potential, state["potential"])
-        aim, diagonal = group["energy_error"], group["preconditioner"] == "diagonal"
-        seeds = self._noise.seeds(self.lanes)
-        mile.adapt(state, state["made"], mile.Phases(group["tune"]), theta, change, ok, aim, diagonal, seeds)
+        phases, step, diagonal = mile.Phases(group["tune"]), state["made"], group["preconditioner"] == "diagonal"
+        new = self._whole_step(theta, u, g, at, *self._lengths(theta), self._all_scales())
+        kept = state["potential"], state.get("loss", torch.full_like(state["potential"], math.nan))
+        numbers = [state[name] for name in mile.ADAPTED]
+        (theta, u, g), ok, kept, numbers = self._judged(
+            (theta, u, g), new, kept, numbers, phases.aim(step, group["energy_error"])
+        )
+        state |= zip(("potential", "loss"), kept, strict=True)
+        if step < phases.moving:
+            state |= zip(mile.ADAPTED, numbers, strict=True)
+        mile.adapt(state, step, phases, theta, ok, diagonal, self._noise.seeds(self.lanes))
         state["made"] += 1
         if state["made"] == group["tune"]:
             for name in ("potential", "sum", "weight", "cap"):
                 del state[name]
         return theta, u, g
+
+    def _judged(
+        self,
+        old: tuple[Tensor, Tensor, Tensor],
+        new: tuple[Tensor, Tensor, Tensor, Any, Tensor],
+        kept: tuple[Tensor, Tensor],
+        numbers: list[Tensor],
+        aim: float | Tensor,
+    ) -> tuple[list[Tensor], Tensor, tuple[Tensor, Tensor], list[Tensor]]:
+        """Undo a step in lanes where its numbers are not finite, and adapt h to its energy change.
+
+        Returns θ, u and g; the lanes that went on, [lanes, 1]; the potential and the loss, [lanes] each; the tuner's `mile.ADAPTED` numbers.
+        """
+        loss = each_lane(new[3], new[0])
+        potential = self._potential(new[0], loss)
+        change = new[4] + self.num_data / self.param_groups[0]["temperature"] * (potential - kept[0])
+        ok = torch.isfinite(change)[:, None]
+        for t in new[:3]:
+            ok = ok & torch.isfinite(torch.linalg.vector_norm(t, math.inf, dim=1, keepdim=True))
+        moved = [torch.where(ok, a, b) for a, b in zip(new[:3], old, strict=True)]
+        kept = torch.where(ok[:, 0], potential, kept[0]), torch.where(ok[:, 0], loss, kept[1])
+        return moved, ok, kept, mile.adapted(numbers, aim, new[0].shape[1], change, ok)
 
     def _lengths(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Return h and L, as they are tuned or given."""

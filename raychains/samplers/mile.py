@@ -17,6 +17,7 @@ Source: Sommer et al. 2025 (MILE), https://arxiv.org/abs/2502.06335, and its cod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ SMALLER = 0.8
 COORDINATES, ROWS = 200, 2000
 """Most coordinates and steps from which autocorrelations are measured."""
 LENGTH_FACTOR = 0.4
+ADAPTED = ("h", "sum", "weight", "cap")
+"""Names of h, x, t and the cap in the state."""
 
 State = dict[str, Any]
 
@@ -58,12 +61,21 @@ class Phases:
 
     @property
     def third(self) -> int:
-        return self.total - self.first - self.second
+        return self.total - self.moving
 
     @property
     def scaled_from(self) -> int:
         """The step from which a preconditioner learnt in the second phase is in use."""
         return self.first + 2 * self.second // 3
+
+    @property
+    def moving(self) -> int:
+        """Steps of the first two phases, in which h is adapted."""
+        return self.first + self.second
+
+    def aim(self, step: int, last: float) -> float:
+        """Return v of a step, which falls to ``last``."""
+        return last * (FIRST + (1 - FIRST) * min(1.0, step / max(1, self.moving)))
 
     @property
     def stride(self) -> int:
@@ -81,33 +93,18 @@ def begin(state: State, lanes: int, h: float, length: float, device: torch.devic
     state |= {"sum": filled(0.0), "weight": filled(0.0), "cap": filled(float("inf"))}
 
 
-def adapt(
-    state: State,
-    step: int,
-    phases: Phases,
-    theta: Tensor,
-    change: Tensor,
-    ok: Tensor,
-    aim: float,
-    diagonal: bool,
-    seed: list[int],
-) -> None:
-    """Take in one step of tuning.
+def adapt(state: State, step: int, phases: Phases, theta: Tensor, ok: Tensor, diagonal: bool, seed: list[int]) -> None:
+    """Take in one step of tuning, whose h is `adapted`.
 
     Args:
         state: of `begin`; changed in place.
         step: its number, from 0.
         theta: where it ended, [lanes, d]; where it began in lanes that were undone.
-        change: ΔE, [lanes].
         ok: lanes whose numbers are finite, [lanes, 1]; the others are undone.
-        aim: the last v.
         diagonal: learn scales, ``state["scales"]`` [lanes, d].
         seed: of each lane's choice of coordinates.
     """
-    moving = phases.first + phases.second
-    if step < moving:
-        now = aim * (FIRST + (1 - FIRST) * step / moving)
-        _adapt_step(state, now, theta.shape[1], torch.where(ok[:, 0], change, 0.0), ok)
+    moving = phases.moving
     if phases.first <= step < moving and not (diagonal and step >= phases.scaled_from):
         _average(state, theta, ok)
     if phases.second and diagonal and step == phases.scaled_from - 1:
@@ -128,15 +125,19 @@ def adapt(
         _measure(state, step - moving, phases, theta, seed)
 
 
-def _adapt_step(state: State, aim: float, d: int, change: Tensor, ok: Tensor) -> None:
-    h = state["h"]
-    xi = change.double().square()[:, None] / (d * aim) + 1e-8
+def adapted(numbers: Sequence[Tensor], aim: float | Tensor, d: int, change: Tensor, ok: Tensor) -> list[Tensor]:
+    """Return the `ADAPTED` numbers, [lanes, 1] each, after an energy change ΔE, [lanes], in ``d`` dimensions.
+
+    ``aim`` is v. Lanes that are not ``ok``, [lanes, 1], were undone.
+    """
+    h, total, weights, cap = numbers
+    xi = torch.where(ok, change[:, None], 0.0).double().square() / (d * aim) + 1e-8
     weight = torch.exp(-0.5 * (torch.log(xi) / TRUST).square())
     decay = (EFFECTIVE - 1) / (EFFECTIVE + 1)
-    state["sum"] = decay * state["sum"] + weight * xi / _power(h, 6)
-    state["weight"] = decay * state["weight"] + weight
-    state["cap"] = torch.where(ok, state["cap"], SMALLER * h)
-    state["h"] = torch.minimum(_power(state["sum"] / state["weight"], -1 / 6), state["cap"])
+    total = decay * total + weight * xi / _power(h, 6)
+    weights = decay * weights + weight
+    cap = torch.where(ok, cap, SMALLER * h)
+    return [torch.minimum(_power(total / weights, -1 / 6), cap), total, weights, cap]
 
 
 def _power(values: Tensor, exponent: float) -> Tensor:

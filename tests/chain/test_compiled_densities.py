@@ -126,7 +126,7 @@ def test_a_density_that_torch_cannot_trace_is_refused_in_one_line(compiled: list
         sampler=dataclasses.replace(one.sampler, settings={**one.sampler.settings, "num_data": 1}),
     )
     chain = Chain(one, task)
-    with pytest.raises(UserError, match=r"^compile must be none for this density, got default: \S") as raised:
+    with pytest.raises(UserError, match=r"^compile must be none for this task, got default: \S") as raised:
         draws(chain)
     assert "\n" not in str(raised.value)
     assert not compiled

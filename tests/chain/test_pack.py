@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from raychains import Task, samplers
-from raychains.chain import precision
+from raychains.chain import isokinetic_pack, precision
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
 from raychains.chain.pack import Pack, Packs, key
@@ -393,6 +394,70 @@ def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(na
     torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
 
 
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Run compiled functions as torch has traced them, without a compiler; note the tensors that each takes."""
+    made: list[int] = []
+
+    def compiled(function: Callable[..., Any], *tensors: Tensor) -> Callable[..., Any]:
+        made.append(len(tensors))
+        traced: Callable[..., Any] = make_fx(function)(*tensors)
+        return traced
+
+    monkeypatch.setattr(isokinetic_pack, "compiled", compiled)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        ("mclmc", "small"),
+        ("psmile", "small"),
+        ("mclmc", "dropping"),
+        ("smile", "dropping"),
+        ("mile", "own"),
+        ("mile", "smooth"),
+        ("mile", "scattered"),
+    ],
+)
+def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpoint(
+    name: str, case: str, functions: list[int]
+) -> None:
+    """Cycles begin without noise and go on under a temperature that grows; a chain is for a while ahead of the other."""
+    task, batch = TASKS[case][0](), TASKS[case][1]
+    schedule = Cyclical(steps=STEPS, lr=0.05, cycles=2, exploration=0.2, ramp=0.15, samples_per_cycle=3)
+    batch = task.num_data if name == "mile" else batch
+    ones = [isokinetic(name, task, batch, chain=i, precision="fp64") for i in range(2)]
+    ones = [dataclasses.replace(one, schedule=schedule.part()) for one in ones]
+    plain = [Chain(one, task) for one in ones]
+    compiled = [Chain(dataclasses.replace(one, compile="default", exact=False), task) for one in ones]
+    for until in (3, 11, STEPS):
+        for chains in (plain, compiled):
+            run(chains[0], until)
+            chains[0].leave()
+            together(Pack(chains[0]), chains, until)
+            state = stored(chains[0].state_dict())
+            chains[0] = Chain(chains[0].spec, task)
+            chains[0].load_state_dict(state)
+        for a, b in zip(plain, compiled, strict=True):
+            for x, y in zip(a.model.parameters(), b.model.parameters(), strict=True):
+                torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
+            adaptive = [chain.sampler.state_dict()["sampler"]["adaptive"] for chain in (a, b)]
+            torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
+    assert functions
+
+
+def test_a_compiled_isokinetic_pack_is_made_by_the_compiler() -> None:
+    task = regression(Own, 0.5)
+    one = isokinetic("mile", task, task.num_data, precision="fp64")
+    plain, compiled = Chain(one, task), Chain(dataclasses.replace(one, compile="default", exact=False), task)
+    for chain in (plain, compiled):
+        run(chain)
+    assert compiled.model.state_dict().keys() == plain.model.state_dict().keys()
+    for a, b in zip(plain.model.parameters(), compiled.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("batch", [20, 18])
 @pytest.mark.parametrize("name", ISOKINETIC)
 def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str, batch: int) -> None:
@@ -455,12 +520,12 @@ def test_a_step_that_is_undone_for_a_loss_that_is_no_number_leaves_the_chain_goi
     pack, count = Pack(chains[0]), iter(range(1, 1000))
     gradients = pack._isokinetic._gradient  # type: ignore[union-attr]
 
-    def falling(number: int) -> Tensor:
-        found = gradients(number)
+    def falling(*given: Tensor) -> tuple[Tensor, Tensor]:
+        losses, found = gradients(*given)
         if next(count) in (16, 17, 18, 25):
-            found = found.clone()
-            found[0] = math.nan
-        return found
+            losses = losses.clone()
+            losses[0] = math.nan
+        return losses, found
 
     monkeypatch.setattr(pack._isokinetic, "_gradient", falling)
     for told in together(pack, chains):
