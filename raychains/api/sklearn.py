@@ -102,6 +102,7 @@ class _PosteriorEstimator(BaseEstimator):
             "batch_size": min(BATCH, n),
             "weight_decay": 1 / n,
             "seed": int(seed),
+            "pack": "auto",
             **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
             **(self.options or {}),
         }
@@ -155,7 +156,7 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.
         backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
-            ``process``: one after another in this process, without importing Ray.
+            ``process``: in this process, without importing Ray.
         store: the run store to keep; default a temporary one. A fit that the store holds already is not repeated.
         options: further options of `raychains.run`, as in ``{"batch_size": 100}``; they replace those above.
 

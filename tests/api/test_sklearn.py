@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,14 @@ def test_a_kept_store_is_not_sampled_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fitted.predict(X), again.predict(X))
     assert Path(fitted.run_).parent == tmp_path / "store" / "runs"
     assert Storage(str(tmp_path / "store")).exists(f"runs/{Path(fitted.run_).name}/plan.json")
+
+
+def test_chains_are_one_pack_unless_options_say_otherwise(tmp_path: Path) -> None:
+    for width, options in ((3, {}), (0, {"pack": "none"})):
+        store = tmp_path / str(width)
+        regressor(chains=3, epochs=20, store=str(store), options=options).fit(X, Y)
+        specs = [json.loads(p.read_text()) for p in (store / "chains").glob("*/spec.json")]
+        assert [spec.get("pack", 0) for spec in specs] == [width] * 3
 
 
 def test_one_hidden_layer_may_be_a_number() -> None:
