@@ -341,7 +341,11 @@ def _sampler(
     values.update(base.sampler_settings.get(method.kind, {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
-    values.update(settings.pick(settings.read("sampler_settings", options.sampler_settings), kind))
+    chosen = settings.pick(settings.read("sampler_settings", options.sampler_settings), kind)
+    for name in chosen.keys() & {"momentum", "weight_decay"}:
+        given = getattr(options, name)
+        require(given in (None, chosen[name]), name, given, f"be given once: sampler_settings has {name}={chosen[name]}")
+    values.update(chosen)
     omitted = kind.omitted_defaults
     values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
     return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))

@@ -135,6 +135,10 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
         ({"schedule": (rc.SGLD,)}, ("schedule must name a subclass of raychains.Schedule, got 'the class SGLD'",)),
         ({"schedule": rc.Constant(steps=10, lr=0.1)}, ("schedule must be a name or a class", "schedule_settings")),
         ({"momentum": {"sgld": 0.9}}, ("momentum must be left out for sgld",)),
+        (
+            {"sampler": ("sghmc",), "momentum": 0.5, "sampler_settings": {"momentum": 0.9}},
+            ("momentum must be given once, got 0.5: sampler_settings has momentum=0.9",),
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
