@@ -3,7 +3,8 @@
 SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
 each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
-are kept as the schedule says. Beside them two densities, whose chain has 10, 100 or 1,000 lanes: mixture25, and a banana as a
+are kept as the schedule says. `mile` is the second network with two outputs under MILE's tuner, also with compiled steps, without a
+peer. Beside them two densities, whose chain has 10, 100 or 1,000 lanes: mixture25, and a banana as a
 user writes it, differentiated by autograd; SGHMC without a prior that keeps every 10th step, also with compiled steps; times
 are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
 
@@ -35,7 +36,8 @@ from raychains import Task  # noqa: E402
 from raychains.chain.chain import Chain  # noqa: E402
 from raychains.chain.pack import Pack  # noqa: E402
 from raychains.core.spec import ChainSpec, Part  # noqa: E402
-from raychains.samplers import SGHMC  # noqa: E402
+from raychains.orchestration.chain_worker import keep_freed_memory  # noqa: E402
+from raychains.samplers import MCLMC, SGHMC  # noqa: E402
 from raychains.schedules import Constant  # noqa: E402
 from raychains.tasks.digits import Digits  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
@@ -49,18 +51,24 @@ def digits() -> tuple[Task, int, float]:
     return Digits(), 50, 0.06
 
 
-def regression() -> tuple[Task, int, float]:
-    """A table of airfoil's size."""
+def regression(outputs: int = 1) -> tuple[Task, int, float]:
+    """A table of airfoil's size; with two outputs σ is the second."""
     drawn = torch.Generator().manual_seed(0)
     x = torch.randn(1202, 5, generator=drawn)
     y = x[:, :1].sin() + 0.1 * torch.randn(1202, 1, generator=drawn)
-    widths = [5, 16, 16, 16, 16, 1]
+    widths = [5, 16, 16, 16, 16, outputs]
 
     def model() -> nn.Module:
         linear = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
         return nn.Sequential(*[m for layer in linear[:-1] for m in (layer, nn.ReLU())], linear[-1])
 
-    return Task.from_module(model, (x, y), (x[:4], y[:4]), "gaussian", noise="learned", name="table"), 1202, 0.001
+    loss: dict[str, str] = {"loss": "heteroscedastic"} if outputs == 2 else {"loss": "gaussian", "noise": "learned"}
+    return Task.from_module(model, (x, y), (x[:4], y[:4]), name="table", **loss), 1202, 0.001
+
+
+def mile() -> tuple[Task, int, float]:
+    """The same with a σ of each datum; the step size is where the tuner begins."""
+    return *regression(2)[:2], 0.01
 
 
 LANES = (10, 100, 1000)
@@ -84,6 +92,7 @@ DENSITIES = {"mixture25": mixture, "banana": banana}
 CASES = {
     "digits": digits,
     "regression": regression,
+    "mile": mile,
     **{f"{name}-{lanes}": make for name, make in DENSITIES.items() for lanes in LANES},
 }
 
@@ -94,13 +103,14 @@ def lanes_of(case: str) -> int:
     return int(lanes) if dash else 1
 
 
-def spec(task: Task, batch: int, lr: float, chain: int, width: int, lanes: int, compiled: bool) -> ChainSpec:
+def spec(case: str, task: Task, batch: int, lr: float, chain: int, width: int, lanes: int, compiled: bool) -> ChainSpec:
     density = task.low_dimensional
-    settings = {"num_data": task.num_data, "momentum": 0.9, "weight_decay": 0.0 if density else 1e-3}
+    kind, own = (MCLMC, {"tune": STEPS}) if case == "mile" else (SGHMC, {"momentum": 0.9})
+    settings = {"num_data": task.num_data, "weight_decay": 0.0 if density else 1e-3, **own}
     schedule = Constant(steps=STEPS, lr=lr, samples=STEPS // 10 if density else 1, noise_from=0.0)
     return ChainSpec(
         task=task.spec(),
-        sampler=Part(kind="sghmc", revision=SGHMC.revision, settings=settings),
+        sampler=Part(kind=kind.kind, revision=kind.revision, settings=settings),
         schedule=schedule.part(),
         steps=STEPS,
         steps_per_epoch=-(-task.num_data // batch),
@@ -122,7 +132,7 @@ class Chains:
     def __init__(self, case: str, width: int, compiled: bool = False) -> None:
         task, batch, lr = CASES[case]()
         self._lanes = lanes_of(case)
-        specs = [spec(task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
+        specs = [spec(case, task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
         self.chains = [Chain(one, task) for one in specs]
         if width:
             pack = Pack(self.chains[0])
@@ -169,13 +179,15 @@ def main() -> None:
     if args.smoke:
         args.widths, args.rounds, args.steps = [2], 1, 3
         args.cases = [case for case in args.cases if not case.endswith("00")]
+    keep_freed_memory()  # as chain workers do
     torch.set_num_threads(1)
     print(facts())
     for case in args.cases:
         density = case.partition("-")[0] in DENSITIES
         # A user's density is in a pack if its steps are compiled: the gradients at two points may depend on each other's bits.
         plain = [] if case.startswith("banana") else args.widths
-        which = [(0, False), *((width, False) for width in plain), *((width, True) for width in args.widths if density)]
+        compiled = args.widths if density or (case == "mile" and not args.smoke) else []
+        which = [(0, False), *((width, False) for width in plain), *((width, True) for width in compiled)]
         variants = {key: Chains(case, *key) for key in which}
         times: dict[tuple[int, bool], list[float]] = {key: [] for key in which}
         jax: dict[int, list[float]] = {width: [] for width in args.widths}
@@ -183,15 +195,15 @@ def main() -> None:
             for key, chains in variants.items():
                 spent = chains.run(args.steps)
                 times[key] += [spent] * (number > 0)  # a first round takes memory, and compiles
-        for width in args.widths if args.peer else ():
+        for width in args.widths if args.peer and case != "mile" else ():
             jax[width] = peer(args.peer, case, width, args.steps)
         print(f"\n{case}\n  by itself               {told(times[0, False])}")
-        for width, compiled in which[1:]:
-            ratio = statistics.median(times[0, False]) / statistics.median(times[width, compiled])
+        for width, compiles in which[1:]:
+            ratio = statistics.median(times[0, False]) / statistics.median(times[width, compiles])
             beside = f", JAX {told(jax[width])}" if jax[width] else ""
-            how = "compiled" if compiled else ""
+            how = "compiled" if compiles else ""
             print(
-                f"  {width:3d} in a pack {how:8s} {told(times[width, compiled])}, {ratio:.2f} × as fast{beside}",
+                f"  {width:3d} in a pack {how:8s} {told(times[width, compiles])}, {ratio:.2f} × as fast{beside}",
                 flush=True,
             )
 

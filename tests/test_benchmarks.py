@@ -47,7 +47,7 @@ def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     _, *cases = done.stdout.split("\n\n")
-    assert [case.split("\n")[0] for case in cases] == ["digits", "regression", "mixture25-10", "banana-10"]
+    assert [case.split("\n")[0] for case in cases] == ["digits", "regression", "mile", "mixture25-10", "banana-10"]
     for case in cases:
         assert re.search(r"by itself +\d+\.\d+ µs", case)
         rows = re.findall(r"2 in a pack +(compiled)? +\d+\.\d+ µs .*, \d+\.\d\d × as fast$", case, re.MULTILINE)

@@ -344,7 +344,9 @@ def _sampler(
     chosen = settings.pick(settings.read("sampler_settings", options.sampler_settings), kind)
     for name in chosen.keys() & {"momentum", "weight_decay"}:
         given = getattr(options, name)
-        require(given in (None, chosen[name]), name, given, f"be given once: sampler_settings has {name}={chosen[name]}")
+        require(
+            given in (None, chosen[name]), name, given, f"be given once: sampler_settings has {name}={chosen[name]}"
+        )
     values.update(chosen)
     omitted = kind.omitted_defaults
     values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
