@@ -9,7 +9,7 @@ row the loss and the update have one more that no chain has. Rows without a chai
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
 columns that the host prepares for several steps at once; a density's steps may be compiled, several into one. A sampler without such an update (`Sampler.apply`) moves each row by
-itself, after the gradients of all. The microcanonical samplers' step is `raychains.chain.isokinetic_pack`: there those members that
+itself, after the gradients of all. The microcanonical samplers' step, which may be compiled, is `raychains.chain.isokinetic_pack`: there those members that
 are behind move until all are at one step.
 """
 
