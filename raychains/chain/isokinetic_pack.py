@@ -43,7 +43,7 @@ class Drawn:
 
     def __init__(self, noise: Iterable[Tensor] = ()) -> None:
         self.left = iter(noise)
-        """What the step has not used yet."""
+        """Draws that the step has not used yet."""
 
     def like(self, p: Tensor) -> Tensor:
         """Return the step's next noise, [rows, numbers]."""
@@ -116,9 +116,9 @@ class IsokineticRows:
         self._joint, self._batch_of, self._gradient = joint, batch, gradient
         self._theta = theta[:, :size]
         self._batch: Batch = ()
-        """Of the step that is made."""
+        """The batch of the step being made."""
         self._losses: list[Tensor] = []
-        """Where it evaluated them."""
+        """The losses of that step, in the order of its evaluations."""
         self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
         self._noise = _Noise(self._u, max(1, NOISE_AHEAD // size))
         joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
@@ -126,7 +126,7 @@ class IsokineticRows:
         self._functions: dict[Any, Callable[..., Any]] = {}
         """Compiled ones, by what is fixed in them."""
         self._temperature: float | None = None
-        """Of the last step."""
+        """The last step's."""
         self._compiles = False
         if compiles:
             for name, noises in joint.compilable.items():  # which its step calls

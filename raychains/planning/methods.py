@@ -526,7 +526,7 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     require(not task.low_dimensional, "init_from", options.init_from, density)
     plain = dataclasses.replace(options, compile="none")  # in packs they are not compiled
     members = resolve(plain, task=task, name=name, sampler=ensemble_start.METHOD)
-    if not members.spec.pack:
+    if options.compile != "none" and not members.spec.pack:
         members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(options.sample_only)))
     notes = []

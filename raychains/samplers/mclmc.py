@@ -139,7 +139,9 @@ class MCLMC(Isokinetic):
             state |= {"made": 0, "potential": self._potential(theta, state["loss"])}
         phases, step, diagonal = mile.Phases(group["tune"]), state["made"], group["preconditioner"] == "diagonal"
         new = self._whole_step(theta, u, g, at, *self._lengths(theta), self._all_scales())
-        kept = state["potential"], state.get("loss", torch.full_like(state["potential"], math.nan))
+        if "loss" not in state:  # as in states of older versions
+            state["loss"] = torch.full_like(state["potential"], math.nan)
+        kept = state["potential"], state["loss"]
         numbers = [state[name] for name in mile.ADAPTED]
         (theta, u, g), ok, kept, numbers = self._judged(
             (theta, u, g), new, kept, numbers, phases.aim(step, group["energy_error"])

@@ -447,13 +447,15 @@ def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpo
     assert functions
 
 
-def test_a_compiled_isokinetic_pack_is_made_by_the_compiler() -> None:
+def test_a_compiled_isokinetic_pack_is_made_by_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ours = [], torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *given, **options: made.append(ours(*given, **options)) or made[-1])
     task = regression(Own, 0.5)
     one = isokinetic("mile", task, task.num_data, precision="fp64")
     plain, compiled = Chain(one, task), Chain(dataclasses.replace(one, compile="default", exact=False), task)
     for chain in (plain, compiled):
         run(chain)
-    assert compiled.model.state_dict().keys() == plain.model.state_dict().keys()
+    assert len(made) > 1  # MCLMC's step and its tuner
     for a, b in zip(plain.model.parameters(), compiled.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
