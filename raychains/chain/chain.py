@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from raychains import priors, samplers, schedules, tasks
 from raychains.chain import initialization, sample_index
+from raychains.chain.backward import Backward
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.last_layer import LastLayer
@@ -118,6 +119,7 @@ class Chain:
         """Which noise streams the chain is on; above 0 after `restart_noise`."""
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
+        self._backward = Backward(spec, self.task, self.model, self._augmentation)
         self.dropout = seeded(self.device, stream_seed(spec, "dropout"))
         """States of the streams that dropout draws from: `raychains.core.rng.streams`."""
         # Python's and NumPy's generators, from which a user's network may draw, start anew with each gradient.
@@ -317,15 +319,13 @@ class Chain:
         if self._micro is None:
             if self._globals is not None:
                 seed_globals(self._globals, self.step * self.sampler.parts + number)
-            loss = self.task.backward(self.model, batch, self._augmentation)
+            loss = self._backward(batch)
         else:
             loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
         for prior, parameters in self._priors:
             log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
                 (-log_density / self.num_data).backward()
-        if self.sampler.gradients_per_step == 2:
-            self._execution.settle(self.sampled.values())
         return loss
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:

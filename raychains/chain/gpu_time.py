@@ -2,7 +2,7 @@
 
 The step is made on this CPU, with two small batches; every operator's work is linear in the number of examples. On the GPU a
 kernel takes as long as the slowest of its products, its reads and writes, and its start; the host launches one operator after
-the other, and is not waited for. With CUDA graphs launches are taken as free.
+the other, and is not waited for. Where gradients are recorded (`raychains.chain.backward`) it launches them by one call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from raychains import samplers
+from raychains.chain.backward import recorded
 from raychains.chain.chain import Chain
 from raychains.chain.operators import Operator, Operators
 from raychains.core.errors import UserError
@@ -46,8 +47,8 @@ GPUS = {
 """SXM versions; the A100 with 80 GB."""
 OF_PRODUCTS, OF_BANDWIDTH = 0.6, 0.8
 """Assumed: shares of the data sheet's numbers that kernels reach."""
-KERNEL, LAUNCH = 2e-6, 8e-6
-"""Assumed: seconds that a kernel takes at least, and that the host needs to launch an operator."""
+KERNEL, LAUNCH, STEP = 2e-6, 30e-6, 250e-6
+"""Seconds that a kernel takes at least, that the host needs for an operator, and for a step whose gradient is recorded."""
 ASSUMED = (
     f"estimated, not measured: kernels reach {OF_PRODUCTS:.0%} of the data sheet's FLOP/s and {OF_BANDWIDTH:.0%} of its bandwidth and take at "
     f"least {KERNEL * 1e6:.0f} µs; the host launches an operator in {LAUNCH * 1e6:.0f} µs; benchmarks/chain.py --device cuda measures real speeds"
@@ -93,7 +94,7 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
         "memory": sum(memory for products, memory in times if memory >= products),
     }
     kernels = sum(max(*t, KERNEL) for t in times)
-    host = 0.0 if spec.compile == "cuda-graphs" else LAUNCH * len(called)
+    host = STEP if recorded(spec, task) else LAUNCH * len(called)
     launching = host > kernels or kernels > 2 * sum(work.values())
     return Step(
         examples=examples,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
+from raychains.chain.backward import Backward
 from raychains.chain.process_group import Group, run_of
 from raychains.core import gpus
 from raychains.core.errors import UserError
@@ -49,6 +50,7 @@ class MicroBatches:
         self._parameters = [p for p in sampled.values() if p.requires_grad]  # others have no gradient and stay
         self._device = self._parameters[0].device
         self._augmentation = torch.Generator(self._device)
+        self._backward = Backward(spec, task, model, self._augmentation)
         self._globals = stream_seed(spec, "globals") if tasks.is_own(spec.task) else None
         task.share(*run_of(group.rank, group.size, self.count), self.count)
         group.broadcast(t.data if isinstance(t, nn.Parameter) else t for t in model.state_dict().values())
@@ -90,7 +92,7 @@ class MicroBatches:
         for p in self._model.parameters():
             p.grad = None
         with nullcontext() if number == 0 else kept_buffers(self._model):
-            loss = self._task.backward(self._model, parts[number], self._augmentation)
+            loss = self._backward(parts[number])
         share = len(parts[number]) / whole
         place = 0
         for p in self._parameters:

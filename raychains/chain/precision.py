@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
+from raychains.chain import backward
 from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.spec import ChainSpec
@@ -20,8 +21,6 @@ from raychains.tasks.base import check_decay
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
 """Dtypes of parameters, samplers' states and losses."""
-SETTINGS: dict[str, dict[str, Any]] = {"default": {}, "cuda-graphs": {"mode": "reduce-overhead"}}
-"""Settings of torch.compile."""
 
 
 def check(spec: ChainSpec, *, gpu: bool) -> None:
@@ -43,7 +42,7 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     """Refuse settings of networks for a density: its gradient is a formula in full precision.
 
     Raises:
-        UserError: half precisions, compilation without a pack or frozen parameters of a density.
+        UserError: half precisions, compilation without a pack or frozen parameters of a density; CUDA graphs of a task that cannot be recorded.
     """
     density = task.low_dimensional
     ok = not density or spec.precision in ("fp32", "fp64")
@@ -52,6 +51,8 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     require(
         ok, "compile", spec.compile, f"be none for task {name}, a density, without pack: steps of packs are compiled"
     )
+    why = None if density or spec.compile != "cuda-graphs" else backward.why_not(task)
+    require(why is None, "compile", spec.compile, f"be none or default for task {name}: {why}")
     ok = not density or not spec.sample_only
     require(ok, "sample_only", spec.sample_only, f"be left out for task {name}: it is a density")
 
@@ -105,7 +106,7 @@ class Execution:
             return
         run: Callable[..., Any] = model.forward
         if compiled:
-            run = torch.compile(run, dynamic=False, **SETTINGS[self._spec.compile])
+            run = torch.compile(run, dynamic=False)
         device = self._device.type
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -118,12 +119,6 @@ class Execution:
             return _single(out)
 
         model.forward = forward
-
-    def settle(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Copy gradients out of the CUDA graphs' memory, which the next evaluation overwrites."""
-        if self._spec.compile == "cuda-graphs":
-            for p in parameters:
-                p.grad = None if p.grad is None else p.grad.clone()
 
     @contextmanager
     def stepping(self) -> Iterator[None]:

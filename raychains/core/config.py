@@ -165,7 +165,7 @@ class Sampling(Common):
     """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
     parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """torch.compile of the network's forward pass, with CUDA graphs on a GPU, or of steps of a density or a microcanonical pack; never exact on resume."""
+    """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density or a microcanonical pack; never exact on resume."""
     pack: Annotated[str, Form(metavar="WIDTH")] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays where a step is short; chains of another width are other chains. docs/concepts/execution.md"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -83,3 +84,37 @@ def array(tensor: Tensor) -> np.ndarray:
 def value(scalar: Tensor) -> Any:
     """Return a tensor's only number, for which the host waits."""
     return scalar.item()
+
+
+class Graphs:
+    """CUDA graphs in one pool of memory: no two of them run at once.
+
+    Args:
+        generator: a generator of the device that recorded functions draw from, beside the global one.
+    """
+
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        self._device, self._generator = device, generator
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def beside(self, function: Callable[[], Any]) -> Any:
+        """Call a function on the stream on which it is recorded later, as torch asks for; return its value."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            found = function()
+        current.wait_stream(self._stream)
+        return found
+
+    def record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """Record what a function asks of the GPU, which does nothing yet; return its value and the call that lets it be done.
+
+        The value's tensors, and whatever else the function leaves behind, keep their places: each call writes them anew.
+        """
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._generator)
+        # Other threads of the process may ask the driver for anything meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            found = function()
+        return found, graph.replay

@@ -188,7 +188,7 @@ class ChainSpec:
     """Equal bytes for equal digests and environments. False lets a GPU tune itself and use kernels that add up in any
     order: the same law, and a resumed chain takes another path."""
     compile: Compile = "none"
-    """torch.compile of the network's forward pass, with CUDA graphs or without, or of a pack's steps; never exact."""
+    """torch.compile of the network's forward pass, with recorded gradients (``cuda-graphs``) or without, or of a pack's steps; never exact."""
     start: str | None = None
     """sha256 of the tensors at which the chain starts; None initialises from the seed."""
     sample_only: tuple[str, ...] = ()

@@ -357,7 +357,10 @@ class PredictiveTask(Task):
         return inputs.to(dtype) if inputs.is_floating_point() else inputs
 
     def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
-        inputs, targets = self.source.batch(batch)
+        return self.loss_on(model, *self.source.batch(batch), generator)
+
+    def loss_on(self, model: nn.Module, inputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+        """Return `loss` of examples as the source gives them."""
         dtype = next(model.parameters()).dtype
         outputs = model(self.network_inputs(self.augmented(inputs, generator), dtype))
         return self.likelihood.loss(model, outputs, targets)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -167,7 +168,7 @@ def test_a_chain_on_a_cpu_leaves_every_switch_alone() -> None:
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """torch.compile as always, but with kernels that need no compiler: a second each instead of ten."""
-    monkeypatch.setitem(precision.SETTINGS, "default", {"backend": "aot_eager"})
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -215,7 +216,7 @@ def test_what_torch_cannot_compile_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: Any) -> Any:
         raise RuntimeError("no such kernel\nand much more")
 
-    monkeypatch.setitem(precision.SETTINGS, "default", {"backend": broken})
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
     torch.compiler.reset()
     with refused("compile", "none"):
         run(Chain(spec("digits", "sghmc", **COMPILED)))

@@ -112,6 +112,22 @@ class WithoutDriver(torch.Generator):
         return self._where
 
 
+class Replayed:
+    """`gpus.Graphs` without a driver: what was recorded is made again, operator by operator, so that it is seen."""
+
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        """Take nothing of them."""
+
+    def beside(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+    def record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        def replay() -> None:
+            function()
+
+        return function(), replay
+
+
 def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Let chains run on ``meta``, which users cannot choose, as if it was a GPU; return how often the host waits, by function."""
     waits: Counter[str] = Counter()
@@ -143,6 +159,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(gpus, "rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
     monkeypatch.setattr(gpus, "set_rng_state", lambda device, state: None)
     monkeypatch.setattr(gpus, "kept_rng", lambda device: nullcontext())
+    monkeypatch.setattr(gpus, "Graphs", Replayed)
     monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
     monkeypatch.setattr("raychains.tasks.task_cache._GIVEN", {})  # tasks that other tests gave stay where they are
     monkeypatch.setattr(torch, "Generator", WithoutDriver)
