@@ -60,9 +60,9 @@ HALF = 12
 """Steps after which a chain is cut: in the middle of an epoch, a log interval and a block."""
 
 
-def spec(task_name: str, sampler: str, **change: Any) -> ChainSpec:
-    """The chain of one sampler on one task; ``change`` replaces fields of the spec."""
-    name, settings = (TASKS | IMAGES)[task_name]
+def spec(task_name: str | tuple[str, dict[str, Any]], sampler: str, **change: Any) -> ChainSpec:
+    """The chain of one sampler on one task, a known one or a name with settings; ``change`` replaces fields of the spec."""
+    name, settings = (TASKS | IMAGES)[task_name] if isinstance(task_name, str) else task_name
     task = tasks.make(name, **settings)
     network = not task.low_dimensional
     schedule = Cyclical(

@@ -2,9 +2,11 @@
 
     python -m tests.gpu.check --device cuda --out gpu.json
 
-Three groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
-transcription), ``resume/…`` continues chains in a new process and compares every byte, ``benchmark/…`` measures what
-benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set is needed.
+Five groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
+transcription), ``cpu/…`` compares steps of networks in double precision with the same steps on the CPU, ``resume/…`` continues
+chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
+killed, ``benchmark/…`` measures what benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set
+is needed; where Ray is not installed, ``run/…`` is left out.
 
 The file is rewritten after every check, and beside it a page of the same name, ``gpu.md``. The same command goes on where an
 interrupted one or one with ``--minutes`` has stopped, and repeats checks that failed.
@@ -24,6 +26,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import product, zip_longest
@@ -43,7 +46,9 @@ from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
+from tests.gpu import runs
 from tests.gpu.page import page
+from tests.gpu.runs import Measured, Runs
 from tests.samplers import cases
 from tests.samplers.laws import Law
 from tests.samplers.simulate import Method, agreement, draws, excess, halved, start, stationary_draws
@@ -59,8 +64,17 @@ ROUNDING = 1e-9
 BY_THEIR_PATH = (AdamW, MCLMC, SMILE, PSMILE, SWAG)
 """Samplers whose path on the device is compared with that on the CPU, where all parameters are one; AdamW's with torch's own."""
 
-Measured = Iterator[tuple[str, float, float, float]]
-"""What is measured, its value, the expected value and the tolerance."""
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "digits": ("digits", {"train": 90, "hidden": [32]}),
+    "mnist-cnn": ("mnist-cnn", {"train_subset": 90}),
+    "resnet": ("cifar10-resnet20", {"train_subset": 90, "augment": False}),
+}
+"""An MLP, convolutions with pooling, and convolutions with BatchNorm; none draws random numbers of the device."""
+STEPS = 10
+SHARE = 1e-9
+"""Largest difference between a device and the CPU in double precision, as a share of the way that parameters move. Rounding is 1e-16
+of a term; sums of up to 1e5 terms and ten steps make at most 1e-11 of it. Single precision anywhere gives 1e-7 or more."""
+
 Checks = dict[str, tuple[str, Callable[[], Measured]]]
 """By name: the sampler's kind, and the check."""
 
@@ -185,6 +199,25 @@ def agrees(samples: list[np.ndarray], law: Law) -> Measured:
     yield "whitened mean square", found.square, 1.0, ERRORS * found.square_error
 
 
+def cpu_checks(device: str) -> Checks:
+    """Networks without noise after the same steps on ``device`` and on the CPU; they need the stand-ins."""
+
+    def moved(network: str, on: str) -> tuple[dict[str, torch.Tensor], float]:
+        name, settings = NETWORKS[network]
+        chain = Chain(spec((name, settings), "sgdm", precision="fp64"), device=on)
+        begin = [p.detach().clone() for p in chain.sampled.values()]
+        run(chain, until=STEPS)
+        way = max(float((p.detach() - b).abs().max()) for p, b in zip(chain.sampled.values(), begin, strict=True))
+        return {n: t.cpu() for n, t in chain.model.state_dict().items() if t.is_floating_point()}, way
+
+    def compare(network: str) -> Measured:
+        (here, way), (there, _) = moved(network, "cpu"), moved(network, device)
+        away = max(float((here[name] - there[name]).abs().max()) for name in here.keys() | there.keys())
+        yield f"largest difference after {STEPS} steps, as a share of the largest move", away / way, 0, SHARE
+
+    return {f"cpu/{network}": ("sgdm", partial(compare, network)) for network in NETWORKS}
+
+
 def resume_specs(short: bool) -> dict[str, Callable[[], ChainSpec]]:
     """Chains of every sampler; in the long form networks with convolutions too, in single and in half precision."""
     specs: dict[str, Callable[[], ChainSpec]]
@@ -291,7 +324,11 @@ def main(argv: list[str] | None = None) -> int:
     laws = chosen(law_checks(args.device, lanes, dtypes))
     known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
     resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
-    if not (laws or resumes or measures):
+    steps, with_ray = chosen(cpu_checks(args.device)), chosen(dict.fromkeys(runs.NAMES))
+    if with_ray and (reason := runs.missing(args.device)):
+        print(f"run/… is left out: {reason}")
+        with_ray = {}
+    if not (laws or steps or resumes or with_ray or measures):
         print(f"--only: no check is named {' or '.join(args.only)}", file=sys.stderr)
         return 2
     result: dict[str, Any] = {"ok": True, "short": args.short, "environment": where, "checks": [], "benchmarks": []}
@@ -304,7 +341,9 @@ def main(argv: list[str] | None = None) -> int:
         for group in ("checks", "benchmarks"):
             result[group] = [row for row in before[group] if row["check"] not in failed]
     done = {row["check"] for group in ("checks", "benchmarks") for row in result[group]}
-    laws, resumes, measures = ({n: c for n, c in each.items() if n not in done} for each in (laws, resumes, measures))
+    laws, steps, resumes, with_ray, measures = (
+        {n: c for n, c in each.items() if n not in done} for each in (laws, steps, resumes, with_ray, measures)
+    )
     left: list[str] = []
 
     def attempt(group: str, name: str, found: Callable[[], Iterable[dict[str, Any]]], **named: str) -> None:
@@ -326,14 +365,21 @@ def main(argv: list[str] | None = None) -> int:
 
     for name, (kind, check) in laws.items():
         attempt("checks", name, partial(rows, name, kind, check), sampler=kind)
-    if (resumes or measures) and time.monotonic() > until:
-        left += [*resumes, *measures]
-    elif resumes or measures:
+    if with_ray:
+        with (
+            tempfile.TemporaryDirectory() as made,
+            closing(Runs(args.device, where["device"], Path(made), args.short, with_ray)) as real,
+        ):
+            for name, check in real.checks().items():
+                attempt("checks", name, partial(rows, name, runs.SAMPLER, check), sampler=runs.SAMPLER)
+    if (steps or resumes or measures) and time.monotonic() > until:
+        left += [*steps, *resumes, *measures]
+    elif steps or resumes or measures:
         with (
             tempfile.TemporaryDirectory() as made,
             rooted(str(standins.make(Path(made, "data"), train=images, corruptions=1))),
         ):
-            for name, (kind, check) in resumed(resumes, args.device, Path(made)).items():
+            for name, (kind, check) in (steps | resumed(resumes, args.device, Path(made))).items():
                 attempt("checks", name, partial(rows, name, kind, check), sampler=kind)
             for name, measure in measures.items():
                 attempt("benchmarks", name, partial(figures, name, measure))

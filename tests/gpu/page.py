@@ -51,7 +51,9 @@ def largest(rows: list[dict[str, Any]]) -> str:
         for row in rows
         if row.get("tolerance") and row.get("measured") is not None
     ]
-    return f"{max(shares):.2f}" if shares else "equal"
+    if not shares:
+        return "equal" if all(row["ok"] for row in rows) else "–"
+    return f"{max(shares):.2f}"
 
 
 def speed(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`make gpu` in its short form on the CPU: every sampler is checked, and a wrong one is found."""
+"""`make gpu` in its short form on the CPU: every sampler is checked, and what is wrong is found."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.gpu_time import GPUS, Gpu, estimate
 from raychains.core.config import Run
+from raychains.core.sample import tensors_sha256
 from raychains.planning import methods
 from raychains.samplers import KINDS, AdamW
 from raychains.samplers.noise import Noise
-from tests.gpu.check import main
+from raychains.store.codec import decode, encode
+from tests.gpu.check import NETWORKS, main
+from tests.gpu.runs import NAMES, SAMPLER, Runs
 from tests.processes import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +46,9 @@ def test_every_sampler_passes_and_neither_ray_nor_pytest_is_needed(tmp_path: Pat
         rows = [row for row in result["checks"] if row["name"].startswith(f"{group}/")]
         assert {row["sampler"] for row in rows} == KINDS.keys()
         assert all(row["ok"] and abs(row["measured"] - row["expected"]) <= row["tolerance"] for row in rows)
+    assert {row["check"] for row in result["checks"]} >= {f"cpu/{name}" for name in NETWORKS}
+    assert not any(row["check"].startswith("run/") for row in result["checks"])
+    assert "run/… is left out: ray and pyarrow cannot be imported" in done.stdout
     figures = {row["name"]: row for row in result["benchmarks"]}
     assert len(figures) == 4
     for network in ("mnist-mlp", "mnist-cnn"):
@@ -78,6 +84,50 @@ def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, mo
     state_dict = Chain.state_dict
     monkeypatch.setattr(Chain, "state_dict", lambda chain: {**state_dict(chain), "loss_count": 0})
     assert failed(tmp_path, "resume/sghmc-digits") == {"sghmc"}
+
+
+def test_a_gradient_that_is_off_by_a_millionth_fails_the_comparison_with_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradient = Chain._gradient
+
+    def off(chain: Chain, *given: Any) -> Tensor | None:
+        loss = gradient(chain, *given)
+        if chain.device.index == 0:
+            next(iter(chain.sampled.values())).grad *= 1 + 1e-6
+        return loss
+
+    monkeypatch.setattr(Chain, "_gradient", off)
+    out = tmp_path / "gpu.json"
+    assert main(["--short", "--device", "cpu:0", "--out", str(out), "--only", "cpu/*"]) == 1
+    assert names(out) == [f"cpu/{name}" for name in NETWORKS]
+    assert not any(row["ok"] for row in json.loads(out.read_text())["checks"])
+
+
+def test_runs_that_share_the_device_or_are_killed_pass_and_fail_where_a_sample_differs_or_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Runs("cpu", "cpu", tmp_path, True, NAMES)
+    monkeypatch.setattr("tests.gpu.check.Runs", lambda *_: real)
+    out, wrong = tmp_path / "gpu.json", tmp_path / "wrong.json"
+    command = ["--short", "--only", "run/*", "--out"]
+    assert main([*command, str(out)]) == 0
+    assert sorted(set(names(out))) == sorted(NAMES)
+    assert f"| run {SAMPLER} | 4 | 0 | equal |" in out.with_suffix(".md").read_text()
+
+    first, second = tmp_path.glob("killed/chains/*")
+    for chain in (first, second):
+        (chain / "samples.parquet").unlink()  # the index, so that the files count
+    for lost in first.glob("samples/000003-*"):
+        lost.unlink()
+    file = max(second.glob("samples/000003-*"))
+    tensors, description = decode(file.read_bytes())
+    changed = {name: tensor + 1e-3 for name, tensor in tensors.items()}
+    file.write_bytes(encode(changed, description | {"sha256": tensors_sha256(changed)}))
+    real.names = NAMES[1:]
+    assert main([*command, str(wrong)]) == 1
+    assert [row["measured"] for row in json.loads(wrong.read_text())["checks"]] == [2, 0]
+    assert f"| run {SAMPLER} | 2 | 1 | – |" in wrong.with_suffix(".md").read_text()
 
 
 def test_a_check_that_raises_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
