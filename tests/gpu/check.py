@@ -2,9 +2,9 @@
 
     python -m tests.gpu.check --device cuda --out gpu.json
 
-Five groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
-transcription), ``cpu/…`` compares steps of networks in double precision with the same steps on the CPU, ``resume/…`` continues
-chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
+Six groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
+transcription), ``cpu/…`` compares steps of networks in double precision with the same steps on the CPU, ``recorded/…`` on a GPU
+chains whose gradients are recorded with others, ``resume/…`` continues chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
 killed, ``benchmark/…`` measures what benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set
 is needed; where Ray is not installed, ``run/…`` is left out.
 
@@ -41,6 +41,7 @@ from benchmarks import loops
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.gpu_time import GPUS, estimate
+from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
 from raychains.data.root import rooted
@@ -218,6 +219,27 @@ def cpu_checks(device: str) -> Checks:
     return {f"cpu/{network}": ("sgdm", partial(compare, network)) for network in NETWORKS}
 
 
+def recorded_checks(specs: dict[str, Callable[[], ChainSpec]], device: str) -> Checks:
+    """Chains whose gradients are recorded against the same ones whose gradients are not, event by event; only GPUs record."""
+    if not gpus.is_gpu(torch.device(device)):
+        return {}
+
+    def compare(make: Callable[[], ChainSpec]) -> Measured:
+        usual, plain = (Chain(make(), device=device) for _ in range(2))
+        plain._backward._graphs = None
+        ours, theirs = outcome(usual, run(usual)), outcome(plain, run(plain))
+        if not usual._backward._recorded:
+            raise RuntimeError("nothing was recorded")
+        events = sum(a != b for a, b in zip_longest(ours["events"], theirs["events"]))
+        yield "events and states that differ", events + (ours["state"] != theirs["state"]), 0, 0
+
+    named = {name.replace("resume/", "recorded/"): make for name, make in specs.items() if "mixture" not in name}
+    return {
+        name: (name[9:].removesuffix("-digits").partition("-resnet")[0], partial(compare, make))
+        for name, make in named.items()
+    }
+
+
 def resume_specs(short: bool) -> dict[str, Callable[[], ChainSpec]]:
     """Chains of every sampler; in the long form networks with convolutions too, in single and in half precision."""
     specs: dict[str, Callable[[], ChainSpec]]
@@ -262,7 +284,7 @@ def benchmarks(device: str, images: int, rounds: int, known: str | None) -> dict
     def epochs(name: str, batch: int, execution: dict[str, Any]) -> dict[str, Any]:
         task: Any = tasks.make(name, train_subset=images)
         found: dict[str, Any] = {"images": images}
-        if known is not None:
+        if known is not None and execution.get("recorded", True):
             planned = loops.spec(task, batch=batch, epochs=10, temperature=1.0, **execution)
             found["estimated_epoch_seconds"] = task.num_data / estimate(planned, task, known).rate
         found["epoch_seconds"] = benchmark.epochs(task, args, batch, plain[name, batch], **execution)
@@ -324,7 +346,8 @@ def main(argv: list[str] | None = None) -> int:
     laws = chosen(law_checks(args.device, lanes, dtypes))
     known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
     resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
-    steps, with_ray = chosen(cpu_checks(args.device)), chosen(dict.fromkeys(runs.NAMES))
+    steps = chosen(cpu_checks(args.device) | recorded_checks(resume_specs(args.short), args.device))
+    with_ray = chosen(dict.fromkeys(runs.NAMES))
     if with_ray and (reason := runs.missing(args.device)):
         print(f"run/… is left out: {reason}")
         with_ray = {}
