@@ -2,7 +2,7 @@
 
     python -m tests.gpu.check --device cuda --out gpu.json
 
-Three groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
+Four groups of rows: ``pack/…`` compares packed chains with themselves in other rows and by themselves, ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
 transcription), ``resume/…`` continues chains in a new process and compares every byte, ``benchmark/…`` measures what
 benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set is needed.
 
@@ -43,6 +43,7 @@ from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
+from tests.gpu import packed
 from tests.gpu.page import page
 from tests.samplers import cases
 from tests.samplers.laws import Law
@@ -288,7 +289,7 @@ def main(argv: list[str] | None = None) -> int:
     def chosen(named: dict[str, Any]) -> dict[str, Any]:
         return {name: each for name, each in named.items() if any(fnmatchcase(name, only) for only in args.only)}
 
-    laws = chosen(law_checks(args.device, lanes, dtypes))
+    laws = chosen(law_checks(args.device, lanes, dtypes) | packed.checks(args.device))
     known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
     resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
     if not (laws or resumes or measures):
