@@ -1,4 +1,4 @@
-"""CPU microseconds per step and chain: chains by themselves, in packs of several widths, and jax.vmap of the same step.
+"""Microseconds per step and chain, of the CPU or of a device: chains by themselves, in packs of several widths, and jax.vmap of the same step.
 
 SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
@@ -7,6 +7,9 @@ are kept as the schedule says. `mile` is the second network with two outputs und
 peer. Beside them two densities, whose chain has 10, 100 or 1,000 lanes: mixture25, and a banana as a
 user writes it, differentiated by autograd; SGHMC without a prior that keeps every 10th step, also with compiled steps; times
 are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
+
+With --device cuda, or another, times are seconds of wall clock, with all that was put on the device: what CPU and device do at
+once is counted once.
 
 --peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain vectorised
 step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
@@ -22,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,11 +35,12 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
+from benchmarks.chain import seconds  # noqa: E402
 from benchmarks.machine import facts  # noqa: E402
 from raychains import Task  # noqa: E402
 from raychains.chain.chain import Chain  # noqa: E402
 from raychains.chain.pack import Pack  # noqa: E402
-from raychains.core.spec import ChainSpec, Part  # noqa: E402
+from raychains.core.spec import MOST_ROWS, ChainSpec, Part  # noqa: E402
 from raychains.orchestration.chain_worker import keep_freed_memory  # noqa: E402
 from raychains.samplers import MCLMC, SGHMC  # noqa: E402
 from raychains.schedules import Constant  # noqa: E402
@@ -127,13 +132,14 @@ def spec(case: str, task: Task, batch: int, lr: float, chain: int, width: int, l
 
 
 class Chains:
-    """``width`` chains in one pack, or one chain by itself; steps of densities may be compiled."""
+    """``width`` chains in one pack, or one chain by itself, on a device; steps may be compiled."""
 
-    def __init__(self, case: str, width: int, compiled: bool = False) -> None:
+    def __init__(self, case: str, width: int, compiled: bool = False, device: str = "cpu") -> None:
+        self._device = device
         task, batch, lr = CASES[case]()
         self._lanes = lanes_of(case)
         specs = [spec(case, task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
-        self.chains = [Chain(one, task) for one in specs]
+        self.chains = [Chain(one, task, device=device) for one in specs]
         if width:
             pack = Pack(self.chains[0])
             for chain in self.chains:
@@ -141,16 +147,31 @@ class Chains:
         self._threads = ThreadPoolExecutor(len(self.chains))
 
     def run(self, steps: int) -> float:
-        """Make steps of every chain; return the CPU seconds per step and lane."""
+        """Make steps of every chain; return the seconds per step and lane: of the CPU, or of wall clock on another device."""
 
         def through(chain: Chain) -> None:
             until = chain.step + steps
             while chain.advance(lambda: chain.step >= until):
                 pass
 
-        began = time.process_time()
-        list(self._threads.map(through, self.chains))
-        return (time.process_time() - began) / steps / len(self.chains) / self._lanes
+        def all_through() -> None:
+            list(self._threads.map(through, self.chains))
+
+        if self._device == "cpu":
+            began = time.process_time()
+            all_through()
+            spent = time.process_time() - began
+        else:
+            spent = seconds(all_through, self._device)
+        return spent / steps / len(self.chains) / self._lanes
+
+
+def digits_seconds(device: str, width: int, rounds: int = 3, steps: int = 100) -> tuple[list[float], list[float]]:
+    """Return the seconds per step and chain on a device of digits by itself, and of ``width`` such chains in one pack, by round."""
+    variants = [Chains("digits", each, device=device) for each in (0, width)]
+    times = [[chains.run(steps) for chains in variants] for _ in range(rounds + 1)][1:]  # a first round takes memory
+    by_itself, packed = (list(each) for each in zip(*times, strict=True))
+    return by_itself, packed
 
 
 def peer(python: str, case: str, width: int, steps: int) -> list[float]:
@@ -169,26 +190,35 @@ def told(times: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--widths", type=int, nargs="+", default=[1, 5, 10, 20], help="chains of each pack")
+    default = "chains of each pack; default 1 5 10 20, on another device than the CPU 10 and 64, the most"
+    parser.add_argument("--widths", type=int, nargs="+", help=default)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--plain", action="store_true", help="leave compiled steps out")
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=list(CASES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100, help="steps of each chain and round")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python with JAX")
     parser.add_argument("--smoke", action="store_true", help="only show that it runs")
     args = parser.parse_args()
+    if args.peer and args.device != "cpu":
+        parser.error("--peer measures CPU time: leave it out with --device")
+    args.widths = args.widths or ([1, 5, 10, 20] if args.device == "cpu" else [10, MOST_ROWS])
     if args.smoke:
         args.widths, args.rounds, args.steps = [2], 1, 3
         args.cases = [case for case in args.cases if not case.endswith("00")]
     keep_freed_memory()  # as chain workers do
     torch.set_num_threads(1)
     print(facts())
+    if args.device != "cpu":
+        print(f"device: {args.device}; seconds are of wall clock, with synchronisation")
     for case in args.cases:
         density = case.partition("-")[0] in DENSITIES
         # A user's density is in a pack if its steps are compiled: the gradients at two points may depend on each other's bits.
         plain = [] if case.startswith("banana") else args.widths
-        compiled = args.widths if density or (case == "mile" and not args.smoke) else []
+        compiles = not args.plain and (density or (case == "mile" and not args.smoke))
+        compiled: Sequence[int] = args.widths if compiles else []
         which = [(0, False), *((width, False) for width in plain), *((width, True) for width in compiled)]
-        variants = {key: Chains(case, *key) for key in which}
+        variants = {key: Chains(case, *key, device=args.device) for key in which}
         times: dict[tuple[int, bool], list[float]] = {key: [] for key in which}
         jax: dict[int, list[float]] = {width: [] for width in args.widths}
         for number in range(args.rounds + 1):
@@ -198,12 +228,12 @@ def main() -> None:
         for width in args.widths if args.peer and case != "mile" else ():
             jax[width] = peer(args.peer, case, width, args.steps)
         print(f"\n{case}\n  by itself               {told(times[0, False])}")
-        for width, compiles in which[1:]:
-            ratio = statistics.median(times[0, False]) / statistics.median(times[width, compiles])
+        for width, by_compiler in which[1:]:
+            ratio = statistics.median(times[0, False]) / statistics.median(times[width, by_compiler])
             beside = f", JAX {told(jax[width])}" if jax[width] else ""
-            how = "compiled" if compiles else ""
+            how = "compiled" if by_compiler else ""
             print(
-                f"  {width:3d} in a pack {how:8s} {told(times[width, compiles])}, {ratio:.2f} × as fast{beside}",
+                f"  {width:3d} in a pack {how:8s} {told(times[width, by_compiler])}, {ratio:.2f} × as fast{beside}",
                 flush=True,
             )
 

@@ -26,7 +26,7 @@ def recorded(spec: ChainSpec, task: Task) -> bool:
     Those of raychains' own tasks are, and with ``compile="cuda-graphs"`` those of any network: what its Python code does besides
     asking for kernels is done when it is recorded, not at every step.
     """
-    return why_not(task) is None and (not tasks.is_own(spec.task) or spec.compile == "cuda-graphs")
+    return not spec.pack and why_not(task) is None and (not tasks.is_own(spec.task) or spec.compile == "cuda-graphs")
 
 
 def why_not(task: Task) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
@@ -220,11 +220,14 @@ class Chain:
             self.join(Pack(self))
         assert self._pack is not None
         try:
-            with self._execution.stepping():
-                return self._pack.advance(self, stop)
+            return self._pack.advance(self, stop)
         finally:
             if self.done or self._failure is not None:
                 self.leave()
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """See `raychains.chain.pack.Member`."""
+        return self._execution.stepping()
 
     def order(self, epoch: int) -> Sequence[Any]:
         """See `raychains.chain.pack.Member`."""

@@ -55,10 +55,11 @@ class Drawn:
 
 
 class _Noise:
-    """A source of noise for all rows at once: each draws from its chain's own stream, ``ahead`` times at once."""
+    """A source of noise for all rows at once: each draws from its chain's own stream, on a CPU ``ahead`` times at once."""
 
     def __init__(self, like: Tensor, ahead: int) -> None:
         self.lanes: list[Lane] = []
+        ahead = ahead if like.is_cpu else 1
         self._made = like.new_zeros(ahead, *like.shape)
         self._used = ahead
 
@@ -66,7 +67,7 @@ class _Noise:
         """Return noise [rows, d], to be read; 0 in rows that do not move."""
         if self._used == len(self._made):
             for lane in self.lanes:
-                self._stream(lane).add(list(self._made[:, lane.row].numpy()), None)
+                lane.chain.sampler._noise.fill(self._made[:, lane.row])
             self._used = 0
         self._used += 1
         return self._made[self._used - 1]
@@ -74,16 +75,13 @@ class _Noise:
     def rewind(self) -> None:
         """Put the streams where the noise in use has left them; the rest is made again."""
         unused, self._used = len(self._made) - self._used, len(self._made)
-        for lane in self.lanes:
-            self._stream(lane).position -= unused * self._made.shape[2]
+        for lane in self.lanes if self._made.is_cpu else ():
+            lane.chain.sampler._noise._sequence(self._made.dtype).position -= unused * self._made.shape[2]
 
     def move(self, lanes: Sequence[Lane]) -> None:
         """Draw for these lanes from now on."""
         self.lanes = list(lanes)
         self._made.zero_()
-
-    def _stream(self, lane: Lane) -> Any:
-        return lane.chain.sampler._noise._sequence(self._made.dtype)
 
     def seeds(self, rows: int) -> list[int]:
         """Return the seed of each row's stream; 0 of rows that do not move."""
@@ -138,7 +136,8 @@ class IsokineticRows:
             return
         self._noise.move(lanes)
         self._moving = torch.zeros(len(self._theta), 1, dtype=torch.bool, device=self._theta.device)
-        self._moving[[lane.row for lane in lanes]] = True
+        for lane in lanes:
+            self._moving[lane.row] = True
         first = lanes[0].chain
         self._begun = "direction" in first.sampler.state[next(iter(first.sampled.values()))]
         if self._begun:
@@ -203,7 +202,7 @@ class IsokineticRows:
         if not self._compiles:
             return method(self._joint, *given)
         flat, tree = pytree.tree_flatten(given)
-        flat = [torch.tensor(v, dtype=torch.float64) if isinstance(v, float) else v for v in flat]
+        flat = [self._u.new_full((), v, dtype=torch.float64) if isinstance(v, float) else v for v in flat]
         drawn = [self._noise.like(self._u).clone() for _ in range(noises if self._temperature else 0)]
         inputs = [t.contiguous() for t in (*flat, *drawn, *self._batch) if isinstance(t, Tensor)]
         kind = (method, self._temperature, tree, *((t.shape, t.dtype) for t in inputs))

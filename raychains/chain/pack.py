@@ -8,7 +8,7 @@ A chain's bytes depend neither on the other rows nor on its place: `raychains.mo
 row the loss and the update have one more that no chain has. Rows without a chain compute on zeros. A density's gradient is
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
-columns that the host prepares for several steps at once; a density's steps may be compiled, several into one. A sampler without such an update (`Sampler.apply`) moves each row by
+columns that the host prepares for several steps at once, on a CPU with their noise; a density's steps may be compiled, several into one. A sampler without such an update (`Sampler.apply`) moves each row by
 itself, after the gradients of all. The microcanonical samplers' step, which may be compiled, is `raychains.chain.isokinetic_pack`: there those members that
 are behind move until all are at one step.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from inspect import unwrap
 from typing import Any, Protocol, Self
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 from raychains import samplers
 from raychains.chain.compiler import compiled
 from raychains.chain.isokinetic_pack import NOISE_AHEAD, Batch, Drawn, IsokineticRows
+from raychains.core import gpus
 from raychains.core.errors import UserError, require
 from raychains.core.sample import THETA, Progress
 from raychains.core.spec import ChainSpec, canonical_json
@@ -68,6 +70,9 @@ class Member(Protocol):
     @property
     def done(self) -> bool:
         """True if every step has been made."""
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Return a context around steps, in which torch's process-wide switches are as the spec says."""
 
     def order(self, epoch: int) -> Sequence[Any]:
         """Return an epoch's batches."""
@@ -110,6 +115,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     for name, allowed in (("micro_batch", None), ("sample_only", ())):
         if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"
+    if spec.compile == "cuda-graphs":
+        return "it has compile cuda-graphs, and steps of packs are compiled by default alone"
     if isinstance(task, LogDensity):
         if issubclass(kind, Isokinetic):
             return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
@@ -192,6 +199,7 @@ class _Lane:
     row: int
     kind: str
     """Equal for lanes whose settings at a step are equal."""
+    dropout: torch.Generator
     stop: Stop | None = None
     """Set while `Pack.advance` is asked for this lane."""
     result: list[Any] | Exception | None = None
@@ -207,7 +215,6 @@ class _Lane:
     """Their coefficients, [steps, names]."""
     noise_from: int = 0
     """Position of its noise where the steps began that are prepared now."""
-    dropout: torch.Generator = field(default_factory=torch.Generator)
 
 
 class Pack:
@@ -232,7 +239,9 @@ class Pack:
         self._layout(chain)
         self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
         noises = chain.sampler.noises if self._names else 0
-        self._noise_steps = max(1, min(AHEAD, NOISE_AHEAD // (self._theta.shape[1] * max(1, noises))))
+        # A GPU's generator cannot go back: it draws for the very steps that are made.
+        ahead = NOISE_AHEAD // (self._theta.shape[1] * max(1, noises)) if self._theta.is_cpu else 1
+        self._noise_steps = max(1, min(AHEAD, ahead))
         if self._compiles:
             self._noise_steps = max(1, self._noise_steps // COMPILED) * COMPILED
         self._noise_buffer = self._theta.new_zeros(self._noise_steps, noises, *self._theta.shape)
@@ -321,8 +330,9 @@ class Pack:
             require(len(self._lanes) < self.width, "chain", chain.spec.digest[:12], "find a free row: the pack is full")
             row = min(set(range(self.width)) - {lane.row for lane in self._lanes.values()})
             kind = canonical_json([chain.spec.schedule.to_json(), chain.spec.sampler.to_json()])
-            self._lanes[chain] = lane = _Lane(chain, row, kind)
-            lane.dropout.set_state(chain.dropout[0])
+            dropout = torch.Generator(self._theta.device)
+            dropout.set_state(chain.dropout[-1])
+            self._lanes[chain] = _Lane(chain, row, kind, dropout)
             for name, p in chain.sampled.items():
                 self._views(self._theta)[name][row] = p.detach()
                 p.data = self._views(self._theta)[name][row]
@@ -398,7 +408,8 @@ class Pack:
         """Make steps until a lane has a result; an error that is no chain's own ends them all."""
         lanes = list(self._lanes.values())
         try:
-            self._steps(lanes)
+            with lanes[0].chain.stepping():  # the members' threads wait: none restores a switch in the middle of a step
+                self._steps(lanes)
         except Exception as error:  # some lanes may have moved and others not
             for lane in lanes:
                 lane.result = error
@@ -473,14 +484,15 @@ class Pack:
             if lane.result is not None:  # its own update failed
                 continue
             if self._density is None and self._network.drops:
-                lane.chain.dropout = [lane.dropout.get_state()]
+                lane.chain.dropout = [*lane.chain.dropout[:-1], lane.dropout.get_state()]
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
             if self._density is not None:  # the last step's draw is the chain's own to keep
                 kept = [i for i in range(made - 1) if lane.ahead[done - made + i].keep]
                 if kept:
                     (shape,) = self._shapes.values()
-                    lane.chain.keep(self._path[kept, lane.row, : self._size].unflatten(1, shape))
+                    places = gpus.sent(torch.tensor(kept), self._theta.device)
+                    lane.chain.keep(self._path[places, lane.row, : self._size].unflatten(1, shape))
             try:
                 lane.held += lane.chain.moved(made, lane.ahead[done - 1])
             except Exception as error:  # of this chain alone: it diverged, and says so again after what it told before
@@ -506,16 +518,16 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
-            if self._names:
+            if self._names and self._theta.is_cpu:
                 lane.noise_from = self._sequence(lane).position
         if self._density is None:
             for lane in self._lanes.values() if self._whole else lanes:
                 self._fill_batches(lane, steps)
         device, dtype = self._theta.device, self._theta.dtype
-        self._step_numbers = torch.from_numpy(self._numbers[:steps]).to(device, dtype)
+        self._step_numbers = gpus.sent(torch.from_numpy(self._numbers[:steps]).to(dtype), device)
         if self._density is None and (not self._whole or self._stale):
-            self._step_indices = torch.from_numpy(self._indices[:steps]).to(device)
-            self._step_weights = torch.from_numpy(self._weights[:steps]).to(device, dtype)
+            self._step_indices = gpus.sent(torch.from_numpy(self._indices[:steps]), device)
+            self._step_weights = gpus.sent(torch.from_numpy(self._weights[:steps]).to(dtype), device)
         return steps
 
     def _look_ahead(self, chain: Member) -> tuple[list[ScheduleValues], Any]:
@@ -666,25 +678,31 @@ class Pack:
 
     def _noise_of(self, number: int, lanes: Sequence[_Lane], steps: int = 1) -> Tensor:
         """Return the noise of the ``number``-th of the prepared steps and those after it, [steps, noises, rows, numbers]."""
+        if not self._theta.is_cpu:
+            self._fill_noise(steps, lanes)
+            return self._noise_buffer[:steps]
         if number % self._noise_steps == 0:
-            self._fill_noise(number, lanes)
+            self._fill_noise(min(self._noise_steps, len(self._step_numbers) - number), lanes)
         return self._noise_buffer[number % self._noise_steps :][:steps]
 
-    def _fill_noise(self, number: int, lanes: Sequence[_Lane]) -> None:
-        """Draw the noise of the steps from the ``number``-th on, as many as the buffer holds, from each row's own stream."""
-        column, buffer = self._names.index("noise"), self._noise_buffer.numpy()
-        steps = min(self._noise_steps, len(self._step_numbers) - number)
+    def _fill_noise(self, steps: int, lanes: Sequence[_Lane]) -> None:
+        """Draw the noise of the next steps, at most as many as the buffer holds, from each row's own stream."""
+        column = self._names.index("noise")
         for lane in lanes:
             done = lane.chain.step - lane.at
             noisy = np.flatnonzero(lane.numbers[done : done + steps, column] > 0)
-            if len(noisy):
+            if not self._theta.is_cpu:
+                for step in noisy:
+                    lane.chain.sampler._noise.fill(self._noise_buffer[step, :, lane.row, : self._size])
+            elif len(noisy):
+                buffer = self._noise_buffer.numpy()
                 drawn = np.empty((len(noisy), buffer.shape[1], self._size), dtype=buffer.dtype)
                 self._sequence(lane).add([drawn.reshape(-1)], None)
                 buffer[noisy, :, lane.row, : self._size] = drawn
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
-        if not self._names:  # each draws what it needs
+        if not self._names or not self._theta.is_cpu:  # each draws what it needs
             return
         noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
         self._sequence(lane).position = lane.noise_from + noisy * self._noise_buffer.shape[1] * self._size

@@ -27,14 +27,10 @@ def check(spec: ChainSpec, *, gpu: bool) -> None:
     """Refuse settings that the kind of device cannot execute.
 
     Raises:
-        UserError: TF32 or CUDA graphs without a GPU, or a pack on one.
+        UserError: TF32 or CUDA graphs without a GPU.
     """
     why = "without a GPU: its arithmetic and its graphs exist there only"
     require(gpu or spec.precision != "tf32", "precision", spec.precision, f"be fp32, bf16 or fp64 {why}")
-    on_cpu = (
-        "be none on a GPU: packs, and with them compiled densities, are CPU programs, as gpus_per_chain 0 runs them"
-    )
-    require(not gpu or not spec.pack, "pack", spec.pack, on_cpu)
     require(gpu or spec.compile != "cuda-graphs", "compile", spec.compile, f"be none or default {why}")
 
 

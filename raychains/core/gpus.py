@@ -62,6 +62,17 @@ def pinned(tensor: Tensor) -> Tensor:
     return tensor.pin_memory()
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on ``device``; the host does not wait for a GPU that copies it."""
+    return pinned(tensor).to(device, non_blocking=True) if is_gpu(device) else tensor.to(device)
+
+
+def dropped(kept: Tensor, p: float, generator: torch.Generator) -> Tensor:
+    """Return ``kept`` as `torch.nn.Dropout` of probability ``p`` leaves it on a GPU, with the numbers of ``generator``."""
+    found: Tensor = torch._fused_dropout(kept, 1 - p, generator=generator)[0]  # by the kernel of torch.dropout
+    return found
+
+
 def on_host(tensor: Tensor) -> Tensor:
     """Return a contiguous copy on the CPU; one of a GPU's tensor is whole only after `wait`."""
     gpu = is_gpu(tensor.device)

@@ -25,7 +25,7 @@ Precision = Literal["fp32", "tf32", "bf16", "fp64"]
 Compile = Literal["none", "default", "cuda-graphs"]
 BatchNorm = Literal["keep", "reestimate", "shared", "refuse"]
 
-MOST_ROWS = 64
+MOST_ROWS = 128
 """Rows of a pack at most: each has a thread in its worker."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SOURCE = "source-sha256"

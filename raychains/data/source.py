@@ -38,7 +38,7 @@ class EpochOrder(Sequence[Tensor]):
 
     def to(self, device: torch.device) -> Self:
         """Give index tensors on ``device`` from now on, beside the data; returns itself."""
-        self._order = self.permutation.to(device)
+        self._order = gpus.sent(self.permutation, device)
         return self
 
     def place(self, indices: Tensor) -> slice | None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.rng import GLOBALS
 
@@ -232,8 +233,12 @@ class StackedNetwork:
         for number, (_, mask) in self._masks.items():
             layer = self._layers[number]
             assert isinstance(layer, Dropout)
-            drawn = mask.new_empty(examples, mask.shape[1]).bernoulli_(1 - layer.p, generator=generator)
-            mask[row, :, :examples] = drawn.div_(1 - layer.p).mT
+            if gpus.is_gpu(mask.device):
+                drawn = gpus.dropped(mask.new_ones(examples, mask.shape[1]), layer.p, generator)
+            else:
+                drawn = mask.new_empty(examples, mask.shape[1]).bernoulli_(1 - layer.p, generator=generator)
+                drawn.div_(1 - layer.p)
+            mask[row, :, :examples] = drawn.mT
 
     def forward(self, parameters: Parameters) -> None:
         """Compute `outputs` from `inputs`."""

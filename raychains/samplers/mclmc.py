@@ -183,7 +183,7 @@ class MCLMC(Isokinetic):
         if "h" in self._adaptive:
             return self._adaptive["h"].to(theta.dtype), self._adaptive["L"].to(theta.dtype)
         h, length = self._given(theta.shape[1])
-        return theta.new_tensor(h), theta.new_tensor(length)
+        return theta.new_full((), h), theta.new_full((), length)
 
     def _given(self, d: int) -> tuple[float, float]:
         """Return the h and L that the settings give in d dimensions."""

@@ -141,8 +141,9 @@ def adapted(numbers: Sequence[Tensor], aim: float | Tensor, d: int, change: Tens
 
 
 def _power(values: Tensor, exponent: float) -> Tensor:
-    """Return powers that are the same to the bit for any number of lanes: torch rounds those of whole vectors otherwise."""
-    return torch.cat([value**exponent for value in values.split(1)]) if len(values) > 1 else values**exponent
+    """Return powers that are the same to the bit for any number of lanes: a CPU rounds those of whole vectors otherwise."""
+    one_by_one = values.is_cpu and len(values) > 1
+    return torch.cat([value**exponent for value in values.split(1)]) if one_by_one else values**exponent
 
 
 def _average(state: State, theta: Tensor, ok: Tensor) -> None:

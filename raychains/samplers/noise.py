@@ -65,6 +65,14 @@ class Noise:
         else:
             torch._foreach_add_(tensors, self.all_like(tensors), alpha=std)
 
+    def fill(self, draws: Tensor) -> None:
+        """Overwrite each of ``draws``, [n, numbers], a sampler's row in a pack, with what `like` of so many numbers gives next."""
+        if draws.is_cpu:
+            self._sequence(draws.dtype).add(list(draws.numpy()), None)
+            return
+        for draw in draws:
+            draw.normal_(generator=self.generator(draws.device))
+
     def seeds(self, lanes: int) -> list[int]:
         """Return the seed of each lane's noise."""
         return [self.seed] * lanes

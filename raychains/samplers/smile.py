@@ -111,7 +111,7 @@ class SMILE(Isokinetic):
             loss, g = at(theta)
             return loss, torch.nan_to_num(g, nan=0.0, posinf=limit, neginf=-limit).clamp(-limit, limit)
 
-        h = theta.new_tensor(group["lr"])
+        h = theta.new_full((), group["lr"])
         if group["tail"] > 0:
             h = self._adaptive.get("h", h.double().expand(self.lanes, 1))
         new, u, g, loss, gained = self._mclachlan(theta, u, g, cut, h, self._all_scales(theta))

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from raychains import Task, samplers
-from raychains.chain import isokinetic_pack, precision
+from raychains.chain import isokinetic_pack
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
-from raychains.chain.pack import Pack, Packs, key
+from raychains.chain.pack import Pack, Packs, check, key
 from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part
@@ -675,8 +675,8 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     ordered = Ordered(train=90, hidden=[8])
     with refused("pack", "5", "its task has its own epoch()"):
         Chain(made(ordered, 20), ordered)
-    with refused("pack", "5", "be none on a GPU", "gpus_per_chain 0"):
-        precision.check(one, gpu=True)
+    with refused("pack", "5", "it has compile cuda-graphs, and steps of packs are compiled by default alone"):
+        check(dataclasses.replace(isokinetic("mclmc", task, 20), compile="cuda-graphs", exact=False), task)
     with refused("pack", "-1"):
         dataclasses.replace(one, pack=-1)
     pack = Pack(Chain(one, task))

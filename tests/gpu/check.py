@@ -2,9 +2,10 @@
 
     python -m tests.gpu.check --device cuda --out gpu.json
 
-Six groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
-transcription), ``cpu/…`` compares steps of networks in double precision with the same steps on the CPU, ``recorded/…`` on a GPU
-chains whose gradients are recorded with others, ``resume/…`` continues chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
+Seven groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
+transcription), ``cpu/…`` steps of networks in double precision with the same steps on the CPU, ``recorded/…`` on a GPU chains whose
+gradients are recorded with others, ``pack/…`` packed chains with themselves in other rows and by themselves, ``resume/…`` continues
+chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
 killed, ``benchmark/…`` measures what benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set
 is needed; where Ray is not installed, ``run/…`` is left out.
 
@@ -47,7 +48,7 @@ from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
-from tests.gpu import runs
+from tests.gpu import packed, runs
 from tests.gpu.page import page
 from tests.gpu.runs import Measured, Runs
 from tests.samplers import cases
@@ -343,7 +344,7 @@ def main(argv: list[str] | None = None) -> int:
     def chosen(named: dict[str, Any]) -> dict[str, Any]:
         return {name: each for name, each in named.items() if any(fnmatchcase(name, only) for only in args.only)}
 
-    laws = chosen(law_checks(args.device, lanes, dtypes))
+    laws = chosen(law_checks(args.device, lanes, dtypes) | packed.checks(args.device))
     known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
     resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
     steps = chosen(cpu_checks(args.device) | recorded_checks(resume_specs(args.short), args.device))

@@ -160,7 +160,26 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(gpus, "set_rng_state", lambda device, state: None)
     monkeypatch.setattr(gpus, "kept_rng", lambda device: nullcontext())
     monkeypatch.setattr(gpus, "Graphs", Replayed)
+    monkeypatch.setattr(gpus, "dropped", lambda kept, p, generator: kept.clone())
     monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
     monkeypatch.setattr("raychains.tasks.task_cache._GIVEN", {})  # tasks that other tests gave stay where they are
     monkeypatch.setattr(torch, "Generator", WithoutDriver)
     return waits
+
+
+def as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tensors of the CPU take the paths of a GPU's: noise and dropout by generators, nothing drawn ahead, switches set."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda tensor: False))
+    monkeypatch.setattr(gpus, "is_gpu", lambda device: True)
+    monkeypatch.setattr(gpus, "name", lambda device: "a CPU as a GPU")
+    monkeypatch.setattr("raychains.chain.backward.recorded", lambda spec, task: False)
+    monkeypatch.setattr(gpus, "pinned", torch.clone)
+    monkeypatch.setattr(gpus, "on_host", lambda t: t.detach().clone(memory_format=torch.contiguous_format))
+    monkeypatch.setattr(gpus, "wait", lambda device: None)
+    # Dropout draws from the CPU's generator here, which is set last.
+    monkeypatch.setattr(gpus, "rng_state", lambda device: torch.get_rng_state())
+    monkeypatch.setattr(gpus, "set_rng_state", lambda device, state: torch.set_rng_state(state))
+    monkeypatch.setattr(
+        gpus, "dropped", lambda kept, p, generator: kept.clone().bernoulli_(1 - p, generator=generator).div_(1 - p)
+    )
