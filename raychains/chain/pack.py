@@ -385,15 +385,18 @@ class Pack:
         Raises:
             Exception: what ended this chain, which leaves; the others go on.
         """
-        if stop():
-            return []
         with self._meeting:
+            if stop():
+                self._meeting.notify_all()  # who waits for this chain may have to stop as well
+                return []
             lane = self._lanes[chain]
             lane.stop, lane.result, lane.since = stop, None, time.monotonic()
             while lane.result is None:
                 if all(other.stop is not None and other.result is None for other in self._lanes.values()):
                     self._run()
                     self._meeting.notify_all()
+                elif stop():
+                    lane.result, lane.held = lane.held, []
                 else:
                     self._meeting.wait()
             lane.stop = None

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event as Flag
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from raychains.tasks.likelihoods import Classes
 from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
 from tests.chain.test_divergence import wild
 from tests.checks import refused
+from tests.processes import SECONDS
 
 STEPS = 24
 OF_DENSITIES = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
@@ -280,6 +282,25 @@ def density(sampler: str = "sghmc", **change: Any) -> ChainSpec:
         "pack": 5,
     }
     return dataclasses.replace(one, **{**fields, **change})
+
+
+def test_a_chain_that_waits_for_one_that_has_stopped_stops_as_well() -> None:
+    chains = [Chain(spec("digits", "sghmc", pack=2, chain=i)) for i in range(2)]
+    pack = Pack(chains[0])
+    for chain in chains:
+        chain.join(pack)
+    asked, waits = Flag(), Flag()
+
+    def stop() -> bool:
+        waits.set()
+        return asked.is_set()
+
+    with ThreadPoolExecutor(1) as threads:
+        told = threads.submit(chains[0].advance, stop)
+        assert waits.wait(SECONDS)
+        asked.set()
+        assert chains[1].advance(lambda: True) == []
+        assert told.result(SECONDS) == [] and chains[0].step == 0
 
 
 @pytest.mark.parametrize("sampler", OF_DENSITIES)

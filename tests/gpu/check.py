@@ -73,7 +73,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """An MLP, convolutions with pooling, and convolutions with BatchNorm; none draws random numbers of the device."""
 STEPS = 10
-SHARE = 1e-9
+SHARE = 1e-8
 """Largest difference between a device and the CPU in double precision, as a share of the way that parameters move. Rounding is 1e-16
 of a term; sums of up to 1e5 terms and ten steps make at most 1e-11 of it. Single precision anywhere gives 1e-7 or more."""
 
