@@ -60,6 +60,7 @@ class Backward:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         device = next(model.parameters()).device
         self._graphs = gpus.Graphs(device, augmentation) if gpus.is_gpu(device) and recorded(spec, task) else None
+        self._own = tasks.is_own(spec.task)
         self._again = samplers.KINDS[spec.sampler.kind].gradients_per_step > 1
         """Whether gradients are still needed when the next ones are evaluated."""
         self._seen: Counter[int] = Counter()
@@ -101,6 +102,8 @@ class Backward:
         try:
             loss, replay = graphs.record(lambda: self._evaluate(*static))
         except Exception as error:
+            if not self._own or isinstance(error, torch.OutOfMemoryError):
+                raise
             raise UserError(
                 f"compile must be none or default for this task, got cuda-graphs: {format_error(error)}"
             ) from error

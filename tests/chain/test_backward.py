@@ -129,13 +129,29 @@ def test_ours_are_recorded_and_others_where_the_user_says_so() -> None:
         of_own(other, compile="cuda-graphs")
 
 
-def test_what_cannot_be_recorded_is_said_in_one_line() -> None:
+NOT_ALLOWED = RuntimeError("operation not permitted when stream is capturing\nand much more")
+
+
+def recording_fails(one: ChainSpec, task: Task | None, failure: Exception) -> None:
     class Fails(Replayed):
         def record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-            raise RuntimeError("operation not permitted when stream is capturing\nand much more")
+            raise failure
 
-    chain = Chain(CASES["sghmc-digits"])
+    chain = Chain(one, task)
     graphs: Any = Fails(chain._backward)
     chain._backward._graphs = graphs
+    run(chain)
+
+
+def test_a_network_that_cannot_be_recorded_is_refused_in_one_line() -> None:
+    task = own()
     with refused("compile", "be none or default", "operation not permitted"):
-        run(chain)
+        recording_fails(of_own(task), task, NOT_ALLOWED)
+
+
+def test_what_another_option_does_not_help_is_raised_as_it_is() -> None:
+    task, full = own(), torch.OutOfMemoryError("no memory")
+    for failure, one in ((NOT_ALLOWED, (CASES["sghmc-digits"], None)), (full, (of_own(task), task))):
+        with pytest.raises(type(failure)) as found:
+            recording_fails(*one, failure)
+        assert found.value is failure
