@@ -45,7 +45,7 @@ def test_a_width_is_taken_as_it_is_and_none_is_the_default() -> None:
 
 
 def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line() -> None:
-    for wrong in ("0", "65", "-1", "many", "2.5"):
+    for wrong in ("0", "129", "-1", "many", "2.5"):
         with refused("pack", "auto", wrong):
             width(wrong)
     with refused("pack", "7", "sampler sam has a step of its own"):
