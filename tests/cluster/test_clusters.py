@@ -33,9 +33,8 @@ def test_two_runs_of_a_name_share_a_cluster_and_one_that_finds_no_room_waits(sha
     assert second["over first"], "its end and its ray.shutdown came while the first was running"
     assert second["status"] == 0 and second["same"]
     assert all("its node has died" in why for why in second["lost"]), "a worker may wait at the node that leaves"
-    assert second["waiting"] == second["goes on"] == 1
-    [reason] = second["reasons"]
-    assert reason.startswith(
+    assert second["waiting"] == second["goes on"] >= 1, "on a node that joins late it may wait again"
+    assert second["reasons"][0].startswith(
         "others hold the room for a chain (1 CPU): of 2 nodes of 1 CPU and 1 node of 0 CPU is free"
     )
 
