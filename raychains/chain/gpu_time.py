@@ -62,9 +62,10 @@ STEPS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of one device's share of a batch."""
+    """A step of one device's share of a batch, in a pack of all rows' batches."""
 
     examples: int
+    """Of one chain."""
     gradients: int
     """Gradient evaluations."""
     operators: int
@@ -89,22 +90,22 @@ def estimate(spec: ChainSpec, task: Task, gpu: str, *, workers: int = 1) -> Step
     if task.low_dimensional:
         raise UserError(f"gpu must be left out for task {spec.task.kind}, got {gpu}: it is a density")
     examples = spec.micro_batch or math.ceil(spec.batch_size / workers)
-    called = _at(spec, task, examples)
+    called, rows = _at(spec, task, examples), max(1, spec.pack)
     device = GPUS[gpu]
-    times = [_seconds(operator, spec.precision, device) for operator in called]
+    times = [tuple(rows * t for t in _seconds(operator, spec.precision, device)) for operator in called]
     work = {
         "products": sum(products for products, memory in times if products > memory),
         "memory": sum(memory for products, memory in times if memory >= products),
     }
     kernels = sum(max(*t, KERNEL) for t in times)
-    host = STEP if recorded(spec, task) else LAUNCH * len(called)
+    host = STEP if recorded(spec, task) else LAUNCH * (len(called) + rows - 1)  # a pack's rows draw one after the other
     launching = host > kernels or kernels > 2 * sum(work.values())
     return Step(
         examples=examples,
-        gradients=examples * samplers.gradients_per_step(spec.sampler),
-        operators=len(called),
-        flops=sum(o.flops for o in called),
-        bytes=sum(o.bytes for o in called),
+        gradients=rows * examples * samplers.gradients_per_step(spec.sampler),
+        operators=len(called) + rows - 1,
+        flops=rows * sum(o.flops for o in called),
+        bytes=rows * sum(o.bytes for o in called),
         seconds=max(host, kernels),
         bound="launches" if launching else max(work, key=lambda name: work[name]),
     )

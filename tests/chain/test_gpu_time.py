@@ -129,6 +129,18 @@ def test_a_step_takes_what_its_slowest_part_does(digits: Task, monkeypatch: pyte
     assert weak.rate == 50 / weak.seconds
 
 
+def test_a_pack_launches_once_for_all_rows_and_each_draws_its_noise(
+    digits: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, fast = spec(digits), dict.fromkeys(("fp64", "fp32", "tf32", "bf16"), 1e30)
+    free, slow = Gpu(flops=fast, bandwidth=1e30), Gpu(flops=fast, bandwidth=1e3)
+    alone, pack = (on(monkeypatch, free, dataclasses.replace(one, pack=pack), digits) for pack in (1, 10))
+    assert pack.seconds - alone.seconds == pytest.approx(9 * 30e-6) and pack.bound == "launches"
+    assert pack.rate == pytest.approx(10 * alone.rate * alone.seconds / pack.seconds)
+    alone, pack = (on(monkeypatch, slow, dataclasses.replace(one, pack=pack), digits) for pack in (1, 10))
+    assert pack.seconds == pytest.approx(10 * alone.seconds) and pack.rate == pytest.approx(alone.rate)
+
+
 def drawn(one: ChainSpec, task: Task) -> list[float]:
     """Bytes of each draw of noise in a step."""
     return [o.bytes for o in gpu_time._operators(one, task, 4) if o.name == "normal_"]
