@@ -1,4 +1,4 @@
-"""The gradient of a batch, on a GPU recorded as a CUDA graph: the host gives hundreds of kernels by one call, with equal bits."""
+"""The gradient of a batch, on a GPU recorded as a CUDA graph: one call launches all kernels, and the results have the same bits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
 
 EAGER = 2
-"""Gradients of each batch size that are evaluated operator by operator first: libraries choose their kernels in them."""
+"""Gradients of each batch size that are evaluated operator by operator before one is recorded: libraries choose kernels in them."""
 
 
 def recorded(spec: ChainSpec, task: Task) -> bool:
     """Return whether a chain's gradients are recorded on a GPU.
 
-    Those of raychains' own tasks are, and with ``compile="cuda-graphs"`` those of any network: what its Python code does besides
-    asking for kernels is done when it is recorded, not at every step.
+    Those of built-in networks are, unless packed; those of a user's network with ``compile="cuda-graphs"``: what its Python code does
+    besides launching kernels is done when it is recorded, not at every step.
     """
     return not spec.pack and why_not(task) is None and (not tasks.is_own(spec.task) or spec.compile == "cuda-graphs")
 

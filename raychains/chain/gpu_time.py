@@ -47,14 +47,14 @@ GPUS = {
 """SXM versions; the A100 with 80 GB."""
 OF_PRODUCTS, OF_BANDWIDTH = 0.5, 0.4
 """Shares of the data sheet's numbers that kernels reach; with `KERNEL` fitted to steps of ResNet-18 on an H200, at batch 128 in fp32,
-TF32 and bf16 and at 256 in bf16, whose times they give within 5 %."""
+TF32 and bf16 and at 256 in bf16, whose times they give within 5 %; exact steps in fp32 take 45 % more."""
 KERNEL, LAUNCH, STEP = 8e-6, 30e-6, 250e-6
 """Seconds that a kernel takes at least, that the host needs for an operator, and for a step whose gradient is recorded; the last two
 as measured on a virtual machine with an H200."""
 ASSUMED = (
     f"estimated, as steps of ResNet-18 were measured on an H200: kernels reach {OF_PRODUCTS:.0%} of the data sheet's FLOP/s and "
     f"{OF_BANDWIDTH:.0%} of its bandwidth and take at least {KERNEL * 1e6:.0f} µs; the host needs {LAUNCH * 1e6:.0f} µs for an operator, or "
-    f"{STEP * 1e6:.0f} µs for a recorded step; benchmarks/chain.py --device cuda measures yours"
+    f"{STEP * 1e6:.0f} µs for a recorded step; exact chains in fp32 take longer; benchmarks/chain.py --device cuda measures yours"
 )
 STEPS = 3
 """Only the last is counted; the earlier ones create the sampler's states."""
@@ -62,7 +62,7 @@ STEPS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of one device's share of a batch, in a pack of all rows' batches."""
+    """One step on one device: of its share of the batch, or in a pack of the batches of all rows."""
 
     examples: int
     """Of one chain."""

@@ -119,7 +119,7 @@ class Graphs:
         return found
 
     def record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """Record what a function asks of the GPU, which does nothing yet; return its value and the call that lets it be done.
+        """Record a function's work on the GPU without doing it; return its value and a function that does the work.
 
         The value's tensors, and whatever else the function leaves behind, keep their places: each call writes them anew.
         """
