@@ -166,14 +166,6 @@ class Chains:
         return spent / steps / len(self.chains) / self._lanes
 
 
-def digits_seconds(device: str, width: int, rounds: int = 3, steps: int = 100) -> tuple[list[float], list[float]]:
-    """Return the seconds per step and chain on a device of digits by itself, and of ``width`` such chains in one pack, by round."""
-    variants = [Chains("digits", each, device=device) for each in (0, width)]
-    times = [[chains.run(steps) for chains in variants] for _ in range(rounds + 1)][1:]  # a first round takes memory
-    by_itself, packed = (list(each) for each in zip(*times, strict=True))
-    return by_itself, packed
-
-
 def peer(python: str, case: str, width: int, steps: int) -> list[float]:
     """CPU seconds per step and chain of JAX, in as many rounds as it makes."""
     one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"

@@ -39,7 +39,7 @@ def why_not(task: Task) -> str | None:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What was recorded for one batch size; all tensors keep their places in memory."""
+    """A recording for one batch size; all tensors keep their places in memory."""
 
     examples: Sequence[Tensor]
     """Inputs and targets."""
@@ -62,7 +62,7 @@ class Backward:
         self._graphs = gpus.Graphs(device, augmentation) if gpus.is_gpu(device) and recorded(spec, task) else None
         self._own = tasks.is_own(spec.task)
         self._again = samplers.KINDS[spec.sampler.kind].gradients_per_step > 1
-        """Whether gradients are still needed when the next ones are evaluated."""
+        """True if gradients are still needed when the next ones are evaluated."""
         self._seen: Counter[int] = Counter()
         self._recorded: dict[int, _Recorded] = {}
 

@@ -65,7 +65,7 @@ class Step:
     """One step on one device: of its share of the batch, or in a pack of the batches of all rows."""
 
     examples: int
-    """Of one chain."""
+    """Examples of one chain on this device."""
     gradients: int
     """Gradient evaluations."""
     operators: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import zip_longest
@@ -19,6 +19,7 @@ from raychains.core.spec import ChainSpec, Part
 from raychains.schedules import Constant
 from raychains.tasks import Task
 from tests.chain.chain_cases import HALF, json_of, outcome, run, spec, state_hash
+from tests.gpu.runs import Measured
 
 WIDTH = 3
 STEPS = 2 * HALF
@@ -26,8 +27,8 @@ ROUNDING = 1e-3
 """Largest difference from the chain by itself, as a share of the largest parameter's size: 24 steps of single precision have
 rounding errors of some 1e-6, which products of other shapes, and MCLMC's divisions by norms, enlarge; other noise differs by 1e-1."""
 
-Measured = Iterator[tuple[str, float, float, float]]
 Checks = dict[str, tuple[str, Callable[[], Measured]]]
+"""By name: the sampler's kind, and the check."""
 
 
 def curve(dropout: bool) -> Task:
