@@ -264,6 +264,13 @@ class Chain:
         assert self._block is not None
         self._block.extend(draws)
 
+    def measure_last_layer(self) -> Tensor | None:
+        """See `raychains.chain.pack.Member`."""
+        if self._last_layer is None or self.sampler.param_groups[0]["temperature"] == 0:
+            return None
+        epoch, position = divmod(self.step, self.spec.steps_per_epoch)
+        return self._last_layer.measure(self._batches(epoch)[position])
+
     def _micro_batches(self) -> MicroBatches | None:
         if self.spec.micro_batch is None:
             require(self.group.size == 1, "micro_batch", None, "be given for a chain of several ranks")

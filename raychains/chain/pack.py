@@ -9,7 +9,7 @@ row the loss and the update have one more that no chain has. Rows without a chai
 elementwise over points (`LogDensity.pointwise`), so that a row can have lanes of its own as well.
 Members may be at different steps, begin and end when they like; each lane's numbers of the update (step size, noise, …) are
 columns that the host prepares for several steps at once, on a CPU with their noise; a density's steps may be compiled, several into one. A sampler without such an update (`Sampler.apply`) moves each row by
-itself, after the gradients of all. The microcanonical samplers' step, which may be compiled, is `raychains.chain.isokinetic_pack`: there those members that
+itself, after the gradients of all, and one of several gradients a step (`ClosureSampler`) after each of these. The microcanonical samplers' step, which may be compiled, is `raychains.chain.isokinetic_pack`: there those members that
 are behind move until all are at one step.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -37,7 +37,8 @@ from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
 from raychains.models import stacked
 from raychains.models.stacked import VECTOR
-from raychains.samplers import Sampler
+from raychains.samplers import LastLayerLaplace, Sampler
+from raychains.samplers.closure import ClosureSampler
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
@@ -95,6 +96,9 @@ class Member(Protocol):
     def keep(self, draws: Tensor) -> None:
         """Keep draws [n, …] of the one parameter of a density, at most `room`."""
 
+    def measure_last_layer(self) -> Tensor | None:
+        """Measure the last layer on the next step's batch and return its loss, if the sampler's settings are such; else None."""
+
 
 def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
     """Refuse a pack of chains that cannot be one program.
@@ -109,8 +113,9 @@ def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
 def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
     """Return why a chain cannot be part of a pack; None where it can."""
     kind = samplers.KINDS[spec.sampler.kind]
-    own_step = unwrap(kind.step) is not unwrap(Sampler.step)  # torch wraps them
-    if not issubclass(kind, Isokinetic) and (own_step or kind.gradients_per_step > 1):
+    ours = (Sampler.step, ClosureSampler.step, LastLayerLaplace.step)
+    own_step = all(unwrap(kind.step) is not unwrap(step) for step in ours)  # torch wraps them
+    if not issubclass(kind, Isokinetic) and own_step:
         return f"sampler {spec.sampler.kind} has a step of its own"
     for name, allowed in (("micro_batch", None), ("sample_only", ())):
         if getattr(spec, name) != allowed:
@@ -187,7 +192,7 @@ def key(spec: ChainSpec) -> str:
     if issubclass(kind, Isokinetic) or _together(spec):
         plain["sampler"] = {n: v == 0 if n in kind.elementwise else v for n, v in plain["sampler"].items()}
     else:
-        plain["sampler"] = {"kind": spec.sampler.kind}
+        plain["sampler"] = {n: v for n, v in plain["sampler"].items() if n in ("kind", "m_sharpness")}
     return canonical_json(plain)
 
 
@@ -245,8 +250,12 @@ class Pack:
         if self._compiles:
             self._noise_steps = max(1, self._noise_steps // COMPILED) * COMPILED
         self._noise_buffer = self._theta.new_zeros(self._noise_steps, noises, *self._theta.shape)
-        self._whole, self._stale = self._density is not None or spec.steps_per_epoch == 1, True
-        """`_stale`: the whole data of every row are to be gathered again."""
+        self._gradients_per_step, self._parts = chain.sampler.gradients_per_step, chain.sampler.parts
+        """`_parts`: sub-batches that a step's batch is divided into."""
+        self._measures = isinstance(chain.sampler, LastLayerLaplace)
+        self._whole = self._density is not None or (spec.steps_per_epoch == 1 and self._parts == 1)
+        self._stale = True
+        """The whole data of every row are to be gathered again."""
         if isinstance(task, PredictiveTask):
             self._task = task
             self._buffers(chain)
@@ -302,10 +311,12 @@ class Pack:
     def _buffers(self, chain: Member) -> None:
         rows, examples = len(self._theta), chain.num_data
         self._batch = chain.spec.batch_size
-        size = min(self._batch, examples)
-        self._even = examples % size == 0
-        self._indices = np.zeros((AHEAD, rows, size), dtype=np.int64)
-        self._weights = np.zeros((AHEAD, rows, size))
+        batch = min(self._batch, examples)
+        size = -(-batch // self._parts)
+        self._even = examples % batch == 0 and batch % self._parts == 0
+        self._indices = np.zeros((AHEAD * self._parts, rows, size), dtype=np.int64)
+        self._weights = np.zeros((AHEAD * self._parts, rows, size))
+        self._full = self._divided(batch)
         one, _ = self._task.source.batch(torch.zeros(1, dtype=torch.int64, device=self._theta.device))
         one = self._task.network_inputs(one, self._theta.dtype)
         kind = stacked.TracedNetwork if self._compiles else stacked.StackedNetwork
@@ -450,15 +461,37 @@ class Pack:
             self._update(number, lanes)
             self._path[number] = self._theta
             return 1
+        if self._gradients_per_step > 1 and self._isokinetic is None:
+            self._stages(number, lanes)
+            return 1
         if self._network.drops:
-            self._drop(lanes)
+            self._drop(number, lanes)
         if self._isokinetic is not None:
             (first, *_) = lanes
             self._losses += self._isokinetic.step(number, first.ahead[first.chain.step - first.at])
         else:
-            self._losses += self._gradients_of_network(*self._batch_of(number))
+            self._losses += self._losses_of(number, lanes)
             self._update(number, lanes)
         return 1
+
+    def _losses_of(self, number: int, lanes: Sequence[_Lane]) -> Tensor:
+        """Return the losses, [rows], of the ``number``-th of the prepared steps, and fill in gradients, or measure the last layer."""
+        measured: dict[_Lane, Tensor] = {}
+        for lane in lanes if self._measures else ():
+            self._set(lane)
+            try:
+                loss = lane.chain.measure_last_layer()
+            except Exception as error:  # of this chain alone
+                lane.result = error
+            else:
+                measured |= {} if loss is None else {lane: loss}
+        if len(measured) == len(lanes):
+            losses = self._theta.new_zeros(len(self._theta))
+        else:
+            losses = self._gradients_of_network(*self._batch_of(number))
+        for lane, loss in measured.items():
+            losses[lane.row] = loss
+        return losses
 
     def _moving(self, lanes: Sequence[_Lane]) -> tuple[Sequence[_Lane], int]:
         """Return the lanes that make the next steps, and how many at most.
@@ -529,8 +562,9 @@ class Pack:
         device, dtype = self._theta.device, self._theta.dtype
         self._step_numbers = gpus.sent(torch.from_numpy(self._numbers[:steps]).to(dtype), device)
         if self._density is None and (not self._whole or self._stale):
-            self._step_indices = gpus.sent(torch.from_numpy(self._indices[:steps]), device)
-            self._step_weights = gpus.sent(torch.from_numpy(self._weights[:steps]).to(dtype), device)
+            batches = slice(steps * self._parts)
+            self._step_indices = gpus.sent(torch.from_numpy(self._indices[batches]), device)
+            self._step_weights = gpus.sent(torch.from_numpy(self._weights[batches]).to(dtype), device)
         return steps
 
     def _look_ahead(self, chain: Member) -> tuple[list[ScheduleValues], Any]:
@@ -544,7 +578,7 @@ class Pack:
             ahead.append(setting)
             numbers.append(list(chain.sampler.coefficients(group, step).values()) if self._names else [])
             room -= setting.keep
-            if room < 0 or chain.logs(step) or chain.measures(step) or (epoch > 1 and step % epoch == 0):
+            if room < 0 or chain.logs(step) or chain.measures(step) or not (self._whole or step % epoch):
                 break
         return ahead, np.array(numbers)
 
@@ -555,23 +589,27 @@ class Pack:
             return
         order = lane.chain.order(epoch)
         assert isinstance(order, EpochOrder)
-        size = self._indices.shape[2]
-        taken = order.permutation.numpy()[
-            position * self._batch : (position + (1 if self._whole else steps)) * self._batch
-        ]
-        whole, rest = divmod(len(taken), size)
-        if self._whole:  # an epoch is a step
-            self._indices[:, lane.row] = taken
-        else:
-            self._indices[:whole, lane.row] = taken[: whole * size].reshape(whole, size)
-        if rest:  # the last batch of an epoch is short: the other examples of the row count nothing
-            self._indices[whole, lane.row] = 0
-            self._indices[whole, lane.row, :rest] = taken[whole * size :]
+        parts, row, size = self._parts, lane.row, self._indices.shape[2]
+        ahead = 1 if self._whole else steps
+        taken = order.permutation.numpy()[position * self._batch : (position + ahead) * self._batch]
+        batch = min(self._batch, lane.chain.num_data)
+        full, rest = divmod(len(taken), batch)
+        places, weights = self._full
+        self._indices[: full * parts, row] = taken[: full * batch].reshape(full, batch)[:, places].reshape(-1, size)
         if not self._even or self._stale:
-            self._weights[:, lane.row] = 1 / size
-            if rest:
-                self._weights[whole, lane.row] = 0
-                self._weights[whole, lane.row, :rest] = 1 / rest
+            self._weights.reshape(-1, parts, *self._weights.shape[1:])[:, :, row] = weights
+        if rest:  # the last batch of an epoch is short
+            last = slice(full * parts, (full + 1) * parts)
+            places, self._weights[last, row] = self._divided(rest)
+            self._indices[last, row] = taken[full * batch :][places]
+
+    def _divided(self, examples: int) -> tuple[Any, Any]:
+        """Return the places of each sub-batch's examples in a batch, [parts, size], and their weights; what is behind them counts nothing."""
+        size = self._indices.shape[2]
+        places, weights = np.zeros((self._parts, size), dtype=np.int64), np.zeros((self._parts, size))
+        for part, own in enumerate(np.array_split(np.arange(examples), min(self._parts, examples))):
+            places[part, : len(own)], weights[part, : len(own)] = own, 1 / len(own)
+        return places, weights
 
     def _gradients_of_density(self, task: LogDensity) -> None:
         (points,), (gradients,) = self._parameters.values(), self._gradients.values()
@@ -613,19 +651,52 @@ class Pack:
         gradients |= others
         return losses, torch.cat([gradients[name].flatten(1) for name in self._shapes], 1)
 
-    def _drop(self, lanes: Sequence[_Lane]) -> None:
-        """Draw the next step's dropout of each row, of as many examples as its batch has."""
+    def _drop(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Draw dropout of each row for the ``number``-th of the prepared sub-batches, of as many examples as it has."""
         for lane in lanes:
-            position = lane.chain.step % lane.chain.spec.steps_per_epoch
-            self._network.drop(lane.row, min(self._batch, lane.chain.num_data - position * self._batch), lane.dropout)
+            examples = np.count_nonzero(self._weights[0 if self._whole else number, lane.row])
+            self._network.drop(lane.row, int(examples), lane.dropout)
+
+    def _stages(self, number: int, lanes: Sequence[_Lane]) -> None:
+        """Make the ``number``-th of the prepared steps with several gradients, after each of which every row moves by itself."""
+        parts = range(number * self._parts, (number + 1) * self._parts)
+        going: dict[_Lane, Generator[int, Any, Any]] = {}
+        for lane in lanes:
+            self._set(lane)
+            assert isinstance(lane.chain.sampler, ClosureSampler)
+            own = np.count_nonzero(self._weights[parts, lane.row, 0])  # a short batch may have fewer
+            going[lane] = lane.chain.sampler.stages(int(own))
+        self._send(going, None)
+        for part in parts:
+            batch = self._batch_of(part)
+            if self._network.drops:
+                self._drop(part, list(going))
+            for _ in range(self._gradients_per_step):
+                self._send(going, self._gradients_of_network(*batch))
+
+    def _send(self, going: dict[_Lane, Generator[int, Any, Any]], losses: Tensor | None) -> None:
+        """Move every row to where its next gradient is taken, or to its step's end, with the last one's loss; ended rows go."""
+        for lane, stages in list(going.items()):
+            try:
+                stages.send(None if losses is None else losses[lane.row])
+                continue
+            except StopIteration as end:
+                self._losses[lane.row] += end.value
+            except Exception as error:  # of this chain alone
+                lane.result = error
+            del going[lane]
+
+    def _set(self, lane: _Lane) -> None:
+        """Give a chain's own sampler the next step's setting."""
+        setting = lane.ahead[lane.chain.step - lane.at]
+        for group in lane.chain.sampler.param_groups:
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
 
     def _update(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Move all rows by the ``number``-th of the prepared steps."""
         if self._joint is None:
             for lane in lanes:
-                setting = lane.ahead[lane.chain.step - lane.at]
-                for group in lane.chain.sampler.param_groups:
-                    group["lr"], group["temperature"] = setting.lr, setting.temperature
+                self._set(lane)
                 try:
                     lane.chain.sampler.step()
                 except Exception as error:  # of this chain alone
@@ -663,7 +734,7 @@ class Pack:
         self._compiled(*tensors, *moved)
 
     def _batch_of(self, number: int) -> Batch:
-        """Fill in the network's inputs of the ``number``-th of the prepared steps; return its targets, [rows, examples, …], and weights."""
+        """Fill in the network's inputs of the ``number``-th of the prepared sub-batches; return its targets, [rows, examples, …], and weights."""
         if not self._whole or self._stale:
             indices = self._step_indices[0 if self._whole else number]
             inputs, targets = self._task.source.batch(indices.flatten())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -95,53 +95,73 @@ class BSAM(ClosureSampler):
             positive(name, group[name])
         at_least_0("damping", group["damping"])
 
-    def step(self, closure: Any = None) -> Any:
-        """As `ClosureSampler.step`; the loss returned is that at w̃."""
-        self._magnitudes = {}
-        self._divided = len(closure) if isinstance(closure, Sequence) else 1
+    def stages(self, parts: int) -> Generator[int, Any, Any]:
+        """As `ClosureSampler.stages`; the loss returned is that at w̃."""
+        self._magnitudes, self._divided = {}, parts
         try:
-            return super().step(closure)
+            return (yield from super().stages(parts))
         finally:
             self._magnitudes = {}
 
     def _first_points(self, start: list[Tensor]) -> list[Tensor]:
         """Return w̃, drawn anew for every sub-minibatch."""
-        return [self._blurred(g, p, m, self._noise) for (g, p), m in zip(self._grouped(), start, strict=True)]
+        return self._blurred(start, self._noise)
 
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
-        points = list(start)
-        for i, ((group, p), g) in enumerate(zip(self._grouped(), first, strict=True)):
-            if g is not None:
-                points[i] = start[i] + group["rho"] * g / self._precision(group, p)
-                part = g.abs() / self._divided
-                self._magnitudes[p] = self._magnitudes[p] + part if p in self._magnitudes else part
+        points, params = list(start), self.parameters()
+        for group, places, grads in self._by_group(first):
+            moves = torch._foreach_mul(grads, group["rho"])
+            torch._foreach_div_(moves, self._precisions(group, [params[i] for i in places]))
+            sizes = torch._foreach_abs(grads)
+            torch._foreach_div_(sizes, self._divided)
+            for i, move, size in zip(places, moves, sizes, strict=True):
+                points[i] = start[i] + move
+                p = params[i]
+                self._magnitudes[p] = self._magnitudes[p] + size if p in self._magnitudes else size
         return points
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         beta1, beta2, delta = group["beta1"], group["beta2"], group["weight_decay"]
-        for p, g in zip(params, grads, strict=True):
-            s, average = self.state_of(p, "s", group["s0"]), self.state_of(p, "grad_avg")
-            average.mul_(beta1).add_(g + delta * p, alpha=1 - beta1)
-            p.sub_(group["lr"] * average / s)
-            s.copy_(beta2 * s + (1 - beta2) * (s.sqrt() * self._magnitudes[p] + group["damping"] + delta))
+        precisions = [self.state_of(p, "s", group["s0"]) for p in params]
+        averages = [self.state_of(p, "grad_avg") for p in params]
+        torch._foreach_mul_(averages, beta1)
+        torch._foreach_add_(averages, torch._foreach_add(grads, torch._foreach_mul(params, delta)), alpha=1 - beta1)
+        moves = torch._foreach_mul(averages, group["lr"])
+        torch._foreach_div_(moves, precisions)
+        torch._foreach_sub_(params, moves)
+        targets = torch._foreach_sqrt(precisions)
+        torch._foreach_mul_(targets, [self._magnitudes[p] for p in params])
+        for addend in (group["damping"], delta):
+            torch._foreach_add_(targets, addend)
+        torch._foreach_mul_(targets, 1 - beta2)
+        torch._foreach_mul_(precisions, beta2)
+        torch._foreach_add_(precisions, targets)
+        for p in params:
             self.state[p]["updates"] = self.state[p].get("updates", 0) + 1
 
-    def _grouped(self) -> list[tuple[dict[str, Any], Tensor]]:
-        """Return all parameters, each with its group."""
-        return [(group, p) for group in self.param_groups for p in group["params"]]
+    def _precisions(self, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
+        """Return s of parameters, each of its shape; leaves the state as it is."""
+        return [
+            self.state[p]["s"] if "s" in self.state.get(p, {}) else torch.full_like(p, group["s0"], dtype=wide(p.dtype))
+            for p in params
+        ]
 
-    def _precision(self, group: dict[str, Any], p: Tensor) -> Tensor:
-        """Return s of one parameter, of its shape; leaves the state as it is."""
-        if p in self.state and "s" in self.state[p]:
-            return self.state[p]["s"]
-        return torch.full_like(p, group["s0"], dtype=wide(p.dtype))
-
-    def _blurred(self, group: dict[str, Any], p: Tensor, m: Tensor, noise: Noise) -> Tensor:
-        """Return m + √(T/(N·s))·ξ for parameter ``p``; m itself without noise and for a parameter that is not trained."""
-        if group["temperature"] == 0 or not p.requires_grad:
-            return m
-        std = (group["temperature"] / (self.num_data * self._precision(group, p))).sqrt_()
-        return m + std * noise.like(std)
+    def _blurred(self, means: list[Tensor], noise: Noise) -> list[Tensor]:
+        """Return m + √(T/(N·s))·ξ for all parameters; m itself without noise and for those that are not trained."""
+        points, params = list(means), self.parameters()
+        end = 0
+        for group in self.param_groups:
+            begin, end = end, end + len(group["params"])
+            trained = [i for i in range(begin, end) if params[i].requires_grad]
+            if group["temperature"] == 0 or not trained:
+                continue
+            stds = torch._foreach_mul(self._precisions(group, [params[i] for i in trained]), self.num_data)
+            torch._foreach_reciprocal_(stds)
+            torch._foreach_mul_(stds, group["temperature"])
+            torch._foreach_sqrt_(stds)
+            for i, std in zip(trained, stds, strict=True):
+                points[i] = means[i] + std * noise.like(std)
+        return points
 
     @classmethod
     def variables(cls, settings: Mapping[str, Any]) -> Mapping[str, int]:
@@ -154,12 +174,13 @@ class BSAM(ClosureSampler):
         updates = max((self.state[p]["updates"] for p in params if p in self.state), default=0)
         noise = Noise.of_draws("bsam", self._noise.seed, updates)
         for _ in range(self.prediction_samples):
-            yield THETA, [self._blurred(g, p, p.detach(), noise).to(p.dtype) for g, p in self._grouped()]
+            drawn = self._blurred([p.detach() for p in params], noise)
+            yield THETA, [w.to(p.dtype) for w, p in zip(drawn, params, strict=True)]
 
     @torch.no_grad()
     def effective_noise_std(self) -> float:
         """Return the root mean square of √(T/(N·s)), the noise of w̃, over the first group's coordinates."""
         group = self.param_groups[0]
-        inverses = [self._precision(group, p).double().reciprocal() for p in group["params"]]
+        inverses = [s.double().reciprocal() for s in self._precisions(group, group["params"])]
         mean = sum(float(i.sum()) for i in inverses) / sum(i.numel() for i in inverses)
         return math.sqrt(group["temperature"] * mean / self.num_data)

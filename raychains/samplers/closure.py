@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -47,21 +47,44 @@ class ClosureSampler(Sampler):
         Raises:
             UserError: no closure, more closures than ``parts``, one that returns no loss, a sparse gradient.
         """
-        closures, params = self._closures(closure), self.parameters()
+        closures = self._closures(closure)
+        with closing(self.stages(len(closures))) as stages:
+            number = next(stages)
+            while True:
+                try:
+                    number = stages.send(self._loss(closures[number]))
+                except StopIteration as end:
+                    return end.value
+
+    def stages(self, parts: int) -> Generator[int, Any, Any]:
+        """Make one step of a minibatch in ``parts`` sub-minibatches, whose gradients somebody else takes.
+
+        Yields the number of a sub-minibatch, from 0, where its gradient is to be filled in at the parameters as they are, and is
+        sent its loss; each comes `gradients_per_step` times in succession. Returns the mean over sub-minibatches of the loss at the first point.
+        """
+        params = self.parameters()
         losses: list[Any] = []
         mean: Grads = [None] * len(params)
         with self._returning(params) as start:
-            for evaluate in closures:
-                loss, first = self._evaluate(evaluate, params, self._first_points(start))
-                _, second = self._evaluate(evaluate, params, self._second_points(start, first))
-                losses.append(loss)
-                mean = [_plus(total, g, 1 / len(closures)) for total, g in zip(mean, second, strict=True)]
-        grads = dict(zip(params, mean, strict=True))
-        for group in self.param_groups:
-            moved = [(p, g) for p in group["params"] if (g := grads[p]) is not None]
-            if moved:
-                self._update(group, [p for p, _ in moved], [g for _, g in moved])
+            for number in range(parts):
+                place(params, self._first_points(start))
+                losses.append((yield number))
+                place(params, self._second_points(start, self._gradients(params)))
+                yield number
+                second = self._gradients(params)
+                mean = [_plus(total, g, 1 / parts) for total, g in zip(mean, second, strict=True)]
+        for group, places, grads in self._by_group(mean):
+            self._update(group, [params[i] for i in places], grads)
         return sum(losses[1:], start=losses[0]) / len(losses)
+
+    def _by_group(self, grads: Grads) -> Iterator[tuple[dict[str, Any], list[int], list[Tensor]]]:
+        """Yield each group, which of all parameters are its own and have a gradient, and these gradients; none without."""
+        end = 0
+        for group in self.param_groups:
+            begin, end = end, end + len(group["params"])
+            found = [(i, g) for i, g in enumerate(grads[begin:end], start=begin) if g is not None]
+            if found:
+                yield group, [i for i, _ in found], [g for _, g in found]
 
     def _first_points(self, start: list[Tensor]) -> list[Tensor]:
         """Return the points of one sub-minibatch's first gradient: by default the iterate itself."""
@@ -71,16 +94,18 @@ class ClosureSampler(Sampler):
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
         """Return the points of the same sub-minibatch's second gradient, given the first. Called once per sub-minibatch."""
 
-    def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
-        """Return the loss and its gradients with the parameters at ``points``, where they stay."""
-        _place(params, points)
+    def _loss(self, evaluate: Closure) -> Any:
+        """Call a closure with the parameters as they are; return its loss."""
         self.zero_grad()
         with torch.enable_grad():
             loss = evaluate()
         if loss is None:
             raise UserError(f"closure must return the loss of its minibatch, got None: {self.kind} reports it")
-        grads: Grads = [None if p.grad is None else self._dense(p).to(wide(p.dtype)) for p in params]
-        return loss.detach() if isinstance(loss, Tensor) else loss, grads
+        return loss.detach() if isinstance(loss, Tensor) else loss
+
+    def _gradients(self, params: list[Tensor]) -> Grads:
+        """Return the gradients that the parameters have now."""
+        return [None if p.grad is None else self._dense(p).to(wide(p.dtype)) for p in params]
 
     @contextmanager
     def _returning(self, params: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -89,7 +114,7 @@ class ClosureSampler(Sampler):
         try:
             yield start
         finally:
-            _place(params, start)
+            place(params, start)
 
     def _closures(self, closure: Closure | Sequence[Closure] | None) -> list[Closure]:
         closures: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
@@ -113,5 +138,6 @@ def _plus(total: Tensor | None, g: Tensor | None, weight: float) -> Tensor | Non
     return g * weight if total is None else total.add_(g, alpha=weight)
 
 
-def _place(params: list[Tensor], points: list[Tensor]) -> None:
+def place(params: list[Tensor], points: list[Tensor]) -> None:
+    """Set parameters to points."""
     torch._foreach_copy_(params, points)

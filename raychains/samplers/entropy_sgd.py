@@ -34,25 +34,39 @@ class LocalEntropySampler(Sampler):
         fraction("averaging", group["averaging"])
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        for p, grad in zip(params, grads, strict=True):
+        alike: dict[int, list[int]] = {}
+        for number, p in enumerate(params):
             state = self.state[p]
             if "x" not in state:
                 state["x"] = p.detach().to(wide(p.dtype), copy=True)
                 state["average"] = state["x"].clone()
                 state["inner_steps"] = 0
-            self._inner_step(group, p, grad.to(wide(p.dtype)))
-            state["inner_steps"] += 1
-            if state["inner_steps"] % group["inner_steps"] == 0:
-                self._outer_step(group, p)
+            alike.setdefault(state["inner_steps"], []).append(number)
+        for made, which in alike.items():
+            ends = (made + 1) % group["inner_steps"] == 0
+            # A parameter's outer noise is drawn right after its inner noise.
+            for together in [[i] for i in which] if ends else [which]:
+                moved = [params[i] for i in together]
+                self._inner_step(group, made, moved, [grads[i].to(wide(grads[i].dtype)) for i in together])
+                if ends:
+                    self._outer_step(group, *moved)
 
-    def _inner_step(self, group: dict[str, Any], p: Tensor, grad: Tensor) -> None:
-        state, inner_lr = self.state[p], group["inner_lr"]
-        gamma = scope(group, state["inner_steps"] // group["inner_steps"])
-        change = grad + group["weight_decay"] * p + gamma * (p - state["x"])
-        change.mul_(-inner_lr)
-        self.add_noise([change], inner_noise_std(group))
-        p.add_(change)
-        state["average"].mul_(group["averaging"]).add_(p, alpha=1 - group["averaging"])
+    def _inner_step(self, group: dict[str, Any], made: int, params: list[Tensor], grads: list[Tensor]) -> None:
+        gamma = scope(group, made // group["inner_steps"])
+        states = [self.state[p] for p in params]
+        changes = torch._foreach_add(grads, torch._foreach_mul(params, group["weight_decay"]))
+        pulls = torch._foreach_sub(params, [state["x"] for state in states])
+        torch._foreach_mul_(pulls, gamma)
+        torch._foreach_add_(changes, pulls)
+        torch._foreach_mul_(changes, -group["inner_lr"])
+        for change in changes:
+            self.add_noise([change], inner_noise_std(group))
+        torch._foreach_add_(params, changes)
+        averages = [state["average"] for state in states]
+        torch._foreach_mul_(averages, group["averaging"])
+        torch._foreach_add_(averages, params, alpha=1 - group["averaging"])
+        for state in states:
+            state["inner_steps"] += 1
 
     def _outer_step(self, group: dict[str, Any], p: Tensor) -> None:
         """Move x, by Nesterov's rule in velocity form, and restart θ′ and μ from it."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from raychains.core.errors import UserError
 from raychains.samplers.base import wide
-from raychains.samplers.closure import Closure, ClosureSampler, Grads
+from raychains.samplers.closure import Closure, ClosureSampler, Grads, place
 
 B = 0.1931833275037836
 """McLachlan's b, the share of the first and of the last turn."""
@@ -103,21 +103,21 @@ class Isokinetic(ClosureSampler):
             members = self._members()
             if not members:  # no parameter has a gradient
                 return losses[0]
-            place = {p: i for i, p in enumerate(parameters)}
+            index = {p: i for i, p in enumerate(parameters)}
             decay = self._of_groups(members, "weight_decay")
 
             def at(theta: Tensor) -> tuple[Any, Tensor]:
                 nonlocal grads
                 points = list(start)
                 for p, part in zip(members, self._parts(theta, members), strict=True):
-                    points[place[p]] = part
+                    points[index[p]] = part
                 loss, grads = self._evaluate(evaluate, parameters, points)
                 losses.append(loss)
-                found = [grads[place[p]] for p in members]
+                found = [grads[index[p]] for p in members]
                 g = self._flat([torch.zeros_like(p) if x is None else x for p, x in zip(members, found, strict=True)])
                 return loss, g + decay * theta
 
-            theta = self._flat([start[place[p]] for p in members])
+            theta = self._flat([start[index[p]] for p in members])
             u, g = (self._flat([self.state[p][name] for p in members]) for name in ("direction", "gradient"))
             theta, u, g = self._step(theta, u, g, at)
         for p, *parts in zip(members, *(self._parts(t, members) for t in (theta, u, g)), strict=True):
@@ -125,6 +125,11 @@ class Isokinetic(ClosureSampler):
             self.state[p] |= {"direction": parts[1], "gradient": parts[2]}
         self._join(parameters, [p.detach() for p in parameters], grads)
         return losses[0]
+
+    def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
+        """Return the loss and its gradients with the parameters at ``points``, where they stay."""
+        place(params, points)
+        return self._loss(evaluate), self._gradients(params)
 
     @abstractmethod
     def _step(self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate) -> tuple[Tensor, Tensor, Tensor]:

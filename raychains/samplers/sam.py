@@ -9,7 +9,7 @@ from torch import Tensor
 
 from raychains.core.validation import positive
 from raychains.samplers.base import MethodPreset, Params, Presets, arguments, lane_sums, spread
-from raychains.samplers.closure import Closure, ClosureSampler, Grads
+from raychains.samplers.closure import ClosureSampler, Grads
 
 
 class SAM(ClosureSampler):
@@ -68,15 +68,16 @@ class SAM(ClosureSampler):
         super()._check_group(group)
         positive("rho", group["rho"])
 
-    def _evaluate(self, evaluate: Closure, params: list[Tensor], points: list[Tensor]) -> tuple[Any, Grads]:
+    def _gradients(self, params: list[Tensor]) -> Grads:
         """Return the gradients with the L2 penalty's at the same point."""
-        loss, grads = super()._evaluate(evaluate, params, points)
-        decays = self._of_parameters("weight_decay")
-        penalised: Grads = [
-            g if g is None or decay == 0 else g.add(p, alpha=decay)
-            for g, p, decay in zip(grads, params, decays, strict=True)
-        ]
-        return loss, penalised
+        found = super()._gradients(params)
+        for group, places, grads in self._by_group(found):
+            if group["weight_decay"] != 0:
+                points = [params[i] for i in places]
+                penalised = torch._foreach_add(grads, points, alpha=group["weight_decay"])
+                for i, g in zip(places, penalised, strict=True):
+                    found[i] = g
+        return found
 
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
         squares = [g.square() for g in first if g is not None]
@@ -84,19 +85,19 @@ class SAM(ClosureSampler):
             return start
         norm = lane_sums(squares, self.lanes).sqrt_()
         inverse = torch.where(norm > 0, 1 / norm, 0.0)
-        rhos = self._of_parameters("rho")
-        return [
-            p if g is None else p + rho * spread(inverse, g) * g for p, g, rho in zip(start, first, rhos, strict=True)
-        ]
-
-    def _of_parameters(self, name: str) -> list[float]:
-        """Return a group's setting for each parameter, in their order."""
-        return [group[name] for group in self.param_groups for _ in group["params"]]
+        points = list(start)
+        for group, places, grads in self._by_group(first):
+            length = group["rho"] * inverse
+            for i, g in zip(places, grads, strict=True):
+                points[i] = start[i] + spread(length, g) * g
+        return points
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """One velocity step with gradients that contain the penalty's already."""
-        for p, g in zip(params, grads, strict=True):
-            if group["momentum"] == 0:
-                p.add_(g, alpha=-group["lr"])
-            else:
-                p.add_(self.state_of(p, "velocity").mul_(group["momentum"]).add_(g, alpha=-group["lr"]))
+        if group["momentum"] == 0:
+            torch._foreach_add_(params, grads, alpha=-group["lr"])
+            return
+        velocities = [self.state_of(p, "velocity") for p in params]
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, grads, alpha=-group["lr"])
+        torch._foreach_add_(params, velocities)

@@ -30,7 +30,7 @@ def width(pack: str, task: Task | None = None, sampler: str = "sghmc", **options
         (12, {"repeats": 3}),
         (20, {"repeats": 9}),
         (0, {"chains": 1}),
-        (0, {"sampler": "sam"}),
+        (4, {"sampler": "bsam"}),
         (0, {"workers_per_chain": 2}),
         (0, {"task": Digits(train=90, norm="batch")}),
         (0, {"task": Digits(train=90, hidden=[300, 300])}),
@@ -48,8 +48,6 @@ def test_a_wrong_width_and_chains_that_cannot_be_packed_are_refused_in_one_line(
     for wrong in ("0", "129", "-1", "many", "2.5"):
         with refused("pack", "auto", wrong):
             width(wrong)
-    with refused("pack", "7", "sampler sam has a step of its own"):
-        width("7", sampler="sam")
     with refused("pack", "7", "its gradient has noise of its own"):
         width("7", Mixture25(gradient_noise=1.0), "sgld", steps=100)
     with refused("pack", "7", "be none for chains of several workers"):
@@ -61,7 +59,7 @@ def test_densities_are_compiled_in_packs_of_one_chain_unless_more_are_asked_for(
     for task in (Mixture25(), own):
         given = {"steps": 100, "compile": "default", "chains": 6}
         assert [width(pack, task, **given) for pack in ("none", "4", "auto")] == [1, 4, 6]
-    with refused("compile", "default", "sampler sam has a step of its own"):
+    with refused("compile", "default", "sampler sam with its settings moves each chain by itself"):
         width("none", Mixture25(), "sam", steps=100, compile="default")
     with refused("compile", "default", "its gradient has noise of its own"):
         width("none", own, steps=100, batch_size=4, compile="default")
