@@ -135,7 +135,7 @@ class Classification(Predicting):
         # A network whose outputs overflow predicts nan: then so are its metrics.
         known = bool(np.isfinite(rows["entropy"]).all())
         if self.classes > metrics.TOP:
-            found["top5_error"] = metrics.of_points("top5_error", rows) if known else np.nan
+            found["top5_error"] = metrics.of_points("top5_error", rows)
         found |= {
             "ece": metrics.ece(rows, self.bins) if known else np.nan,
             "ece_mass": metrics.ece_mass(rows, self.bins) if known else np.nan,

@@ -66,15 +66,20 @@ def _covered(rows: Rows, level: float) -> Array:
     return inside.reshape(len(inside), -1).mean(axis=1)
 
 
+def _known(rows: Rows, wrong: Array) -> Array:
+    """Return whether examples [n] are wrong as 0 or 1; nan where the predictive is, which has no most probable class."""
+    return np.where(np.isnan(np.asarray(rows["confidence"])), np.nan, wrong)
+
+
 def _log_p(rows: Rows) -> Array:
     return rows["log_p_label"] if "log_p_label" in rows else rows["log_p"]
 
 
 POINTS: Mapping[str, Callable[[Rows], Array]] = {
-    "error": lambda rows: rows["prediction"] != rows["label"],
+    "error": lambda rows: _known(rows, np.asarray(rows["prediction"]) != np.asarray(rows["label"])),
     "nll": lambda rows: -_log_p(rows),
     "brier": lambda rows: rows["brier"],
-    "top5_error": lambda rows: ~np.asarray(rows["top5"], dtype=bool),
+    "top5_error": lambda rows: _known(rows, ~np.asarray(rows["top5"], dtype=bool)),
     "entropy": lambda rows: rows["entropy"],
     "mutual_information": mutual_information_of,
     "low_entropy": lambda rows: rows["entropy"] < SURE,
