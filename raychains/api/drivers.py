@@ -85,13 +85,14 @@ def placement(options: Common) -> ResourceConfig:
     """Return the part of the options that says where chains run."""
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.planning.duration import seconds
-    from raychains.planning.methods import workers_of
+    from raychains.planning.methods import workers_field, workers_of
 
     workers, share = workers_of(options)
     same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
     own = {
         "gpus_per_chain": share,
         "workers_per_chain": workers,
+        "workers_field": workers_field(options),
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         "slot_timeout": seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
         "stall_timeout": seconds("stall_timeout", options.stall_timeout),

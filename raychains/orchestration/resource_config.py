@@ -22,6 +22,8 @@ class ResourceConfig:
     """GPUs of each of a chain's workers."""
     workers_per_chain: int = 1
     """Processes that run a chain together, each with so many CPUs and GPUs."""
+    workers_field: str = "workers_per_chain"
+    """The option that says how many they are."""
     evaluators: int | None = None
     """Number of evaluators; None: one for every two slots; one in all where they hold GPUs."""
     gpus_per_evaluator: float = 0.0
@@ -78,6 +80,7 @@ class ResourceConfig:
             accelerator_type=kind,
             concurrent=self.concurrent,
             ranks=self.workers_per_chain if run_chains else 1,
+            ranks_field=self.workers_field,
             grows=not cluster.started_here and (self.concurrent is not None or cluster.grows()),
             cluster=cluster,
         )
@@ -105,6 +108,8 @@ class Slots:
     """The most chains that may run at once."""
     ranks: int = 1
     """Workers of one chain, each of which holds so much."""
+    ranks_field: str = "workers_per_chain"
+    """The option that says how many they are."""
     grows: bool = False
     """Chains wait for slots that no node has yet: an autoscaler adds nodes for them."""
     cluster: Cluster = field(repr=False, compare=False)
@@ -177,7 +182,7 @@ class Slots:
             )
         if together.chains < self.ranks:
             raise UserError(
-                f"workers_per_chain must be at most what the cluster holds ({together.chains}), got {self.ranks}: it has "
+                f"{self.ranks_field} must be at most what the cluster holds ({together.chains}), got {self.ranks}: it has "
                 f"{describe(everything)}"
             )
 

@@ -87,6 +87,12 @@ def test_what_no_node_holds_is_refused(settings: dict[str, Any], line: str) -> N
         slots_of(Recorded(*MIXED), **settings)
 
 
+@pytest.mark.parametrize("field", ["gpus_per_chain", "workers_per_chain"])
+def test_more_workers_than_the_cluster_holds_are_refused_by_the_option_that_asked_for_them(field: str) -> None:
+    with refused(f"{field} must be at most what the cluster holds (3), got 4"):
+        placement(Run(**{field: 4})).slots(Recorded(*MIXED))
+
+
 def test_a_type_of_gpu_that_ray_does_not_know() -> None:
     with refused("accelerator_type must be left out", "'A100'"):
         slots_of(Recorded(Node(4, 1)), accelerator_type="A100")
