@@ -449,7 +449,7 @@ def _serve(options: Any) -> None:
     from raychains.api.serve import run
 
     print("raychains serve: starting", flush=True)  # torch and Ray take seconds to load
-    run(options, ready=lambda line: print(printable(line, lines=False), flush=True))
+    run(options, say=lambda line: print(printable(line, lines=False), flush=True))
 
 
 def _plan(options: Any) -> None:

@@ -149,12 +149,12 @@ def _bound(options: Serve, source: Source) -> Any:
     return orchestration.application(config, **settings)
 
 
-def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
+def run(options: Serve, *, say: Callable[[str], Any]) -> None:
     """Serve until the process is interrupted: the command `raychains serve`.
 
     Args:
         options: of the command.
-        ready: called with one line once requests are answered.
+        say: called with a line once requests are answered, and with one before where that takes long.
 
     Raises:
         UserError: as `deployment`, a port that is taken, a route prefix that is none, or replicas that no node holds.
@@ -179,9 +179,9 @@ def run(options: Serve, *, ready: Callable[[str], Any]) -> None:
     try:
         orchestration = _orchestration()
         orchestration.check_room(options.replicas, cpus=options.cpus_per_replica, gpus=options.gpus_per_replica)
-        how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port}
+        how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port, "say": say}
         with orchestration.running(_bound(options, source), **how) as url:
-            ready(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")
+            say(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")
             orchestration.wait()
     finally:
         joined.close()

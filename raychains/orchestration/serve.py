@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray import serve
+from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -39,6 +42,8 @@ STARTS = 3
 """Times that Serve tries to start a replica before it gives the application up."""
 LOOK_EVERY = 0.5
 """Seconds between looks at Ray, and at the application while it starts."""
+PATIENCE = 20.0
+"""Seconds after which an application that has not started says how far it is."""
 HEALTH_PERIOD = 2.0
 """Seconds between Serve's looks whether a replica lives; its own default is 10."""
 TOGETHER = "X-Raychains-Batch"
@@ -235,8 +240,10 @@ def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
 
 
 @contextlib.contextmanager
-def running(app: Any, *, name: str, route_prefix: str, host: str, port: int) -> Iterator[str]:
-    """Run an application on the connected Ray in the body, which is given its address.
+def running(
+    app: Any, *, name: str, route_prefix: str, host: str, port: int, say: Callable[[str], Any]
+) -> Iterator[str]:
+    """Run an application on the connected Ray in the body, which is given its address; ``say`` is told where that takes long.
 
     A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is shut down.
 
@@ -253,20 +260,21 @@ def running(app: Any, *, name: str, route_prefix: str, host: str, port: int) -> 
             serve.start(http_options={"host": host, "port": port}, logging_config=quiet)
         target = serve.RunTarget(app, name=name, route_prefix=route_prefix, logging_config=quiet)
         serve.run_many([target], wait_for_applications_running=False)
-        _wait(name)
+        _wait(name, say)
         yield _url(host, port, route_prefix)
     finally:
         if ray_watch.lost() is None:
             _end(name, everything=not there)
 
 
-def _wait(name: str) -> None:
+def _wait(name: str, say: Callable[[str], Any]) -> None:
     """Wait until an application runs.
 
     Raises:
         UserError: it failed to start; the last line of Serve's report says why.
         RayLost: Ray is gone.
     """
+    patient = time.monotonic() + PATIENCE
     while True:
         ray_watch.check()
         found = serve.status().applications.get(name)
@@ -275,7 +283,19 @@ def _wait(name: str) -> None:
         if found is not None and found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             messages = [one.message for one in found.deployments.values() if one.message] or [found.message]
             raise UserError(f"source must be one that replicas can load: {_reason(messages[0])}")
+        if found is not None and time.monotonic() > patient:
+            patient = math.inf
+            say(_progress(found))
         time.sleep(LOOK_EVERY)
+
+
+def _progress(found: ApplicationStatusOverview) -> str:
+    """Return how many replicas of an application run, and what Ray has left for the others."""
+    states = [one.replica_states for one in found.deployments.values()]
+    up, asked = sum(s.get("RUNNING", 0) for s in states), sum(sum(s.values()) for s in states)
+    whole, free = ray.cluster_resources(), ray.available_resources()
+    left = " and ".join(f"{free.get(kind, 0):g} of {whole[kind]:g} {kind}s" for kind in ("CPU", "GPU") if kind in whole)
+    return f"waiting: {up} of {asked} replicas run; {left} of the cluster are free (others may hold the rest)"
 
 
 def _reason(message: str) -> str:

@@ -326,6 +326,29 @@ def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result
     serve.delete("digits")
 
 
+def test_replicas_that_wait_for_what_others_hold_say_so(
+    serving: str, run: rc.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from raychains.orchestration import serve
+
+    others = ray.util.placement_group([{"CPU": 2}])
+    ray.get(others.ready())
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        ray.util.remove_placement_group(others)
+
+    monkeypatch.setattr(serve, "PATIENCE", 1.0)
+    app = rc.serve.deployment(run.export(str(tmp_path / "d.safetensors")).path)
+    host, _, port = serving.strip("/").rpartition("/")[2].partition(":")
+    with serve.running(app, name="late", route_prefix="/late", host=host, port=int(port), say=say) as url:
+        assert ask(f"{url}healthz").status == 200
+    assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
+
+
 def test_a_regression_of_a_configuration(serving: str, tmp_path: Path) -> None:
     from ray import serve
 
