@@ -1,6 +1,6 @@
 """Microseconds per step and chain, of the CPU or of a device: chains by themselves, in packs of several widths, and jax.vmap of the same step.
 
-SGHMC at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
+SGHMC, or another --sampler, at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
 each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
 are kept as the schedule says. `mile` is the second network with two outputs under MILE's tuner, also with compiled steps, without a
@@ -42,7 +42,7 @@ from raychains.chain.chain import Chain  # noqa: E402
 from raychains.chain.pack import Pack  # noqa: E402
 from raychains.core.spec import MOST_ROWS, ChainSpec, Part  # noqa: E402
 from raychains.orchestration.chain_worker import keep_freed_memory  # noqa: E402
-from raychains.samplers import MCLMC, SGHMC  # noqa: E402
+from raychains.samplers import KINDS, MCLMC  # noqa: E402
 from raychains.schedules import Constant  # noqa: E402
 from raychains.tasks.digits import Digits  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
@@ -108,11 +108,15 @@ def lanes_of(case: str) -> int:
     return int(lanes) if dash else 1
 
 
-def spec(case: str, task: Task, batch: int, lr: float, chain: int, width: int, lanes: int, compiled: bool) -> ChainSpec:
+def spec(
+    case: str, sampler: str, task: Task, batch: int, lr: float, chain: int, width: int, lanes: int, compiled: bool
+) -> ChainSpec:
     density = task.low_dimensional
-    kind, own = (MCLMC, {"tune": STEPS}) if case == "mile" else (SGHMC, {"momentum": 0.9})
+    kind = MCLMC if case == "mile" else KINDS[sampler]
+    own = {"tune": STEPS} if case == "mile" else {"momentum": 0.9} if sampler == "sghmc" else {}
     settings = {"num_data": task.num_data, "weight_decay": 0.0 if density else 1e-3, **own}
-    schedule = Constant(steps=STEPS, lr=lr, samples=STEPS // 10 if density else 1, noise_from=0.0)
+    noise = {"temperature": 0.0} if kind.noisy_counterpart is not None else {"noise_from": 0.0}
+    schedule = Constant(steps=STEPS, lr=lr, samples=STEPS // 10 if density else 1, **noise)
     return ChainSpec(
         task=task.spec(),
         sampler=Part(kind=kind.kind, revision=kind.revision, settings=settings),
@@ -134,11 +138,11 @@ def spec(case: str, task: Task, batch: int, lr: float, chain: int, width: int, l
 class Chains:
     """``width`` chains in one pack, or one chain by itself, on a device; steps may be compiled."""
 
-    def __init__(self, case: str, width: int, compiled: bool = False, device: str = "cpu") -> None:
+    def __init__(self, case: str, sampler: str, width: int, compiled: bool = False, device: str = "cpu") -> None:
         self._device = device
         task, batch, lr = CASES[case]()
         self._lanes = lanes_of(case)
-        specs = [spec(case, task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
+        specs = [spec(case, sampler, task, batch, lr, i, width, self._lanes, compiled) for i in range(max(1, width))]
         self.chains = [Chain(one, task, device=device) for one in specs]
         if width:
             pack = Pack(self.chains[0])
@@ -187,6 +191,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--plain", action="store_true", help="leave compiled steps out")
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=list(CASES))
+    parser.add_argument("--sampler", choices=tuple(KINDS), default="sghmc", help="of all cases but mile; default sghmc")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100, help="steps of each chain and round")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python with JAX")
@@ -194,6 +199,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.peer and args.device != "cpu":
         parser.error("--peer measures CPU time: leave it out with --device")
+    if args.peer and args.sampler != "sghmc":
+        parser.error("--peer has SGHMC alone: leave it out with --sampler")
     args.widths = args.widths or ([1, 5, 10, 20] if args.device == "cpu" else [10, MOST_ROWS])
     if args.smoke:
         args.widths, args.rounds, args.steps = [2], 1, 3
@@ -210,7 +217,7 @@ def main() -> None:
         compiles = not args.plain and (density or (case == "mile" and not args.smoke))
         compiled: Sequence[int] = args.widths if compiles else []
         which = [(0, False), *((width, False) for width in plain), *((width, True) for width in compiled)]
-        variants = {key: Chains(case, *key, device=args.device) for key in which}
+        variants = {key: Chains(case, args.sampler, *key, device=args.device) for key in which}
         times: dict[tuple[int, bool], list[float]] = {key: [] for key in which}
         jax: dict[int, list[float]] = {width: [] for width in args.widths}
         for number in range(args.rounds + 1):
