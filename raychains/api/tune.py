@@ -81,11 +81,8 @@ def trainable(
     from raychains.orchestration import task_payload
     from raychains.orchestration.tune import chain_trainable
 
-    for name, instead in TUNES.items():
-        if name in options:
-            raise UserError(f"{name} must be left out of a trainable, got {shown(options[name])}: use {instead}")
     positive_int("reports", reports)
-    given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options}))
+    given, made = _options(task=task, epochs=epochs, store=store, **options)
     placement(made)
     if given is not None:
         task_payload.check(given)
@@ -107,9 +104,9 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
         options: as for `trainable`.
 
     Raises:
-        UserError: no M fits.
+        UserError: no M fits; or as `trainable`.
     """
-    given, made = task_of(make(Run, {"task": task, "epochs": epochs, **options}))
+    given, made = _options(task=task, epochs=epochs, **options)
     grid, fitting, why = swept.DEFAULT_GRID, [], ""
     with rooted(made.data_root):
         built, shared, _ = swept.with_validation(made, given)
@@ -125,6 +122,14 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
     require(bool(fitting), "epochs", epochs, f"leave room for two cycles: {why}")
     # as tune.grid_search says it, without importing Ray
     return {"exploration": {"grid_search": list(grid["exploration"])}, "cycles": {"grid_search": fitting}}
+
+
+def _options(**given: Any) -> tuple[Task | None, Run]:
+    """Return the task where it is an object, and the options of a trainable."""
+    for name, instead in TUNES.items():
+        if name in given:
+            raise UserError(f"{name} must be left out of a trainable, got {shown(given[name])}: use {instead}")
+    return task_of(make(Run, given))
 
 
 def report(

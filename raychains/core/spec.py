@@ -250,7 +250,10 @@ class ChainSpec:
     def examples(self) -> int:
         """Examples that the steps of all lanes read: an epoch reads N of them, a step of a density one."""
         most = self.steps_per_epoch * self.batch_size
-        per_epoch = min(most, self.sampler.settings.get("num_data", most))  # the last batch of an epoch may be short
+        n = self.sampler.settings.get("num_data", most)
+        per_epoch = (
+            n if most - self.batch_size < n <= most else most
+        )  # a setting may weigh the data as another number of them
         epochs, rest = divmod(self.steps, self.steps_per_epoch)
         return (epochs * per_epoch + rest * self.batch_size) * self.lanes
 

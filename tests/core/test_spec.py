@@ -201,6 +201,12 @@ def test_examples_are_counted_in_every_lane() -> None:
     assert dataclasses.replace(SPEC, steps=321).examples == 20 * 500 + 32
 
 
+@pytest.mark.parametrize("weighed_as", [1, 480, 513, 60_000])
+def test_data_weighed_as_another_number_of_them_are_read_as_often(weighed_as: int) -> None:
+    sampler = Part(kind="sghmc", revision=1, settings={"momentum": 0.9, "num_data": weighed_as})
+    assert dataclasses.replace(SPEC, sampler=sampler).examples == 320 * 32
+
+
 def test_environment_is_json() -> None:
     environment = Environment(torch="2.9", cuda=None, device="cpu", cpu_capability="AVX2", threads=1)
     assert Environment(**json.loads(json.dumps(environment.to_json()))) == environment

@@ -178,6 +178,11 @@ def test_a_wrong_trainable_is_one_line(options: dict[str, Any], message: str) ->
         rc.tune.trainable(**{**OPTIONS, **options})
 
 
+def test_a_grid_refuses_what_its_trainable_refuses() -> None:
+    with pytest.raises(UserError, match=r"concurrent must be left out of a trainable, got 2: use tune.TuneConfig"):
+        rc.tune.search_space("digits", 80, concurrent=2)
+
+
 def test_trials_of_unequal_cost_are_run_when_that_is_allowed(tmp_path: Path) -> None:
     found = trial(tmp_path, {"epochs": 12}, allow_unequal_budget=True)
     assert reports(found)[-1]["gradient_evaluations"] == 2160
@@ -223,6 +228,7 @@ def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, **task)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_single_process(tmp_path: Path) -> None:
     """Ranks wait, too, while the trial waits for Tune; the trial of another exploration has processes of its own."""
