@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-from scipy.stats import rankdata
 
 from raychains import schedules
 from raychains.core.sample import THETA
@@ -177,6 +176,8 @@ def traced(followed: Followed, about: Row) -> list[Row]:
 
 def ranked(followed: Followed, about: Row) -> list[Row]:
     """Return rows of ``ranks``; none of a single chain, of fewer draws than bins, or of what never moves."""
+    from scipy.stats import rankdata  # whose import takes half a second
+
     rows: list[Row] = []
     if len(followed.chains) < 2 or followed.draws < BINS:
         return rows
