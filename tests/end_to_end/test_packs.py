@@ -10,7 +10,7 @@ from raychains.chain.chain import Chain
 from raychains.chain.pack import Pack
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.store import ChainStore, Storage
-from tests.chain.test_pack import together
+from tests.chain.test_pack import Stepping, together
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
@@ -62,8 +62,14 @@ def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     ray_session: None, tmp_path: Path
 ) -> None:
     run = partial(rc.compare, task="digits", chains=2, repeats=1, epochs=40, task_settings={"train": 90, "hidden": [8]})
-    result = run(sampler=("sgld", "swag", "deep-ensemble", "sam"), pack="auto", store=str(tmp_path), name="mixed")
+    result = run(
+        sampler=("sgld", "swag", "deep-ensemble", Stepping),
+        lr={Stepping: 0.1},
+        pack="auto",
+        store=str(tmp_path),
+        name="mixed",
+    )
     specs = result.comparison.chains()
     packs = {spec.sampler.kind: spec.pack for spec in specs.values()}
-    assert packs == {"sgld": 2, "swag": 2, "adamw": 2, "sam": 0}
+    assert packs == {"sgld": 2, "swag": 2, "adamw": 2, "tests.chain.test_pack:Stepping": 0}
     assert stored_hashes(str(tmp_path), specs) == undisturbed_hashes(specs)

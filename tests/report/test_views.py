@@ -54,7 +54,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
     for i in range(5):
         found.append(result(1, 0, View(name=f"sample:0:{i}:theta", kind="samples"), 1, **numbers(30 + i)))
     # Of ten examples two are wrong: the ensemble of the first repeat has an interval.
-    found[0].rows = {"label": np.zeros(10, int), "prediction": np.arange(10) // 8, "log_p_label": np.full(10, -0.9)}
+    known = {"label": np.zeros(10, int), "prediction": np.arange(10) // 8, "confidence": np.full(10, 0.5)}
+    found[0].rows = {**known, "log_p_label": np.full(10, -0.9)}
     results.write_views(store, comparison, found)
     return store, comparison
 
