@@ -332,7 +332,7 @@ def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any
     alone = Chain(one)
     straight = outcome(alone, run(alone))
     others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
-    for place in range(5):
+    for place in (0, 2, 4):
         chains = [Chain(s) for s in (*others[:place], one, *others[place:])]
         told = together(Pack(chains[0]), chains)
         assert outcome(chains[place], told[place]) == straight, place
@@ -413,7 +413,7 @@ def test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place(
     one = isokinetic(name, task, task.num_data if name == "mile" else batch)
     alone = Chain(one, task)
     straight = outcome(alone, run(alone))
-    for place in range(5):
+    for place in (0, 2, 4):
         others = [dataclasses.replace(one, chain=10 + i, repeat=i) for i in range(4)]
         chains = [Chain(s, task) for s in (*others[:place], one, *others[place:])]
         told = together(Pack(chains[0]), chains)

@@ -17,20 +17,16 @@ def told(folder: Path, *kinds: str) -> dict[str, dict[str, Any]]:
     return dict(json_of("-m", "tests.chaos.leaving", str(folder), *kinds, RAY_BACKEND_LOG_LEVEL="fatal"))
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """A run and a sweep after each other on one cluster."""
-    return told(tmp_path_factory.mktemp("leaving"), "workers", "trials")
-
-
 @pytest.mark.parametrize(
-    ("kind", "chains"), [("workers", 2), pytest.param("group", 1, marks=pytest.mark.long), ("trials", 2)]
+    ("kind", "chains"),
+    [
+        ("workers", 2),
+        *(pytest.param(kind, chains, marks=pytest.mark.long) for kind, chains in (("group", 1), ("trials", 2))),
+    ],
 )
-def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(
-    kind: str, chains: int, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(kind: str, chains: int, tmp_path: Path) -> None:
     """Of a group the second worker's node is told; trials' processes may not die once."""
-    found = (told(tmp_path, kind) if kind == "group" else request.getfixturevalue("both"))[kind]
+    found = told(tmp_path, kind)[kind]
     assert not found["lost"], "a preemption is no failure"
     assert found["preempted"] == found["chains"] and len(found["chains"]) == chains
     assert found["preemptions"] == [[0, 1]] * chains, "as the attempts' records have it"

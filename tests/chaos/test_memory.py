@@ -20,6 +20,7 @@ LIMIT = 900_000_000
 """Bytes that the driver may take at its peak, of which torch and Ray take .5 GB: twelve samples would take as much again."""
 
 
+@pytest.mark.long
 def test_45_mb_samples_pass_through_a_200_mb_object_store() -> None:
     run(samples=12)
 

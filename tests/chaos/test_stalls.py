@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.processes import json_of
 
 
+@pytest.mark.long
 def test_all_workers_stopped_are_named_and_replaced_and_change_nothing_when_they_go_on(tmp_path: Path) -> None:
     """The script compares every sample's bytes with those of undisturbed chains."""
     told = json_of("-m", "tests.chaos.stalled", str(tmp_path), RAY_BACKEND_LOG_LEVEL="fatal")

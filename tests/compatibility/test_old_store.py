@@ -208,6 +208,7 @@ def files(chain: Path) -> set[str]:
     return {"".join(c for c in n if not c.isdigit()) for n in names if not n.startswith("checkpoints/")}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
     before, sweeps = attempts_of(folder), folder / "store" / "sweeps"

@@ -18,7 +18,7 @@ from tests.concurrency.test_lease import plant
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
-COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 40000 --cycles 3
+COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3
 --checkpoint-every 0.5 --object-store-memory 100000000"""
 
 

@@ -57,6 +57,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.long
 def test_killed_and_resumed_a_script_with_a_lambda_gives_the_samples_of_an_undisturbed_one(tmp_path: Path) -> None:
     (tmp_path / "own_script.py").write_text(SCRIPT)
     with sessions(cwd=tmp_path) as start:

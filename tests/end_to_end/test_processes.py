@@ -15,7 +15,7 @@ from raychains.store import ChainStore, Storage
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import RAYCHAINS, SECONDS, sessions
 
-COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --chains 2 --repeats 4 --steps 60000 --cycles 3
+COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --chains 2 --repeats 4 --steps 30000 --cycles 3
 --checkpoint-every 0.5 --name r"""
 
 

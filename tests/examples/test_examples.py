@@ -113,6 +113,7 @@ def test_without_lightning_the_loop_says_what_is_missing(
     )
 
 
+@pytest.mark.long
 def test_a_transformers_checkpoints_have_their_learning_coefficients(tmp_path: Path) -> None:
     rows = re.findall(
         r"^\d +(step-\d+)( attention\.\*)? +(-?[\d.]+) +[\d.]+ +([\d.]+)", said("local_transformer.py", tmp_path), re.M

@@ -43,6 +43,7 @@ def settings(data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     data: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

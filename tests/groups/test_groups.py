@@ -99,6 +99,7 @@ def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store
     assert result.table(full=True)["error"].notna().all()
 
 
+@pytest.mark.long
 def test_a_pair_one_of_which_is_stopped_goes_on_as_another_pair(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 waits in a collective for the other's gradient, and its process answers."""
     monkeypatch.setattr(stall, "SLOWEST", 5.0)  # its first steps take long

@@ -52,6 +52,7 @@ class First:
                 )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_group_begins_after_few_chains_of_the_run_that_held_all_slots(tmp_path: Path) -> None:
     first = First(tmp_path, ray.get_runtime_context().gcs_address)

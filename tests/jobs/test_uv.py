@@ -80,6 +80,7 @@ def complete(store: Path) -> bool:
     return {chain for chain, *_ in stored_hashes(str(store), chains)} == set(chains)
 
 
+@pytest.mark.long
 def test_workers_of_a_job_have_the_environment(head: Head, project: Path, notes: Path, tmp_path: Path) -> None:
     command = f"{UV} python jobs/run.py {RUN} --task-settings note={notes} --name u --store {tmp_path}/store"
     submit = ["job", "submit", "--submission-id", "uv-with", "--working-dir", "."]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
 from raychains.store import ChainStore, codec
@@ -28,6 +30,7 @@ def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> Non
     assert found["counts"] == int(sum(blocks).sum()) > 0
 
 
+@pytest.mark.long
 def test_a_trial_of_tune_whose_node_is_lost_resumes_on_another_one_at_once(tmp_path: Path) -> None:
     """Reports and samples are undisturbed, and it does not wait until its predecessor counts as dead."""
     steps = json_of("-m", "tests.orchestration.losing_a_trial", str(tmp_path), RAY_BACKEND_LOG_LEVEL="fatal")

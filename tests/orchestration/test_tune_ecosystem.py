@@ -96,6 +96,7 @@ def test_random_search_with_median_stopping_is_seen_by_callbacks_and_loggers(tmp
         assert [value for _, value in written(folder)["ray/tune/nll"]] == pytest.approx(nll)
 
 
+@pytest.mark.long
 def test_paused_trials_resume_and_results_are_read_where_the_storage_is_on_s3(tmp_path: Path) -> None:
     from moto import server as moto  # seconds
 

@@ -46,7 +46,7 @@ def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> Non
 
 def test_bars_in_a_terminal_name_arm_repeat_and_chain(folder: Path) -> None:
     """The chains are gone from the store, so that they run; the terminal is a real one, 100 columns wide."""
-    code = f"import raychains as rc; {CALL.format(name='terminal', more=', epochs=600, seed=5').replace('epochs=12, ', '')}"
+    code = f"import raychains as rc; {CALL.format(name='terminal', more=', epochs=300, seed=5').replace('epochs=12, ', '')}"
     main, other = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code],

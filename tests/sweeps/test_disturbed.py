@@ -139,6 +139,7 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
 
 
+@pytest.mark.long
 def test_trials_that_die_while_they_are_set_up_or_handed_over_are_started_again(tmp_path: Path) -> None:
     for when in ("die-early", "die-handed-over"):
         (tmp_path / when).touch()

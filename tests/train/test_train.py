@@ -81,6 +81,7 @@ def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(s
     assert about == {"digest": digest, "step": 30, "reports": 3, "store": store}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session", "unwatched")
 def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(
     store: str, tmp_path: Path
