@@ -282,7 +282,8 @@ class Coordinator:
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         max_preemptions: times that a chain may leave a node which is about to go; None is any number.
         starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
-        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others.
+        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others. A chain whose next
+            loss would give it up becomes a kind of its own, so that one which ends its process does not take the others of its pack along.
     """
 
     unfinished: Collection[str]
@@ -291,7 +292,7 @@ class Coordinator:
     inexact: Collection[str] = ()
     max_preemptions: int | None = None
     starts: Mapping[str, str] = field(default_factory=dict)
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     chains: dict[str, ChainState] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
@@ -308,6 +309,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         self.chains = {digest: ChainState() for digest in self.unfinished}
         self.queue = deque(digest for digest in self.chains if digest not in self.starts)
+        self.kinds = dict(self.kinds)
         self._place = {digest: n for n, digest in enumerate(self.chains)}
 
     def starting_at(self, digest: str) -> list[str]:
@@ -468,6 +470,8 @@ class Coordinator:
         chain.failures += 1
         if chain.failures > self.max_failures:
             return self._fail(digest, f"{reason} ({chain.failures} losses in a row without progress)")
+        if chain.failures == self.max_failures and digest in self.kinds:
+            self.kinds[digest] = digest
         chain.status = "waiting"
         self.queue.appendleft(digest)
         return []

@@ -5,10 +5,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 import raychains as rc
 from raychains.chain.chain import Chain
 from raychains.chain.pack import Pack
+from raychains.core.errors import ChainsFailed
 from raychains.core.sample import Sample, tensors_sha256
+from raychains.core.spec import stream_seed
+from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.chain.test_pack import Stepping, together
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
@@ -73,3 +78,22 @@ def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     packs = {spec.sampler.kind: spec.pack for spec in specs.values()}
     assert packs == {"sgld": 2, "swag": 2, "adamw": 2, "tests.chain.test_pack:Stepping": 0}
     assert stored_hashes(str(tmp_path), specs) == undisturbed_hashes(specs)
+
+
+def test_a_chain_that_ends_its_process_whenever_it_begins_fails_alone(ray_session: None, tmp_path: Path) -> None:
+    (tmp_path / "seeds").mkdir()
+    options = rc.Run(
+        task="tests.orchestration.tasks:Doomed",
+        task_settings=(f"folder={tmp_path / 'seeds'}",),
+        sampler="sghmc", schedule="cyclical", chains=4, repeats=1, epochs=40, batch_size=20, lr=0.1, pack="4",
+        max_failures=1, store=str(tmp_path / "store"), name="r",
+    )  # fmt: skip
+    specs = default_arms.run(options).comparison.chains()
+    *others, doomed = specs  # the first one is tried in this process
+    (tmp_path / "seeds" / str(stream_seed(specs[doomed], "init"))).touch()
+    with pytest.raises(ChainsFailed, match=rf"1 of 4 chains failed.*{doomed[:12]}"):
+        rc.run(options=options)
+    (tmp_path / "seeds" / str(stream_seed(specs[doomed], "init"))).unlink()
+    well = {digest: specs[digest] for digest in others}
+    found = stored_hashes(tmp_path / "store", well)
+    assert found == undisturbed_hashes(well) and len({digest for digest, *_ in found}) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from raychains.evaluation.base import Array, Evaluation, Reduced
 from raychains.evaluation.exact import ModeCoverage
 from raychains.tasks.base import Position
+from raychains.tasks.digits import Digits
 from raychains.tasks.mixture import Mixture25
 from tests.processes import SECONDS, until
 
@@ -59,6 +61,22 @@ class Cliff(Mixture):
     def gradient(self, theta: Tensor) -> Tensor:
         time.sleep(self.pause)
         return torch.where(theta.abs() > self.limit, torch.nan, theta)
+
+
+class Doomed(Digits):
+    """A small network on digits, whose process ends where it is made with a seed that a file of this folder is named by."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(train=90, hidden=[8])
+        self.folder = folder
+
+    def settings(self) -> dict[str, Any]:
+        return {"folder": self.folder}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        if Path(self.folder, str(seed)).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().build_model(seed=seed, lanes=lanes)
 
 
 class Mortal(Mixture):

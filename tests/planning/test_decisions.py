@@ -274,6 +274,20 @@ def test_a_chain_that_ends_on_a_node_that_leaves_has_ended() -> None:
     assert m.with_status("finished") == ["a"] and m.with_status("waiting") == ["b"]
 
 
+def test_packed_chains_go_on_each_by_itself_before_the_loss_that_would_give_them_up() -> None:
+    m = Claiming(dict.fromkeys("abc", 0), max_failures=2, kinds=dict.fromkeys("ab", "one"))
+    for attempt in (1, 2):
+        assert m.handle(c.SlotReady(0, "one")) == [c.Start(0, "a", attempt)]
+        assert m.handle(c.SlotReady(1, "one")) == [c.Start(1, "b", attempt)]
+        assert m.handle(c.SlotLost(1, "gone")) == m.handle(c.SlotLost(0, "gone")) == []
+    assert m.kinds == {"a": "a", "b": "b"}
+    assert m.handle(c.SlotReady(0, "one")) == [c.Release(0)]
+    assert m.handle(c.SlotReady(1, "a")) == [c.Start(1, "a", 3)]
+    assert m.handle(c.SlotReady(2, "b")) == [c.Start(2, "b", 3)]
+    m.handle(c.SlotLost(1, "gone"))
+    assert m.with_status("failed") == ["a"] and m.with_status("running") == ["b"]
+
+
 def test_a_slot_takes_chains_of_its_own_kind_alone() -> None:
     m = Claiming(dict.fromkeys("abcd", 0), kinds={"b": "one", "c": "two", "d": "one"})
     assert m.handle(c.SlotReady(0, "one")) == [c.Start(0, "b", 1)]
