@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -661,6 +661,28 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     used |= {named(n).schedule for n in names if named(n).fixed}
     found = [schedules.KINDS.find(s) for s in used]
     settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
+
+
+OF_SCHEDULES: Mapping[str, tuple[str, ...]] = {
+    "cycles": ("cyclical",),
+    "exploration": ("cyclical",),
+    "samples_per_cycle": ("cyclical",),
+    "final_lr": ("decreasing", "linear", "exponential"),
+}
+"""Options that only these schedules read."""
+
+
+def check_scheduled(options: Sampling, kinds: Collection[str]) -> None:
+    """Refuse an option that none of these schedules reads.
+
+    Raises:
+        UserError: such an option is given.
+    """
+    for name, having in OF_SCHEDULES.items():
+        given = getattr(options, name)
+        if given is not None and not set(having) & set(kinds):
+            text = f"schedule{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
+            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(having)}")
 
 
 def check_chains(chains: int) -> None:

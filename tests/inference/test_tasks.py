@@ -89,7 +89,7 @@ def test_a_network_that_gives_its_noise_goes_through_ensembles_files_and_quantil
     task = rc.Task.from_module(
         lambda: nn.Linear(3, 2), (x[:40], y[:40]), (x[40:], y[40:]), loss="heteroscedastic", name="noisy"
     )
-    options = Run(task="noisy", sampler="sgld", epochs=8, chains=2, cycles=2, lr=1e-3, batch_size=10)
+    options = Run(task="noisy", sampler="sgld", epochs=8, chains=2, lr=1e-3, batch_size=10)
     result = finished(tmp_path / "store", options, task=task)
     exported = result.export(str(tmp_path / "p"))
     raw = []

@@ -136,6 +136,14 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
         ({"schedule": rc.Constant(steps=10, lr=0.1)}, ("schedule must be a name or a class", "schedule_settings")),
         ({"momentum": {"sgld": 0.9}}, ("momentum must be left out for sgld",)),
         (
+            {"schedule": ("decreasing", "constant"), "cycles": 2},
+            ("cycles must be left out for schedules decreasing, constant, got 2: it is an option of cyclical",),
+        ),
+        (
+            {"schedule": ("constant",), "final_lr": 0.01},
+            ("final_lr must be left out for schedule constant, got 0.01: it is an option of decreasing, linear, exponential",),
+        ),
+        (
             {"sampler": ("sghmc",), "momentum": 0.5, "sampler_settings": {"momentum": 0.9}},
             ("momentum must be given once, got 0.5: sampler_settings has momentum=0.9",),
         ),

@@ -62,6 +62,7 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
         schedules.KINDS.find(path_of("schedules", schedule))
     table = TABLE4 if task.low_dimensional else TABLE2
     columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
+    methods.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))
     return _plan(options, options.task, task, columns)
 
 
@@ -94,6 +95,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     methods.check_used(options, [sampler], [schedule])
     if method.fixed and options.schedule not in (None, method.schedule):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
+    methods.check_scheduled(options, [path_of("schedules", schedule)])
     return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
 
 
