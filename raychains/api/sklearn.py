@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from raychains import samplers
 from raychains.api import sampling
 from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import is_int, is_number, one_of
@@ -32,6 +33,8 @@ Array = np.ndarray[Any, Any]
 BACKENDS = ("ray", "process")
 EPOCHS, LR, EPS = 100, 0.003, 1e-3
 """Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
+WHOLE_EPOCHS = 2_000
+"""Default of ``epochs`` of a method whose gradients are of all data."""
 BATCH = 32
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
@@ -94,12 +97,14 @@ class _PosteriorEstimator(BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(SEEDS)
+        preset = samplers.METHODS.get(self.method) if isinstance(self.method, str) else None
+        whole = preset is not None and preset.full_batch
         settings = {
             "sampler": self.method,
             "chains": self.chains,
-            "epochs": EPOCHS if self.epochs is None else self.epochs,
+            "epochs": self.epochs if self.epochs is not None else WHOLE_EPOCHS if whole else EPOCHS,
             "lr": LR if self.lr is None else self.lr,
-            "batch_size": min(BATCH, n),
+            **({} if whole else {"batch_size": min(BATCH, n)}),
             "weight_decay": 1 / n,
             "seed": int(seed),
             "pack": "auto",
@@ -151,7 +156,7 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         method: a sampling method of `raychains.run`, such as ``cpsgld``, ``csghmc`` or ``sgld``. The default divides
             steps by the gradients' size: where targets have little noise, the others need a smaller ``lr``.
         chains: number of chains.
-        epochs: of each chain; default 100.
+        epochs: of each chain; default 100, or 2,000 of ``mile``, whose gradients are of all data.
         lr: initial step size; default .003.
         hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.

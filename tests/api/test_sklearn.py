@@ -181,3 +181,11 @@ def test_a_fit_in_this_process_needs_no_ray() -> None:
 def test_both_backends_draw_the_same_samples() -> None:
     here, there = (regressor(backend=backend).fit(X, Y) for backend in ("process", "ray"))
     np.testing.assert_array_equal(here.predict(X), there.predict(X))
+
+
+def test_gradients_of_mile_are_of_all_data_and_its_chains_are_longer_by_default(tmp_path: Path) -> None:
+    fitted = regressor(method="mile", epochs=None, store=str(tmp_path)).fit(X, Y)
+    chains = rc.load(fitted.run_).comparison.chains().values()
+    lengths = {(spec.batch_size, spec.steps) for spec in chains if spec.sampler.kind == "mclmc"}
+    assert lengths == {(60, 1_000)}
+    assert fitted.score(X, Y) > 0.9
