@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         SMILE,
         SWAG,
         AdamW,
+        ClosureSampler,
         EntropyMCMC,
         EntropySGD,
         EntropySGLD,
@@ -86,7 +87,7 @@ _EXPORTS = {
     "samplers": (
         *("ATMC", "AdamW", "BSAM", "MCLMC", "PSGLD", "PSMILE", "SAM", "SGD", "SGDM", "SGHMC", "SGLD", "SGNHT"),
         *("SMILE", "SWAG"),
-        *("EntropyMCMC", "EntropySGD", "EntropySGLD", "LastLayerLaplace", "MethodPreset", "Sampler"),
+        *("ClosureSampler", "EntropyMCMC", "EntropySGD", "EntropySGLD", "LastLayerLaplace", "MethodPreset", "Sampler"),
     ),
     "schedules": (
         *("Constant", "Cyclical", "Decreasing", "Exponential", "Linear", "NonCyclical", "Schedule", "ScheduleValues"),
@@ -118,7 +119,7 @@ __all__ = [
     "Chain",
 ]
 __all__ += ["ChainsFailed", "Interrupted", "RayLost"]
-__all__ += ["ChainSpec", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
+__all__ += ["ChainSpec", "ClosureSampler", "Compare", "Constant", "Cyclical", "Decreasing", "EntropyMCMC", "EntropySGD"]
 __all__ += [
     "EntropySGLD",
     "Exponential",

@@ -117,6 +117,8 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
     own_step = all(unwrap(kind.step) is not unwrap(step) for step in ours)  # torch wraps them
     if not issubclass(kind, Isokinetic) and own_step:
         return f"sampler {spec.sampler.kind} has a step of its own"
+    if kind.gradients_per_step > 1 and not issubclass(kind, ClosureSampler):
+        return f"sampler {spec.sampler.kind} takes {kind.gradients_per_step} gradients a step and is no ClosureSampler"
     for name, allowed in (("micro_batch", None), ("sample_only", ())):
         if getattr(spec, name) != allowed:
             return f"it has {name} {getattr(spec, name)}"

@@ -19,6 +19,7 @@ from raychains.samplers.adamw import AdamW
 from raychains.samplers.atmc import ATMC
 from raychains.samplers.base import MethodPreset, Sampler
 from raychains.samplers.bsam import BSAM
+from raychains.samplers.closure import ClosureSampler
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.samplers.entropy_sgd import EntropySGD, EntropySGLD
 from raychains.samplers.laplace import LastLayerLaplace
@@ -49,6 +50,7 @@ __all__ = [
     "SMILE",
     "SWAG",
     "AdamW",
+    "ClosureSampler",
     "EntropyMCMC",
     "EntropySGD",
     "EntropySGLD",

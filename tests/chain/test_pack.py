@@ -46,6 +46,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "scalar": ("sgnht", {"thermostat": "scalar"}),
     "lion": ("sgd", {}),
     "stepping": ("sgd", {}),
+    "twice": ("sgd", {}),
     "bsam": ("bsam", {"m_sharpness": 1}),
     "divided": ("sam", {"m_sharpness": 3}),  # batches of 10 and 20, the last of them of 1, 2 or 10 examples
     "divided-bsam": ("bsam", {"m_sharpness": 4}),
@@ -99,6 +100,12 @@ class Stepping(SGD):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         return super().step(closure)
+
+
+class Twice(SGD):
+    """A user's optimiser that says it takes two gradients a step."""
+
+    gradients_per_step = 2
 
 
 class Gated(Own):
@@ -212,7 +219,7 @@ def dropping() -> nn.Module:
     )
 
 
-OWN = {"lion": Lion, "stepping": Stepping}
+OWN = {"lion": Lion, "stepping": Stepping, "twice": Twice}
 
 TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "small": (lambda: Digits(train=90, hidden=[8]), 20),  # the last batch of an epoch is short
@@ -681,6 +688,8 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     one = made(task, 20)
     with refused("pack", "5", f"sampler {Stepping.kind} has a step of its own"):
         Chain(made(task, 20, "stepping"))
+    with refused("pack", "5", f"sampler {Twice.kind} takes 2 gradients a step and is no ClosureSampler"):
+        Chain(made(task, 20, "twice"))
     with refused("pack", "5", "sampler psgld with its settings moves each chain by itself, and its task is a density"):
         Chain(spec("mixture", "psgld", pack=5))
     with refused("pack", "5", "sampler emcmc draws more than θ, and its task is a density"):

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import raychains as rc
+from raychains.chain import pack
 from raychains.inference import results
 from tests.how_to.page import follow
 
@@ -48,6 +50,23 @@ def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         result.table(full=True)["variance_error"].iloc[0] < 0.5 and result.table(full=True)["mean_error"].iloc[0] < 0.5
     )
+    second = rc.load("runs/runs/midpoint")
+    assert second.table(full=True)["error"].iloc[0] < 0.3  # .9 of guesses
+    spec = next(iter(second.comparison.chains().values()))
+    assert pack.refusal(spec, rc.make_task("digits")) is None
+    from midpoint import Midpoint  # written by the page
+
+    theta, lr = torch.nn.Parameter(torch.zeros(50_000, dtype=torch.float64)), 0.5
+    sampler = Midpoint([theta], lr=lr, num_data=1, seed=0)
+
+    def closure() -> torch.Tensor:
+        theta.grad = theta.detach().clone()
+        return theta.detach().square().mean() / 2
+
+    for _ in range(60):
+        sampler.step(closure)
+    exact = 2 * lr / (1 - (1 - lr + lr**2 / 2) ** 2)  # of θ ← (1 − lr + lr²/2)·θ + √(2·lr)·ξ
+    assert theta.detach().var().item() == pytest.approx(exact, rel=5 * (2 / 50_000) ** 0.5)
     with pytest.raises(rc.UserError, match="lr must be given for sampler lm:LM: task digits has no step size for it"):
         rc.run(task="digits", sampler="lm:LM")
     with pytest.raises(rc.UserError, match=r"sampler must name a subclass of raychains\.Sampler, got 'lm:math'"):
