@@ -102,7 +102,7 @@ def test_a_resumed_run_goes_on_without_its_members(undisturbed: rc.Result, tmp_p
     """Members that another run finished are taken from the store; the ensemble alone is a run of its own."""
     store = str(undisturbed.store.root.location())
     alone = rc.run(
-        **{k: v for k, v in SETTINGS.items() if k not in ("sampler", "schedule", "name")},
+        **{k: v for k, v in SETTINGS.items() if k not in ("sampler", "schedule", "cycles", "name")},
         sampler="deep-ensemble", store=store, name="alone",
     )  # fmt: skip
     assert alone.comparison.chains() == {d: s for d, s in undisturbed.comparison.starts.items()}

@@ -92,7 +92,9 @@ def test_every_arm_of_every_run_has_a_row_with_its_numbers_and_the_best_of_all_i
 
 def test_settings_that_differ_are_named_and_no_others(pair: list[Run]) -> None:
     assert comparing.settings([run.material for run in pair]) == [("schedule: lr", ["0.05", "0.2"])]
-    other = Run(pair[1].store, runs.single(**{**SMALL, "repeats": 1}, lr=0.05, temperature=0.5, seed=3, sampler="sgld"))
+    other = Run(
+        pair[1].store, runs.single(**{**SMALL, "repeats": 1}, lr=0.05, temperature=0.5, seed=3, sampler="csgld")
+    )
     found = dict(comparing.settings([pair[0].material, other.material]))
     assert found["seed"] == ["0", "3"] and found["repeats"] == ["2", "1"] and found["sampler"] == ["sghmc", "sgld"]
     assert found["schedule: temperature"] == ["1", "0.5"] and "batch size" not in found and "task" not in found
