@@ -167,7 +167,7 @@ def test_the_learned_noise_finds_that_of_the_data() -> None:
         "weight_decay": 0.0,
         "sampler": "sghmc",
     }
-    (spec,) = default_arms.run(Run(task=task.name, chains=1, cycles=1, **settings), task).comparison.chains().values()
+    (spec,) = default_arms.run(Run(task=task.name, chains=1, **settings), task).comparison.chains().values()
     last = [e for e in Chain(spec, task) if isinstance(e, Sample)][-1]
     a = np.hstack([X[TRAIN].double().numpy(), np.ones((40, 1))])
     target = Y[TRAIN].double().numpy()
