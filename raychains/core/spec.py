@@ -251,9 +251,8 @@ class ChainSpec:
         """Examples that the steps of all lanes read: an epoch reads N of them, a step of a density one."""
         most = self.steps_per_epoch * self.batch_size
         n = self.sampler.settings.get("num_data", most)
-        per_epoch = (
-            n if most - self.batch_size < n <= most else most
-        )  # a setting may weigh the data as another number of them
+        # The last batch of an epoch may be short; and a setting may weigh the data as another number of them.
+        per_epoch = n if most - self.batch_size < n <= most else most
         epochs, rest = divmod(self.steps, self.steps_per_epoch)
         return (epochs * per_epoch + rest * self.batch_size) * self.lanes
 
