@@ -33,8 +33,6 @@ Array = np.ndarray[Any, Any]
 BACKENDS = ("ray", "process")
 EPOCHS, LR, EPS = 100, 0.003, 1e-3
 """Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
-WHOLE_EPOCHS = 2_000
-"""Default of ``epochs`` of a method whose gradients are of all data."""
 BATCH = 32
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
@@ -102,7 +100,7 @@ class _PosteriorEstimator(BaseEstimator):
         settings = {
             "sampler": self.method,
             "chains": self.chains,
-            "epochs": self.epochs if self.epochs is not None else WHOLE_EPOCHS if whole else EPOCHS,
+            "epochs": EPOCHS if self.epochs is None else self.epochs,
             "lr": LR if self.lr is None else self.lr,
             **({} if whole else {"batch_size": min(BATCH, n)}),
             "weight_decay": 1 / n,
@@ -156,7 +154,7 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         method: a sampling method of `raychains.run`, such as ``cpsgld``, ``csghmc`` or ``sgld``. The default divides
             steps by the gradients' size: where targets have little noise, the others need a smaller ``lr``.
         chains: number of chains.
-        epochs: of each chain; default 100, or 2,000 of ``mile``, whose gradients are of all data.
+        epochs: of each chain; default 100.
         lr: initial step size; default .003.
         hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.
