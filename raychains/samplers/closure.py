@@ -105,6 +105,8 @@ class ClosureSampler(Sampler):
 
     def _gradients(self, params: list[Tensor]) -> Grads:
         """Return the gradients that the parameters have now."""
+        if params and all(p.grad is None for p in params):
+            raise UserError("closure must call backward() on the loss: no parameter has a gradient behind it")
         return [None if p.grad is None else self._dense(p).to(wide(p.dtype)) for p in params]
 
     @contextmanager

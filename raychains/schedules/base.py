@@ -72,7 +72,15 @@ class Schedule(ABC):
 
     @abstractmethod
     def at(self, step: int) -> ScheduleValues:
-        """Return the values of ``step``, counted from 1 to ``steps``."""
+        """Return the values of ``step``, counted from 1 to ``steps``.
+
+        Raises:
+            UserError: another step, as the 0 of a loop over ``range(steps)``.
+        """
+
+    def _check_step(self, step: int) -> None:
+        if not 1 <= step <= self.steps:
+            raise UserError(f"step must be counted from 1 to the schedule's steps ({self.steps}), got {step}")
 
     @property
     @abstractmethod
@@ -194,6 +202,7 @@ class NonCyclical(Schedule):
         return max(self.burn_in + max(0, self._ramp_steps - 1), steps_in(self.warm_up, self.steps))
 
     def at(self, step: int) -> ScheduleValues:
+        self._check_step(step)
         lr = self.lr_at(step)
         if step <= self.burn_in:
             return ScheduleValues(lr, 0.0, BURN_IN, 0, False)

@@ -132,6 +132,7 @@ class Cyclical(Schedule):
         return min(self.cycle_length, self.steps - cycle * self.cycle_length)
 
     def at(self, step: int) -> ScheduleValues:
+        self._check_step(step)
         cycle, position = divmod(step - 1, self.cycle_length)
         lr = self._lr(math.pi * position / self.cycle_length)
         if position < self._sampling_from:

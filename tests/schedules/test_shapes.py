@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from raychains.schedules import Constant, Exponential, Linear, NonCyclical, Schedule, Step
+from raychains.schedules import Constant, Cyclical, Exponential, Linear, NonCyclical, Schedule, Step
 from tests.checks import refused
 
 K = 60
@@ -118,3 +118,19 @@ def test_warnings_name_what_was_hardly_meant() -> None:
     (late,) = Step(lr=0.1, milestones=(0.5, 0.99), factor=0.1, steps=10).warnings()
     assert "1 of 2 milestones" in late
     assert not Step(lr=0.1, milestones=(0.5, 0.75), factor=0.1, steps=90).warnings()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Cyclical(lr=0.1, steps=10, cycles=2, exploration=0.5),
+        Constant(lr=0.1, steps=10),
+        Exponential(lr=0.1, final_lr=0.01, steps=10),
+    ],
+    ids=lambda s: s.kind,
+)
+@pytest.mark.parametrize("step", [0, -1, 11])
+def test_a_step_that_the_schedule_does_not_have_is_refused(schedule: Schedule, step: int) -> None:
+    assert schedule.at(1).lr > 0 and schedule.at(10).lr > 0
+    with refused("step", str(step), "1 to", "10"):
+        schedule.at(step)
