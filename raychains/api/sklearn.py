@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains import samplers
 from raychains.api import sampling
-from raychains.core.errors import UserError, require, shown
+from raychains.core.errors import ChainsFailed, UserError, require, shown
 from raychains.core.validation import is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
@@ -34,11 +34,13 @@ BACKENDS = ("ray", "process")
 EPOCHS, LR, EPS = 100, 0.003, 1e-3
 """Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
 BATCH = 32
+MEMBERS = "deep-ensemble:300,20"
+"""Where chains start that start at a deep ensemble: members of at most 300 epochs, stopped after 20 without a lower loss; ours."""
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
 NAMED = {"sampler": "method", "seed": "random_state"}
 """Arguments of the estimators by the options of `run` that they are."""
-OWN = {"task", "workers", "store", "resume"}
+OWN = {"task", "workers", "store", "resume", "repeats"}
 """Arguments of a run that ``options`` cannot have."""
 _ONE_AT_A_TIME = threading.Lock()
 """Chains in this process use its global random streams, and a fit's task replaces that of the fit before."""
@@ -85,6 +87,8 @@ class _PosteriorEstimator(BaseEstimator):
         require(self.options is None or isinstance(self.options, Mapping), "options", self.options, "be a dict")
         for name in sorted(OWN & (self.options or {}).keys()):
             raise UserError(f"options must not name {name}, got {shown(self.options)}: the estimator sets it")
+        if self.backend == "process" and "address" in (self.options or {}):
+            raise UserError(f"options must not name address, got {shown(self.options)}: backend='process' has no Ray")
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
         inputs = self._scaled(X).float()
@@ -109,6 +113,10 @@ class _PosteriorEstimator(BaseEstimator):
             **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
             **(self.options or {}),
         }
+        if preset is not None and "init_from" in preset.settings and settings.get("init_from") is None:
+            settings["init_from"] = MEMBERS
+            if is_number(settings["lr"]):
+                settings["lr"] = {self.method: settings["lr"], "deep-ensemble": LR}
         with self._stored() as store, _ONE_AT_A_TIME:
             try:
                 result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
@@ -117,6 +125,11 @@ class _PosteriorEstimator(BaseEstimator):
                 if field not in NAMED or field in (self.options or {}):
                     raise
                 raise UserError(f"{NAMED[field]} {rest}") from None
+            except ChainsFailed as error:
+                if self.store is not None:
+                    raise
+                failed, _, rest = str(error).partition("; what was computed is in ")
+                raise ChainsFailed(f"{failed}; {rest.partition('; ')[2]}") from None  # the temporary store goes
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)
@@ -152,7 +165,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
 
     Args:
         method: a sampling method of `raychains.run`, such as ``cpsgld``, ``csghmc`` or ``sgld``. The default divides
-            steps by the gradients' size: where targets have little noise, the others need a smaller ``lr``.
+            steps by the gradients' size; others need an ``lr`` of their own. Chains of ``mile`` start at members of a deep
+            ensemble, of at most 300 epochs with a step size of .003.
         chains: number of chains.
         epochs: of each chain; default 100.
         lr: initial step size; default .003.
@@ -199,7 +213,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         """
         inputs = self._inputs(X)
         if quantiles is not None:
-            ok = all(is_number(q) and 0 < q < 1 for q in quantiles)
+            several = isinstance(quantiles, Sequence | np.ndarray) and len(quantiles) > 0
+            ok = several and all(is_number(q) and 0 < q < 1 for q in quantiles)
             require(ok, "quantiles", quantiles, "be probabilities between 0 and 1, as in [0.05, 0.95]")
         with torch.inference_mode():
             weights, means, sigmas = (t.numpy() for t in self.posterior_.gaussians(inputs))

@@ -140,6 +140,8 @@ def test_options_are_those_of_the_run() -> None:
         ({"method": "hmc"}, ("method", "hmc")),
         ({"random_state": -1}, ("random_state", "-1")),
         ({"options": {"store": "elsewhere"}}, ("options", "store")),
+        ({"options": {"repeats": 2}}, ("options", "repeats")),
+        ({"options": {"address": "1.2.3.4:1"}}, ("options", "address", "process")),
         ({"hidden": "wide"}, ("hidden", "wide")),
         ({"chains": 0}, ("chains", "0")),
         ({"lr": -1.0}, ("lr", "-1.0")),
@@ -155,8 +157,9 @@ def test_wrong_requests_are_refused() -> None:
     with pytest.raises(NotFittedError):
         regressor().predict(X)
     fitted = regressor(chains=1).fit(X, Y)
-    with refused("quantiles", "1.0"):
-        fitted.predict(X, quantiles=[1.0])
+    for quantiles in ([1.0], [], 0.5):
+        with refused("quantiles", str(quantiles)):
+            fitted.predict(X, quantiles=quantiles)
     with refused("y", "class"):
         classifier().fit(X, np.zeros(60, dtype=int))
 
@@ -181,6 +184,26 @@ def test_a_fit_in_this_process_needs_no_ray() -> None:
 def test_both_backends_draw_the_same_samples() -> None:
     here, there = (regressor(backend=backend).fit(X, Y) for backend in ("process", "ray"))
     np.testing.assert_array_equal(here.predict(X), there.predict(X))
+
+
+def test_chains_of_mile_start_at_members_that_are_trained_long_enough(tmp_path: Path) -> None:
+    """Their step size is the estimator's, not the task's, and stays so where the chains have another."""
+    x = np.linspace(-3, 3, 120)[:, None]
+    y = np.sin(2 * x[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=120)
+    fitted = regressor(method="mile", hidden=(50, 50), lr=0.001, epochs=20, store=str(tmp_path)).fit(x, y)
+    assert fitted.score(x, y) > 0.9  # 40 epochs at .001, the task's, leave it below .5
+    chains = rc.load(fitted.run_).comparison.chains().values()
+    lrs = {(spec.sampler.kind == "mclmc", spec.schedule.settings["lr"]) for spec in chains}
+    assert lrs == {(True, 0.001), (False, 0.003)}
+    other = regressor(method="mile", epochs=20, options={"init_from": "none"}).fit(x, y)
+    assert other.score(x, y) < 0.5
+
+
+def test_a_fit_that_fails_names_no_folder_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(rc.ChainsFailed, match=r"^2 of 2 chains failed; the first, \w{12}: .* became non-finite"):
+        regressor(method="csghmc", lr=100.0).fit(X, Y)
+    with pytest.raises(rc.ChainsFailed, match=f"what was computed is in {tmp_path}"):
+        regressor(method="csghmc", lr=100.0, store=str(tmp_path)).fit(X, Y)
 
 
 def test_gradients_of_mile_are_of_all_data(tmp_path: Path) -> None:
