@@ -9,7 +9,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, last_line
+from raychains.core.errors import ChainsFailed, Interrupted, RayLost, StorageAway, StorageRefused, UserError, last_line
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
 from raychains.data.root import root_of
@@ -26,7 +26,7 @@ from raychains.evaluation.base import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
-from raychains.store import RunStore, Storage
+from raychains.store import ChainStore, RunStore, Storage
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
@@ -238,6 +238,28 @@ def leased(
             check_plan()
         callbacks.attach(callback, options, folder, lease.driver_id)
         yield lease
+
+
+def begun(root: Storage, digests: Iterable[str]) -> bool:
+    """Return whether any of these chains has begun."""
+    return any(ChainStore(root, digest).last_attempt() for digest in digests)
+
+
+@contextlib.contextmanager
+def name_kept(folder: RunStore, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
+    """Leave the name free where the body is refused before any of its chains began, as by a cluster without GPUs.
+
+    Args:
+        fresh: the plan was written just now.
+    """
+    try:
+        yield
+    except (StorageAway, StorageRefused):
+        raise
+    except UserError:
+        if fresh and not begun(folder.root, digests):
+            folder.remove_plan()
+        raise
 
 
 def check_kept(lease: Lease) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_kept, drive, interrupted, leased, origin, publish, with_bins
+from raychains.api.drivers import begun, check_kept, drive, interrupted, leased, name_kept, origin, publish, with_bins
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -21,7 +21,7 @@ from raychains.planning import Comparison, budget
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
-from raychains.store import ChainStore, RunStore, Storage, finished_chains, initial_states
+from raychains.store import RunStore, Storage, finished_chains, initial_states
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def execute(
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
     trial = None
-    if not folder.exists() or not _begun(root, comparison):  # a trial that failed in a worker left a plan
+    if not folder.exists() or not begun(root, comparison.chains()):  # a trial that failed in a worker left a plan
         trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
@@ -156,15 +156,12 @@ def execute(
         for start in (planned.start, *planned.further):
             if start is not None:
                 initial_states.publish(root, start)
-        outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
+        with name_kept(folder, comparison.chains(), fresh=not before):
+            outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
-
-
-def _begun(root: Storage, comparison: Comparison) -> bool:
-    return any(ChainStore(root, digest).last_attempt() for digest in comparison.chains())
 
 
 def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run | Local) -> Comparison:

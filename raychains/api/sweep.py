@@ -12,6 +12,7 @@ from raychains.api.drivers import (
     interrupted,
     leased,
     located,
+    name_kept,
     on_ray,
     origin,
     placement,
@@ -131,7 +132,8 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         proof.prove(point.specs[0], planned.points.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, plan, options)) as lease:
         callback.on(_planned(plan, folder, root))
-        if not folder.exists():
+        fresh = not folder.exists()
+        if fresh:
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
         if planned.points.start is not None:
             initial_states.publish(root, planned.points.start)
@@ -148,7 +150,9 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
                 lease=lease,
             ).run()
 
-        outcome = on_ray(options, resumed(folder), callback, run)
+        digests = [spec.digest for point in plan.points for spec in point.specs]
+        with name_kept(folder, digests, fresh=fresh and bool(digests)):  # a search's chains are not known before
+            outcome = on_ray(options, resumed(folder), callback, run)
         check_kept(lease)
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options

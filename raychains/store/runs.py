@@ -72,6 +72,10 @@ class RunStore:
         text = json.dumps({"format": FORMAT, **plan}, indent=1, sort_keys=True, allow_nan=False)
         self.root.publish(self._name("plan.json"), text.encode())
 
+    def remove_plan(self) -> None:
+        """Remove the plan: the run was never planned."""
+        self.root.delete(self._name("plan.json"))
+
     def plan(self) -> dict[str, Any]:
         """Return the plan that `write_plan` published.
 
