@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains import samplers
 from raychains.api import sampling
-from raychains.core.errors import UserError, require, shown
+from raychains.core.errors import UserError, renamed, require, shown
 from raychains.core.validation import is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
@@ -109,14 +109,10 @@ class _PosteriorEstimator(BaseEstimator):
             **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
             **(self.options or {}),
         }
+        own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
         with self._stored() as store, _ONE_AT_A_TIME:
-            try:
+            with renamed(own):
                 result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
-            except UserError as error:
-                field, _, rest = str(error).partition(" ")
-                if field not in NAMED or field in (self.options or {}):
-                    raise
-                raise UserError(f"{NAMED[field]} {rest}") from None
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)
