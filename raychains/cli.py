@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
 from raychains.core import bounded
-from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, unknown_name
+from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, reason, unknown_name
 from raychains.core.options import Option, make, on_command_line, options_of, suggestion
 
 COMMANDS = {
@@ -350,14 +350,14 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
     _, equals, file = own.pop(at).partition("=")
     if not equals:
         if at == len(own):
-            raise UserError("options must be given a JSON file, as in --options best.json, got nothing")
+            raise UserError("--options must be given a JSON file, as in --options best.json, got nothing")
         file = own.pop(at)
     try:
         found = json.loads(_read(file))
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"options must be a JSON file, got {file!r}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"--options must be a JSON file, got {file!r}: {reason(error)}") from None
     if not isinstance(found, dict):
-        raise UserError(f"options must be a JSON file with an object of names and values, got {file!r}")
+        raise UserError(f"--options must be a JSON file with an object of names and values, got {file!r}")
     fields = [f.name for f in dataclasses.fields(kind)]
     words: list[str] = []
     for name, value in found.items():
@@ -429,7 +429,7 @@ def _do(command: str, options: Any) -> None:
         for row in found.to_pylist() if found is not None else []:  # none where all chains of an arm were dropped
             print(f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}")
             if row["warning"]:
-                print(f"  {row['warning']}")
+                print(f"  {on_command_line(row['warning'], type(options))}")
     print(f"report: {result.report}")
 
 

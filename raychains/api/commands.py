@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raychains import schedules, tasks
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, renamed, require
 from raychains.core.options import options_of
 from raychains.core.spec import canonical_json
 from raychains.data.root import data_root, rooted
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
 def _loaded(field: str, path: str, *, trust: bool = False) -> Result:
     """`load`, whose refusals name the argument that the path was given as."""
-    try:
+    with renamed({"run": field}):
         return load(path, trust=trust)
-    except UserError as error:
-        if not str(error).startswith("run must"):
-            raise
-        raise UserError(f"{field}{str(error).removeprefix('run')}") from None
 
 
 def rate(options: Plan) -> float | None:
@@ -68,7 +64,7 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     """
     given = [n for n in ("images_per_second", "measured_on", "gpu") if getattr(options, n) is not None]
     if len(given) > 1:
-        raise UserError(f"{given[1]} must be left out beside {given[0]}, got {getattr(options, given[1])!r}")
+        raise UserError(f"{given[1]} must be left out beside `{given[0]}`, got {getattr(options, given[1])!r}")
     if options.preemption_loss is not None:
         duration.seconds("preemption_loss", options.preemption_loss)
     workers_of(options)
@@ -118,7 +114,7 @@ def quote(options: Plan, costs: Costs, rate: float | None) -> Quote | None:
     if options.prices is None:
         return None
     if options.price is not None:
-        raise UserError(f"prices must be left out beside price, got {options.prices!r}")
+        raise UserError(f"prices must be left out beside `price`, got {options.prices!r}")
     prices = PriceList.read(options.prices)
     loss, preemptions = preemption_loss(options)
     workers, devices = workers_of(options)[0], devices_of(options, costs)
@@ -162,10 +158,8 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
     folder = Path(os.path.expanduser(options.source)).absolute()
     if not os.path.isdir(folder):
         raise UserError(f"source must be an existing folder, got {options.source!r}")
-    try:
+    with renamed({"store": "to"}):
         to = Storage(options.to if options.to is not None else data_root() / options.set)
-    except UserError as error:
-        raise UserError(str(error).replace("store must", "to must", 1)) from None
     order = {"shards": options.shards, "row_group": options.row_group, "seed": options.seed}
     plan = Plan(name=options.set, source=sources.find(folder), **order)  # type: ignore[arg-type]
     prepare.check_target(plan, to)
@@ -202,7 +196,7 @@ def draw_report(
     compare, prices, machine = (
         options[name].checked(value) for name, value in (("compare", compare), ("prices", prices), ("machine", machine))
     )
-    require(machine is None or prices is not None, "machine", machine, "be left out without prices")
+    require(machine is None or prices is not None, "machine", machine, "be left out without `prices`")
     if _is_sweep(path) and not compare:
         require(prices is None, "prices", prices, "be left out for a sweep")
         from raychains.api.sweep import draw

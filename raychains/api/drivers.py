@@ -18,7 +18,16 @@ from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Run
-from raychains.core.errors import ChainsFailed, Interrupted, RayLost, StorageAway, StorageRefused, UserError, last_line
+from raychains.core.errors import (
+    ChainsFailed,
+    Interrupted,
+    RayLost,
+    StorageAway,
+    StorageRefused,
+    UserError,
+    last_line,
+    shown,
+)
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
 from raychains.data.root import root_of
@@ -126,6 +135,15 @@ def origin(command: str, options: Common) -> dict[str, str]:
     shown = dataclasses.replace(options, store=Storage(options.store).location(), resume=False)
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"command_line": command_line(command, shown), "made": made}
+
+
+def planned_otherwise(folder: RunStore) -> UserError:
+    """Return the error for a run or sweep whose plan is not what is to be resumed; it shows the command of the plan."""
+    command = folder.plan().get("command_line")
+    by = f", by {shown(command)}" if isinstance(command, str) else ""
+    return UserError(
+        f"resume: {folder.kind} {folder.name!r} was planned with other settings{by}; repeat its command or choose another `name`"
+    )
 
 
 @contextlib.contextmanager

@@ -108,8 +108,8 @@ def evaluate(
     check_views(views)
     check_weights(weights)
     chosen = list({measure.name: measure for measure in map(named, measures)}.values())
-    if reference is not None and not any(measure.takes_reference for measure in chosen):
-        raise UserError("reference must be left out without the measure fidelity, which compares with it")
+    used = reference is None or any(measure.takes_reference for measure in chosen)
+    require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
     with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
         if isinstance(options, Evaluate):

@@ -12,7 +12,7 @@ from raychains.api import sampling
 from raychains.api.keywords import Call, read
 from raychains.api.result import Result
 from raychains.core.config import Local
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, renamed, require
 from raychains.data.root import rooted
 from raychains.planning.presets import local as local_arms
 from raychains.tasks import Task
@@ -56,16 +56,18 @@ def local(
 def _call(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]) -> Call:
     options = model if isinstance(model, Local) else None
     if options is None and model is not None:
-        require(
-            isinstance(model, nn.Module), "model", type(model).__name__, "be a torch.nn.Module or a raychains.Local"
+        allowed = (
+            "be a torch.nn.Module or a raychains.Local: give several checkpoints of it as `init_from=[…]`, beside it"
         )
+        require(isinstance(model, nn.Module), "model", type(model).__name__, allowed)
         if data is None:
             raise UserError(
                 "data must be given beside a model, as (inputs, targets) or a dataset: what it was trained on"
             )
         require("task" not in settings, "task", settings.get("task"), "be left out beside a model")
         likelihood = {} if loss is None else {"loss": loss}
-        made = Task.from_module(partial(copy.deepcopy, model), data, data, noise=noise, name="local", **likelihood)
+        with renamed({"train_set": "data"}):
+            made = Task.from_module(partial(copy.deepcopy, model), data, data, noise=noise, name="local", **likelihood)
         settings = {"init_from": model, **settings, "task": made}
     else:
         for field, value in (("data", data), ("loss", loss), ("noise", noise)):

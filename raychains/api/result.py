@@ -282,7 +282,7 @@ def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
     true_or_false("trust", trust)
     store, name = split_run_path(path)
     folder = RunStore(Storage(store), name)
-    comparison = Comparison.from_json(folder.plan().get("comparison"))
+    comparison = Comparison.from_json(folder.plan(path).get("comparison"))
     if trust:
         import_parts(comparison, task=task is None)
     if task is not None:

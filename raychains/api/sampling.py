@@ -9,7 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import begun, check_kept, drive, interrupted, leased, name_kept, origin, publish, with_bins
+from raychains.api.drivers import (
+    begun,
+    check_kept,
+    drive,
+    interrupted,
+    leased,
+    name_kept,
+    origin,
+    planned_otherwise,
+    publish,
+    with_bins,
+)
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
@@ -182,6 +193,4 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
 
         if found := own_differences(comparison.task_spec, planned.task_spec):
             raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")
-        raise UserError(
-            f"resume: run {folder.name!r} was planned with other settings; repeat its command or choose another `name`"
-        )
+        raise planned_otherwise(folder)

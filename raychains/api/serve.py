@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from raychains.core.config import Serve
-from raychains.core.errors import UserError, require, shown
+from raychains.core.errors import UserError, renamed, require, shown
 from raychains.core.options import make, options_of
 from raychains.core.ports import check_free
 from raychains.planning import duration
@@ -127,8 +127,9 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     duration.seconds("batch_wait", options.batch_wait)
     duration.seconds("refresh", options.refresh)
     names = ("arm", "group", "first", "data_root", "trust")
-    found = source_of(options.source, model=model, **{name: getattr(options, name) for name in names})
-    found.check()
+    with renamed({"run": "source", "file": "source"}):
+        found = source_of(options.source, model=model, **{name: getattr(options, name) for name in names})
+        found.check()
     return found
 
 

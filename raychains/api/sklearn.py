@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains import samplers
 from raychains.api import sampling
-from raychains.core.errors import ChainsFailed, UserError, require, shown
+from raychains.core.errors import ChainsFailed, UserError, renamed, require, shown
 from raychains.core.validation import is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
@@ -117,14 +117,11 @@ class _PosteriorEstimator(BaseEstimator):
             settings["init_from"] = MEMBERS
             if is_number(settings["lr"]):
                 settings["lr"] = {self.method: settings["lr"], "deep-ensemble": LR}
+        own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
         with self._stored() as store, _ONE_AT_A_TIME:
             try:
-                result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
-            except UserError as error:
-                field, _, rest = str(error).partition(" ")
-                if field not in NAMED or field in (self.options or {}):
-                    raise
-                raise UserError(f"{NAMED[field]} {rest}") from None
+                with renamed(own):
+                    result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
             except ChainsFailed as error:
                 if self.store is not None:
                     raise

@@ -16,6 +16,7 @@ from raychains.api.drivers import (
     on_ray,
     origin,
     placement,
+    planned_otherwise,
     resumed,
     with_bins,
 )
@@ -198,9 +199,7 @@ def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     allowed = f"be {bins or 'left out'}: the sweep's points were judged so"
     require(options.bins in (None, bins), "bins", options.bins, allowed)
     if before.get("digest") != plan.digest:
-        raise UserError(
-            f"resume: sweep {folder.name!r} was planned with other settings; repeat its command or choose another `name`"
-        )
+        raise planned_otherwise(folder)
 
 
 def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned:

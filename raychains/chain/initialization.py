@@ -25,6 +25,8 @@ WRAPPERS = ("state_dict", "model", "model_state_dict")
 """Entries under which training scripts keep the network, next to optimizers and counters."""
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """Put before every name by DistributedDataParallel, torch.compile and Lightning."""
+FOLDER = "raychains-init-from-"
+"""The beginning of the temporary folder's name."""
 SHOWN = 6
 """Names that a message lists."""
 
@@ -100,14 +102,19 @@ def to_file(start: Any) -> str:
     return str(path)
 
 
+def is_own(path: str) -> bool:
+    """Return whether the file was written by `to_file`: the user knows nothing of it."""
+    return FOLDER in path
+
+
 @cache
 def _folder() -> str:
-    folder = tempfile.mkdtemp(prefix="raychains-init-from-")
+    folder = tempfile.mkdtemp(prefix=FOLDER)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def overlapping(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], list[str], list[str]]:
+def overlapping(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
     """Return ``model.state_dict()`` with those of ``tensors`` that fit by name and shape, as ``strict=False`` of torch.
 
     Returns:
@@ -129,13 +136,13 @@ def overlapping(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], 
             left_out.append(given)
     if not found:
         raise UserError(
-            f"init_from must have a tensor of the task's network, got {some(tensors)}; the network's are {some(expected)}"
+            f"init_from must have a tensor of the task's network, got {some(tensors)}{file and f' in {file!r}'}; the network's are {some(expected)}"
         )
     return {n: found.get(n, t) for n, t in expected.items()}, left_out, [n for n in expected if n not in found]
 
 
-def fitted(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], str | None]:
-    """Return ``tensors`` under the names of ``model.state_dict()``, and the prefix that was removed.
+def fitted(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str, Tensor], str | None]:
+    """Return the ``tensors`` of a file under the names of ``model.state_dict()``, and the prefix that was removed.
 
     Raises:
         UserError: a name or shape that differs; the line names the first.
@@ -147,31 +154,30 @@ def fitted(tensors: Tensors, model: nn.Module) -> tuple[dict[str, Tensor], str |
         if prefix is None:
             break
         found, removed = {n.removeprefix(prefix): t for n, t in found.items()}, removed + prefix
-    check(found, expected)
+    check(found, expected, file)
     return {name: found[name] for name in expected}, removed or None
 
 
-def check(found: Tensors, expected: Tensors) -> None:
-    """Refuse tensors that are not those of a network.
+def check(found: Tensors, expected: Tensors, file: str = "") -> None:
+    """Refuse tensors, of a ``file`` or not, that are not those of a network.
 
     Raises:
         UserError: the first name that one of the two lacks, or the first shape that differs.
     """
+    refused = f"init_from must fit the task's network{file and f', got {file!r}'}"
     for name, t in expected.items():
         if name not in found:
             raise UserError(
-                f"init_from must fit the task's network: it lacks {name!r} of shape {_shape(t)}, which the network has; "
-                f"its own are {some(found)}"
+                f"{refused}: it lacks {name!r} of shape {_shape(t)}, which the network has; its own are {some(found)}"
             )
         if found[name].shape != t.shape:
             raise UserError(
-                f"init_from must fit the task's network: {name!r} has shape {_shape(found[name])} in the file and "
-                f"{_shape(t)} in the network"
+                f"{refused}: {name!r} has shape {_shape(found[name])} in the file and {_shape(t)} in the network"
             )
     for name in found:
         if name not in expected:
             raise UserError(
-                f"init_from must fit the task's network: it has {name!r} of shape {_shape(found[name])}, which the network "
+                f"{refused}: it has {name!r} of shape {_shape(found[name])}, which the network "
                 f"lacks; the network's are {some(expected)}"
             )
 

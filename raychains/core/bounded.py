@@ -70,7 +70,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if not stat.S_ISREG(mode):
         os.close(number)
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise UserError(f"file must be a regular one, got {os.fspath(path)!r}, {kind}")
+        raise UserError(f"file must be a regular file, got {os.fspath(path)!r}, {kind}")
     with open(number, "rb") as f:
         yield f
 

@@ -274,16 +274,16 @@ class Local(_OfTask):
     usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
     """Further options that the short help shows."""
     refused: ClassVar[Mapping[str, str]] = {
-        "temperature": "nbeta sets it",
+        "temperature": "`nbeta` sets it",
         "temperature_ramp": "the temperature is constant",
-        "exploration": "burn_in says how many epochs are not kept",
+        "exploration": "`burn_in` says how many epochs are not kept",
         "cycles": "the step size is constant",
-        "samples_per_cycle": "draws says how many are kept",
+        "samples_per_cycle": "`draws` says how many are kept",
         "final_lr": "the step size is constant",
         "schedule_settings": "the step size is constant",
-        "sample_only": "parameters says which are sampled",
+        "sample_only": "`parameters` says which are sampled",
         "lanes": "networks do not stack",
-        "steps": "give epochs",
+        "steps": "give `epochs`",
     }
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 LONGEST = 300
@@ -77,6 +78,18 @@ def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     return UserError(f"{field} must be one of {', '.join(names)}, got {shown(value)}{near_miss(value, names)}")
 
 
+@contextlib.contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Let the body's messages that begin with one of the names begin with the argument that the user gave instead."""
+    try:
+        yield
+    except UserError as error:
+        first, _, rest = str(error).partition(" ")
+        if first not in names:
+            raise
+        raise type(error)(f"{names[first]} {rest}") from None
+
+
 def near_miss(value: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return ``; did you mean 'sgld'?`` with the known name that is nearest, or nothing where none is near."""
     if not isinstance(value, str) or len(value) > LONGEST:
@@ -95,6 +108,11 @@ def format_error(error: BaseException, *, kind: bool = False) -> str:
     lines = [printable(line, lines=False) for line in lines]
     name = type(error).__name__
     return ": ".join([name, *([" ".join(lines)] if lines else [])]) if kind else (lines or [name])[0]
+
+
+def reason(error: BaseException) -> str:
+    """`format_error` for a message that names the file already: of the system's errors without its number and the file."""
+    return getattr(error, "strerror", None) or format_error(error)
 
 
 def printable(text: str, *, lines: bool = True) -> str:

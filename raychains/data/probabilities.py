@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from raychains.core.errors import UserError, format_error, require
+from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.validation import path_of
 
 SUM = 1e-3
 """By how much a row's sum may differ from 1: half precision and printed digits."""
+MAGIC = b"\x93NUMPY"
+"""The first bytes of a .npy file."""
 FORMATS = (".npy", ".npz", ".csv")
 
 
@@ -30,15 +32,12 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
         UserError: no such file, another format, or rows that are no probabilities.
     """
     require(isinstance(given, np.ndarray | str | os.PathLike), name, given, "be an array or a path")
-    where = "an array" if isinstance(given, np.ndarray) else path_of(name, given)
-    found = given if isinstance(given, np.ndarray) else _read(Path(where), name)
-    kind = found.dtype.kind in "fiu"
-    require(
-        found.ndim == 2 and kind and found.size > 0,
-        name,
-        f"{where} with {found.dtype} of shape {list(found.shape)}",
-        "hold numbers of shape [examples, classes]",
-    )
+    file = None if isinstance(given, np.ndarray) else path_of(name, given)
+    found = given if file is None else _read(Path(file), name)
+    where = "an array" if file is None else shown(file)
+    if found.ndim != 2 or found.dtype.kind not in "fiu" or found.size == 0:
+        got = f"{where} with {found.dtype} of shape {list(found.shape)}"
+        raise UserError(f"{name} must hold numbers of shape [examples, classes], got {got}")
     found = found.astype(np.float64)
     wrong = ~(np.isfinite(found).all(axis=1) & (found >= 0).all(axis=1) & (np.abs(found.sum(axis=1) - 1) <= SUM))
     if wrong.any():
@@ -56,15 +55,20 @@ def _read(path: Path, name: str) -> np.ndarray[Any, Any]:
     try:
         if path.suffix == ".csv":
             return _csv(path)
+        if path.suffix == ".npy":
+            with path.open("rb") as f:
+                require(f.read(len(MAGIC)) == MAGIC, name, str(path), "be a .npy file of NumPy: it begins otherwise")
         opened = np.load(path, allow_pickle=False)
         if isinstance(opened, np.ndarray):
             return opened
         with opened:
             names = list(opened)
             key = "probabilities" if "probabilities" in names else names[0] if len(names) == 1 else None
-            require(
-                key is not None, name, f"{path} with {', '.join(names)}", "hold one array, or one called probabilities"
-            )
+            if key is None:
+                held = ", ".join(names) or "none"
+                raise UserError(
+                    f"{name} must hold one array, or one called probabilities, got {shown(str(path))} with {held}"
+                )
             return np.asarray(opened[str(key)])
     except UserError:
         raise

@@ -8,6 +8,7 @@ data root (Izmailov et al. 2021, https://arxiv.org/abs/2104.14421).
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,16 @@ def why_not(context: Context) -> str | None:
     if _is_hmc(given):
         return _why_no_hmc(context)
     if reason := no_classes(context):
-        return f"{reason}: reference={HMC} (--reference {HMC}) is for small networks of other kinds, too"
+        require(given is None, "reference", given, f"be {HMC}, or left out: {reason}")
+        return f"{reason}: `reference={HMC}` is for small networks of other kinds, too"
     if given is None:
         return (
-            f"no reference is known for task {name} on the split {context.split}: reference=FILE (--reference) gives one, and "
-            f"reference={HMC} makes one for a small network"
+            f"no reference is known for task {name} on the split {context.split}: `reference=FILE` gives one, and "
+            f"`reference={HMC}` makes one for a small network"
         )
+    file = isinstance(given, str | os.PathLike) and str(given).endswith(probabilities.FORMATS)
+    allowed = f"be {HMC}, an array, or a file {', '.join(probabilities.FORMATS[:-1])} or {probabilities.FORMATS[-1]}"
+    require(file or isinstance(given, np.ndarray), "reference", given, allowed)
     reference = probabilities.load(given)
     evaluation = context.task.splits()[context.split]
     if isinstance(evaluation, Sharded):

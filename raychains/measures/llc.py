@@ -191,7 +191,7 @@ class _Losses:
         found = []
         if mine.mean() < 0:
             found.append(
-                f"chain {chain}: E[L] is below L(w*): w* is no minimum of this loss, train longer or raise gamma"
+                f"chain {chain}: E[L] is below L(w*): w* is no minimum of this loss, train longer or raise `gamma`"
             )
         elif (share := float((mine < 0).mean())) > BELOW:
             found.append(f"chain {chain}: {share:.0%} of its draws have a loss below L(w*): w* may be no minimum")

@@ -234,6 +234,11 @@ def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
     room = fit(nodes, cpus, gpus).chains
     if room < replicas and not cluster.grows():
         has = ", ".join(f"{node.cpus:g} CPUs and {node.gpus:g} GPUs" for node in nodes)
+        for kind, each in (("cpus", cpus), ("gpus", gpus)):
+            most = max((getattr(node, kind) for node in nodes), default=0)
+            if each > most:
+                allowed = f"be at most {most:g}, the most of one node"
+                raise UserError(f"{kind}_per_replica must {allowed}, got {each:g}: the cluster has {has}")
         raise UserError(
             f"replicas must be at most {room}, got {replicas} of {cpus:g} CPUs and {gpus:g} GPUs each: the cluster has {has}"
         )

@@ -58,7 +58,7 @@ def spend(options: Run, task: Task) -> tuple[Run, str]:
     require(not task.low_dimensional, "budget", budget, f"be left out for task {name}, which has no epochs: give steps")
     for field in CHOSEN:
         given = getattr(options, field)
-        require(given == DEFAULTS[field], field, given, "be left out beside budget, which chooses it")
+        require(given == DEFAULTS[field], field, given, "be left out beside `budget`, which chooses it")
     at_once = min(options.concurrent or 1, MOST_CHAINS)
     least = min(d.chains for ways in NEAREST.values() for d in ways if d.chains >= at_once)
     require(budget >= least, "budget", budget, f"be at least an epoch for each of {least} chains")

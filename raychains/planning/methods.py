@@ -16,7 +16,7 @@ from raychains import samplers, schedules, tasks
 from raychains.chain import initialization, last_layer, pack
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
-from raychains.core.errors import UserError, printable, require
+from raychains.core.errors import UserError, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
 from raychains.core.source import source_of
@@ -37,6 +37,8 @@ MOST_CHAINS = 10_000
 """Chains of all arms and repeats of one plan, which lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
+LONGER = 1000
+"""Epochs, or steps of a density, by which a chain that is too short for its cycles is tried longer."""
 BLOCK_DRAWS = 2000
 """Draws per stored block of a low-dimensional target."""
 
@@ -386,7 +388,7 @@ def _schedule(
     """
     if options.burn_in is not None and options.exploration is not None:
         raise UserError(
-            f"burn_in must be left out beside exploration, got {options.burn_in}: both say how long no noise is"
+            f"burn_in must be left out beside `exploration`, got {options.burn_in}: both say how long no noise is"
         )
     apart = max(1, round(lengths.steps_per_epoch * (base.cycle_thinning if kind == "cyclical" else 1)))
     fields: dict[str, Any] = {"steps": lengths.steps, "temperature": temperature}
@@ -411,7 +413,9 @@ def _cyclical(
     options: Sampling, base: Defaults, own: Mapping[str, Any], lengths: _Lengths, fields: dict[str, Any]
 ) -> Schedule:
     cycles: Any = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
-    exploration = options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
+    exploration: Any = (
+        options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
+    )
     if options.burn_in is not None:
         cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(options.burn_in)
         require(
@@ -419,12 +423,38 @@ def _cyclical(
         )
         exploration = silent / cycle
     chosen = {"cycles": cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
-    made = schedules.Cyclical(**{**chosen, **fields})
+    try:
+        made = schedules.Cyclical(**{**chosen, **fields})
+    except UserError as error:
+        given = (options.cycles, options.exploration, options.burn_in) != (
+            None,
+            None,
+            None,
+        ) or chosen.keys() & fields.keys()
+        if given or not str(error).startswith(("cycles must be at most", "exploration must leave")):
+            raise
+        unit = "steps" if base.epochs is None else "epochs"
+        each = lengths.steps_per_epoch / lengths.gradients
+        longer = range(lengths.length + 1, lengths.length + LONGER)
+        least = next((n for n in longer if _fits({**chosen, **fields, "steps": int(n * each)})), None)
+        if least is None:
+            raise
+        why = f"by default a chain has {cycles} cycles, with noise in {1 - exploration:.0%} of each"
+        raise UserError(f"{unit} must be at least {least}, got {lengths.length}: {why}") from None
     if made.samples_per_cycle is None and base.samples_per_cycle is not None:
         # The default gives way to a short sampling stage; an option does not.
         samples = own.get("samples_per_cycle", base.samples_per_cycle)
         made = dataclasses.replace(made, samples_per_cycle=min(made.room, samples))
     return made
+
+
+def _fits(settings: Mapping[str, Any]) -> bool:
+    """Return whether there is a cyclical schedule with these settings."""
+    try:
+        schedules.Cyclical(**settings)
+    except UserError:
+        return False
+    return True
 
 
 def _non_cyclical(
@@ -479,22 +509,25 @@ def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
     Raises:
         UserError: no such file, tensors that do not fit the network, or a pattern that matches no parameter.
     """
-    patterns = printable(" ".join(options.sample_only), lines=False)
+    patterns = " ".join(options.sample_only)
     if options.init_from is None:
-        if patterns:
-            raise UserError(
-                f"sample_only must be left out without init_from, got {patterns}: the other parameters stay where that file has them"
-            )
+        stays = "be left out without `init_from`: the other parameters stay where that file has them"
+        require(not patterns, "sample_only", patterns, stays)
         return Start()
-    if patterns and task.low_dimensional:
-        raise UserError(f"sample_only must be left out for task {name}, got {patterns}: it is a density")
+    require(
+        not (patterns and task.low_dimensional),
+        "sample_only",
+        patterns,
+        f"be left out for task {name}: it is a density",
+    )
     model = task.build_model(seed=0, lanes=lanes)
     given, prefix = initialization.read(options.init_from), None
+    file = "" if initialization.is_own(options.init_from) else options.init_from
     notes: list[str] = []
     if options.init_strict:
-        tensors, prefix = initialization.fitted(given, model)
+        tensors, prefix = initialization.fitted(given, model, file)
     else:
-        tensors, left_out, kept = initialization.overlapping(given, model)
+        tensors, left_out, kept = initialization.overlapping(given, model, file)
         for what, names in (("left out of init_from", left_out), ("not in init_from, and initialised by seed 0", kept)):
             notes += [f"{len(names)} tensors are {what}: {initialization.some(names)}"] if names else []
     chosen = tuple(sorted(set(options.sample_only)))
@@ -560,7 +593,7 @@ def workers_of(options: Common) -> tuple[int, float | None]:
         require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
         return workers or 1, gpus
     fits = workers is None or workers == gpus
-    require(fits, "workers_per_chain", workers, f"be left out or {gpus:g} beside gpus_per_chain {gpus:g}")
+    require(fits, "workers_per_chain", workers, f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`")
     return int(gpus), 1.0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raychains.core import bounded
-from raychains.core.errors import UserError, format_error, require, shown, unknown_name
+from raychains.core.errors import UserError, reason, renamed, require, shown, unknown_name
 from raychains.core.validation import at_least_0, positive, positive_int
 
 LARGEST = 1_000_000
@@ -54,11 +54,13 @@ class PriceList:
             UserError: no such file, or something else in it; the message names the field as the file does.
         """
         try:
-            return cls.from_json(json.loads(bounded.read(os.fspath(Path(path).expanduser()), most=LARGEST)))
+            with renamed({"file": "prices"}):
+                data = bounded.read(os.fspath(Path(path).expanduser()), most=LARGEST)
+            return cls.from_json(json.loads(data))
         except UserError:
             raise
         except (OSError, ValueError, RuntimeError) as error:
-            raise UserError(f"prices must be a JSON file, got {path!r}: {format_error(error)}") from None
+            raise UserError(f"prices must be a JSON file, got {path!r}: {reason(error)}") from None
 
     @classmethod
     def from_json(cls, read: Any) -> PriceList:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,17 +60,18 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     if default:
         grid = _default_grid(options, task)
     swept: Mapping[str, Any] = grid if search == "grid" else ranges
-    for name in swept:
-        _check_swept(name, options)
     points = Points(options, task)
     made: list[Point] = []
-    if search == "grid":
-        made, unfit = _grid(points, space.grid_points(grid), skip=default)
-        notes += unfit
-    elif search == "random":
-        made, unfit = _random(points, ranges, count, options.seed)
-        notes += unfit
-    tried = made or _random(points, ranges, 1, options.seed)[0]
+    with _given_by("grid" if search == "grid" else "space"):
+        for name in swept:
+            _check_swept(name, options)
+        if search == "grid":
+            made, unfit = _grid(points, space.grid_points(grid), skip=default)
+            notes += unfit
+        elif search == "random":
+            made, unfit = _random(points, ranges, count, options.seed)
+            notes += unfit
+        tried = made or _random(points, ranges, 1, options.seed)[0]
     methods.check_total(len(tried[0].specs) * max(count, len(made)))
     ranged = {name: range_.to_json() for name, range_ in ranges.items()}
     found = _plan(
@@ -85,6 +87,17 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
         notes=tuple(dict.fromkeys([*notes, *points.notes])),
     )
     return Planned(found, points, ranges)
+
+
+@contextlib.contextmanager
+def _given_by(option: str) -> Iterator[None]:
+    """Let messages on what is swept begin with the option that gave it."""
+    try:
+        yield
+    except UserError as error:
+        if str(error).startswith(f"{option} must"):
+            raise
+        raise UserError(f"{option}: {error}") from None
 
 
 def of_trials(
@@ -148,13 +161,15 @@ def _search(options: Sweep) -> tuple[Any, int]:
     counts = {"random": options.random, "optuna": options.optuna}
     given = [name for name, count in counts.items() if count is not None]
     if len(given) > 1:
-        raise UserError(f"optuna must be left out beside random, got {options.optuna}: one of them finds the points")
+        raise UserError(f"optuna must be left out beside `random`, got {options.optuna}: one of them finds the points")
     if not given:
         if options.space:
             raise UserError(f"space must be left out without `random=N` or `optuna=N`, got {' '.join(options.space)!r}")
         return "grid", 0
     if options.grid:
-        raise UserError(f"grid must be left out beside {given[0]}, got {' '.join(options.grid)!r}: give it as a space")
+        raise UserError(
+            f"grid must be left out beside `{given[0]}`, got {' '.join(options.grid)!r}: give it as a space"
+        )
     if not options.space:
         raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
     count = counts[given[0]]

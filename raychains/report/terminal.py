@@ -450,7 +450,7 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
     ]
     if rate is None:
         found.append(
-            "device hours: give --images-per-second, which benchmarks/chain.py --device cuda measures, or --measured-on a run"
+            "device hours: give --gpu, --measured-on a run, or --images-per-second, which benchmarks/chain.py --device cuda measures"
         )
     else:
         hours = costs.device_hours(rate)

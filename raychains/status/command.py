@@ -35,11 +35,11 @@ def show(options: Status, console: Console, sleep: Callable[[float], None] = tim
         UserError: nothing there, or an option out of range.
     """
     every = seconds("watch", options.watch) if options.watch is not None else None
-    require(not (options.json and every), "watch", options.watch, "be left out beside json")
-    require(not (options.json and options.web), "web", options.web, "be left out beside json")
+    require(not (options.json and every), "watch", options.watch, "be left out beside `json`")
+    require(not (options.json and options.web), "web", options.web, "be left out beside `json`")
     for name in ("host", "port"):
         value = getattr(options, name)
-        require(options.web or value == options_of(Status)[name].default, name, value, "be left out without web")
+        require(options.web or value == options_of(Status)[name].default, name, value, "be left out without `web`")
     if options.web:
         from raychains.status.live import Site, serve
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from raychains import schedules
 from raychains.chain.divergence import Diagnosis
 from raychains.chain.sample_index import expected_samples
-from raychains.core.errors import UserError, format_error
+from raychains.core.errors import UserError, format_error, renamed
 from raychains.core.retry import Patience
 from raychains.core.spec import ChainSpec
 from raychains.inference.run_data import RunData
@@ -379,7 +379,8 @@ def _folder(path: str, filesystem: Any) -> RunStore | Storage:
     if _is_store(root(f"{plain}/runs")):
         raise UserError(f"{expected}; did you mean '{plain}/runs'?")
     if named is not None:
-        named.plan()  # its error names the existing ones
+        with renamed({"run": "path", "sweep": "path"}):
+            named.plan(path)  # its error names the existing ones
     raise UserError(f"{expected}: nothing of them is there")
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raychains.core import bounded
-from raychains.core.errors import UserError, shown, unknown_name
+from raychains.core.errors import UserError, near_miss, shown
 from raychains.core.spec import check_format
 from raychains.store.filesystem import Storage, json_bytes
 
@@ -76,25 +76,29 @@ class RunStore:
         """Remove the plan: the run was never planned."""
         self.root.delete(self._name("plan.json"))
 
-    def plan(self) -> dict[str, Any]:
-        """Return the plan that `write_plan` published.
+    def plan(self, path: str | os.PathLike[str] = "") -> dict[str, Any]:
+        """Return the plan that `write_plan` published; messages show the ``path`` that the user wrote.
 
         Raises:
             UserError: no run of this name (the nearest is suggested), or a newer format.
         """
         if not self.exists():
+            written = os.fspath(path)
+            got = shown(self.location() if not written or "://" in written else written)  # a URI may hold secrets
             names = self.root.names(f"{self.kind}s")
             if self.name in names:
                 raise UserError(
-                    f"{self.kind} must be one with a plan, got {self.name!r}: {self.location('plan.json')} is missing; the call that "
+                    f"{self.kind} must be one with a plan, got {got}: {self.location('plan.json')} is missing; the call that "
                     "made it writes one, and its finished chains stay"
                 )
             known = [name for name in names if self.root.exists(f"{self.kind}s/{name}/plan.json")]
             if known:
-                raise unknown_name(self.kind, self.name, known)
+                raise UserError(
+                    f"{self.kind} must be one of the {self.kind}s in {self.root.location()}: {', '.join(sorted(known))}, got {got}"
+                    f"{near_miss(self.name, known)}"
+                )
             raise UserError(
-                f"{self.kind} must be the name of a {self.kind} in {self.root.location()}, got {self.name!r}: "
-                "there are none yet"
+                f"{self.kind} must be one of the {self.kind}s in {self.root.location()}, got {got}: there are none yet"
             )
         plan = self.root.read_object(self._name("plan.json"))
         if plan is None:

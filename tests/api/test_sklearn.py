@@ -146,6 +146,7 @@ def test_options_are_those_of_the_run() -> None:
         ({"chains": 0}, ("chains", "0")),
         ({"lr": -1.0}, ("lr", "-1.0")),
         ({"hidden": (0,)}, ("hidden", "0")),
+        ({"epochs": 1}, ("epochs must be at least", "got 1", "4 cycles")),
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -81,7 +81,7 @@ def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits
     store = str(folder / "store")
     with refused("name", "small", "`resume=True`"):
         rc.run(task="digits", epochs=40, store=store, name="small")
-    with refused("resume", "small"):
+    with refused("resume", "small", "other settings, by 'raychains compare"):
         rc.run(task="digits", epochs=40, store=store, name="small", resume=True)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 import raychains as rc
 from raychains import tasks
 from raychains.cli import main
+from tests.checks import refused
 
 SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50")
 
@@ -75,6 +76,14 @@ def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
     found = result.store.table("embedding").to_pandas()
     assert found.groupby("arm")["map"].agg(["nunique", "first"])["first"].tolist() == [0, 2, 1]  # by name
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_wrong_calls_from_python_name_their_arguments() -> None:
+    model = torch.nn.Linear(3, 2)
+    with refused("data must be a pair of tensors (inputs, targets)"):
+        rc.local(model, torch.ones(4, 3))
+    with refused("model must be a torch.nn.Module", "got 'list'", "several checkpoints of it as `init_from=[…]`"):
+        rc.local([model], (torch.ones(4, 3), torch.zeros(4).long()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

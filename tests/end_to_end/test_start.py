@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import raychains as rc
@@ -137,6 +137,9 @@ def test_tensors_that_do_not_fit_are_left_out_if_the_user_says_so(
     other = {**network, "layers.4.weight": torch.zeros(3, 3), "metric.total": torch.zeros(1)}
     with refused("init_from must fit the task's network"):
         rc.run(**settings(folder, name="other", init_from=other))
+    save_file(other, folder / "other.safetensors")
+    with refused(f"init_from must fit the task's network, got '{folder}/other.safetensors'"):
+        rc.run(**settings(folder, name="other", init_from=f"{folder}/other.safetensors"))
     found = rc.run(**settings(folder, name="other", init_from=other, init_strict=False, sample_only=()), progress=False)
     notes = found.store.plan()["notes"]
     assert "2 tensors are left out of init_from: layers.4.weight, metric.total" in notes

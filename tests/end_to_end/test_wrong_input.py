@@ -72,7 +72,7 @@ run --sampler sam --sampler-settings eta=1 | --sampler-settings must be one of
 run --sampler bsam --sampler-settings beta1=1 | beta1 must lie in [0, 1), got 1
 run --sampler sgnht --sampler-settings thermostat_rate=-1 | thermostat_rate must lie in [0, 1e+30]
 run --batchnorm drop | --batchnorm must be one of keep, reestimate, refuse, shared, got 'drop'
-run --burn-in 3 --exploration 0.5 | --burn-in must be left out beside exploration, got 3
+run --burn-in 3 --exploration 0.5 | --burn-in must be left out beside --exploration, got 3
 run --task gaussian --task-settings correlation=2 | correlation must
 run --callback tensorbord | ray-metrics, tensorboard, wandb, got 'tensorbord'; did you mean 'tensorboard'?
 run --log no/folder/events.jsonl | --log must be a local file in a folder that exists, got 'no/folder/
@@ -84,19 +84,22 @@ sweep --budget 8 | --budget must be left out of a sweep, got 8: each trial is on
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
-status some/runs/run --host 0.0.0.0 | --host must be left out without web, got '0.0.0.0'
+status some/runs/run --host 0.0.0.0 | --host must be left out without --web, got '0.0.0.0'
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
-status no/store/sweeps/one | sweep must be the name of a sweep in
+status no/store/sweeps/one | PATH must be one of the sweeps in
 status nowhere --chains 0 | --chains must be an integer of at least 1, got 0
 status nowhere --watch often | --watch must be a finite number above 0
-status nowhere --watch 5s --json | --watch must be left out beside json
+status nowhere --watch 5s --json | --watch must be left out beside --json
 status | status needs its argument
 evaluate nowhere | RUN must be a path of the form STORE/runs/NAME
 evaluate no/store/runs/one | there are none yet
 evaluate | evaluate needs its argument
 report no/store/runs/one | there are none yet
-sweep --grid cycles=2,3000 | point cycles=3000: cycles must be at most the number of steps (1800), got 3000
+sweep --grid foo=1,2 | --grid: swept option must be one of a, alpha,
+sweep --grid lr=.1,.2 --random 3 | --grid must be left out beside --random, got 'lr=.1,.2'
+sweep --space exploration=1,1.5 --random 3 | --space must hold points that fit, got none
+sweep --grid cycles=2,3000 | --grid: point cycles=3000: cycles must be at most the number of steps (1800), got 3000
 sweep --grid cycles | --grid must be NAME=VALUES, each name once, got 'cycles'
 sweep --space lr=log:0:1 --random 4 | --space must give lr as log:A:B with two numbers 0 < A < B
 sweep --optuna few | --optuna must be an integer, got 'few'
@@ -104,8 +107,14 @@ sweep --task mixture25 | --task must have data of which a part can be held out a
 sweep --chains 4 | --chains must be 1, got 4: a point of a sweep is one chain
 sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
-run --options | options must be given a JSON file, as in --options best.json, got nothing
-run --options no/such.json | options must be a JSON file, got 'no/such.json'
+run --options | --options must be given a JSON file, as in --options best.json, got nothing
+run --options no/such.json | --options must be a JSON file, got 'no/such.json': No such file or directory
+plan --prices no/such.json | --prices must be a JSON file, got 'no/such.json': No such file or directory
+plan --gpu H100 --images-per-second 1000 | --gpu must be left out beside --images-per-second, got 'H100'
+run --budget 40 --chains 3 | --chains must be left out beside --budget, which chooses it, got 3
+run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
+run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in 20% of each
+evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares with it, got 'a.npy'
 comprae | did you mean 'compare'?
 """
 """What is typed, and what is said."""

@@ -166,7 +166,7 @@ def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path
         }
     assert dashed["Total variation (%)"] == pytest.approx(100 * about["total_variation"])
     assert dashed[fidelity.LABELS["sd_ratio"][0]] == 1
-    with refused("measures", "fidelity", "no classification", "--reference hmc"):
+    with refused("reference must be hmc, or left out", "no classification"):
         rc.evaluate(run.path, measures=["fidelity"], reference=np.ones((10, 1)), task=task, progress=False)
 
 
@@ -342,13 +342,19 @@ def test_wrong_references_are_one_line(tmp_path: Path, run: Predicted) -> None:
     bad = tmp_path / "bad.npy"
     with refused("reference", "missing.npy", "existing"):
         why_not(context_of(run, tmp_path / "missing.npy"))
-    with refused("reference", "probs.txt", ".npz"):
+    with refused("reference must be hmc, an array, or a file .npy, .npz or .csv", "probs.txt"):
         why_not(context_of(run, str(tmp_path / "probs.txt")))
+    for typo in ("HMC", 3):
+        with refused("reference must be hmc, an array, or a file .npy, .npz or .csv", repr(typo)):
+            why_not(context_of(run, typo))
+    bad.write_text("a text")
+    with refused("reference must be a .npy file of NumPy", "bad.npy"):
+        why_not(context_of(run, bad))
     bad.write_bytes(b"\x93NUMPY nothing")
     with refused("reference", "bad.npy", "readable"):
         why_not(context_of(run, bad))
     np.savez(tmp_path / "two.npz", a=p, b=p)
-    with refused("reference", "two.npz", "probabilities"):
+    with refused("two.npz' with a, b", "probabilities"):
         why_not(context_of(run, tmp_path / "two.npz"))
     (tmp_path / "words.csv").write_text("a,b\nc,d\n")
     with refused("reference", "words.csv"):
@@ -363,13 +369,14 @@ def test_wrong_references_are_one_line(tmp_path: Path, run: Predicted) -> None:
     ):
         with refused("reference", *words):
             why_not(context_of(run, wrong))
-    assert "--reference" in str(why_not(context_of(run, None)))
+    assert "`reference=hmc`" in str(why_not(context_of(run, None)))
     run.task.predicts = "gaussian"
-    assert "no classification" in str(why_not(context_of(run, p)))
+    with refused("reference must be hmc, or left out", "no classification"):
+        why_not(context_of(run, p))
 
 
 def test_a_reference_without_the_measure_is_refused(tmp_path: Path) -> None:
-    with refused("reference", "fidelity"):
+    with refused("reference", "fidelity", "got 'p.npy'"):
         rc.evaluate(str(tmp_path), measures=["agreement"], reference="p.npy")
 
 

@@ -236,7 +236,7 @@ def test_each_wrong_command_line_has_its_line(
                 ["nothing"],
                 "SOURCE must be an existing file of raychains export, or a run, STORE/runs/NAME, got 'nothing'",
             ),
-            ([f"{run.path}x"], "run must be one of small, got 'smallx'; did you mean 'small'?"),
+            ([f"{run.path}x"], "SOURCE must be one of the runs in "),
             ([run.path, "--arm", "x"], "--arm must be one of "),
             ([run.path, "--port", "0"], "--port must be an integer in [1, 65535], got 0"),
             (
@@ -282,10 +282,11 @@ def test_replicas_that_no_node_holds_are_refused(
     if replicas <= room:
         check_room(replicas, cpus=cpus, gpus=gpus)
         return
-    line = (
-        f"replicas must be at most {room}, got {replicas} of {cpus} CPUs and {gpus:g} GPUs each: the cluster has 2 CPUs"
-    )
-    with refused(line):
+    line = f"replicas must be at most {room}, got {replicas} of {cpus} CPUs and {gpus:g} GPUs each"
+    if room == 0:
+        name, value, most = ("gpus", gpus, 0) if gpus else ("cpus", cpus, 2)
+        line = f"{name}_per_replica must be at most {most}, the most of one node, got {value:g}"
+    with refused(line, ": the cluster has 2 CPUs"):
         check_room(replicas, cpus=cpus, gpus=gpus)
 
 

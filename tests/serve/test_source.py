@@ -116,6 +116,9 @@ def test_wrong_sources_are_refused(run: rc.Result, tmp_path: Path) -> None:
         with pytest.raises(UserError) as error:
             source_of(path, **settings)
         assert str(error.value) == line
-    for path, line in [(str(torn), "file must be a whole one"), (f"{run.path}x", "run must be one of small")]:
+    for path, line in [
+        (str(torn), "source must be a whole one"),
+        (f"{run.path}x", f"source must be one of the runs in {run.store.root.location()}: small, got '{run.path}x'"),
+    ]:
         with pytest.raises(UserError, match=line):
-            source_of(path).check()
+            rc.serve.deployment(path)

@@ -262,7 +262,8 @@ def test_a_near_miss_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFi
         (f"{tmp_path}", f"did you mean '{tmp_path}/runs'?"),
         (
             f"{tmp_path}/runs/runs/digits-1a2c",
-            "run must be one of digits-1a2b, got 'digits-1a2c'; did you mean 'digits-1a2b'?",
+            f"PATH must be one of the runs in {tmp_path}/runs: digits-1a2b, got '{tmp_path}/runs/runs/digits-1a2c'; "
+            "did you mean 'digits-1a2b'?",
         ),
     ):
         assert main(["status", path]) == 2

@@ -57,10 +57,14 @@ def test_a_plan_of_another_format_is_refused(tmp_path: Path, number: object) -> 
 def test_a_run_without_its_plan_is_not_among_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "runs" / "begun").mkdir(parents=True)
     RunStore(Storage(tmp_path), "whole").write_plan({})
-    with refused("run must be one with a plan, got 'begun'", f"{tmp_path}/runs/begun/plan.json is missing"):
+    with refused(
+        f"run must be one with a plan, got '{tmp_path}/runs/begun'", f"{tmp_path}/runs/begun/plan.json is missing"
+    ):
         RunStore(Storage(tmp_path), "begun").plan()
-    with refused("run must be one of whole, got 'begin'"):
+    with refused(f"run must be one of the runs in {tmp_path}: whole, got '{tmp_path}/runs/begin'"):
         RunStore(Storage(tmp_path), "begin").plan()
+    with refused(f"run must be one of the runs in {tmp_path}: whole, got 'it/runs/begin'"):
+        RunStore(Storage(tmp_path), "begin").plan("it/runs/begin")
 
 
 LONG_NAME, LONG_PATH = "x" * 300, "/".join(["y" * 100] * 60)
@@ -79,7 +83,7 @@ LONG_NAME, LONG_PATH = "x" * 300, "/".join(["y" * 100] * 60)
         (lambda at: rc.run(store=str(at), log=f"{at}/{LONG_NAME}"), ("log must be a local file",)),
         (lambda at: rc.load(None), ("run must be a path of the form STORE/runs/NAME, got None",)),
         (lambda at: rc.evaluate(3), ("run must be a path of the form STORE/runs/NAME, got 3",)),
-        (lambda at: rc.load(at / "runs" / "a"), ("run must be the name of a run", "none yet")),
+        (lambda at: rc.load(at / "runs" / "a"), ("run must be one of the runs in", "none yet")),
     ],
     ids=range(11),
 )

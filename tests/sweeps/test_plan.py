@@ -118,8 +118,11 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"grid": ("cycles=3,5000",)}, r"point cycles=5000: cycles must be at most the number of steps \(1800\)"),
-        ({"grid": ("exploration=0,1",)}, r"point exploration=1.0: exploration must lie in \[0, 1\)"),
+        (
+            {"grid": ("cycles=3,5000",)},
+            r"^grid: point cycles=5000: cycles must be at most the number of steps \(1800\)",
+        ),
+        ({"grid": ("exploration=0,1",)}, r"^grid: point exploration=1.0: exploration must lie in \[0, 1\)"),
         ({"grid": ("cycles=2.5",)}, "cycles must be an integer, got 2.5"),
         ({"grid": ("lr=fast",)}, "lr must be a number, got 'fast'"),
         ({"grid": ("cyles=2",)}, "did you mean 'cycles'"),
@@ -136,8 +139,8 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"space": ("lr=log:1e-3:1",)}, "space must be left out without `random=N` or `optuna=N`"),
         ({"random": 4}, "space must name what random draws"),
         ({"random": 0, "space": ("lr=log:1e-3:1",)}, "random must be an integer of at least 1, got 0"),
-        ({"random": 4, "optuna": 4, "space": ("lr=log:1e-3:1",)}, "optuna must be left out beside random"),
-        ({"random": 4, "space": ("lr=log:1e-3:1",), "grid": ("cycles=2",)}, "grid must be left out beside random"),
+        ({"random": 4, "optuna": 4, "space": ("lr=log:1e-3:1",)}, "optuna must be left out beside `random`"),
+        ({"random": 4, "space": ("lr=log:1e-3:1",), "grid": ("cycles=2",)}, "grid must be left out beside `random`"),
         ({"random": 4, "space": ("cycles=int:5000:6000",)}, "space must hold points that fit, got none in"),
         ({"sampler": "sghmc"}, "grid must be given for schedule decreasing"),
         ({"cycles": 2, "exploration": 0.5}, "grid must name what is varied"),

@@ -102,11 +102,11 @@ def _check(options: Local) -> None:
     for one in options.init_from:
         no_file = one == ensemble_start.RANDOM or ensemble_start.ensemble_start(one) is not None
         require(not no_file, "init_from", one, "be a checkpoint's file for a local posterior: chains stay around it")
-    require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside lr")
+    require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside `lr`")
     several = not isinstance(options.lr, int | float | None)
     require(not several, "lr", options.lr, "be one number: there is one sampler")
     twice = [p for p in options.groups if list(options.groups).count(p) > 1 or (p,) == tuple(options.parameters)]
-    require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than parameters")
+    require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than `parameters`")
 
 
 def _check_patterns(options: Local, task: Task) -> None:
@@ -126,7 +126,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
     burn_in = options.burn_in if options.burn_in is not None else epochs // 5
-    integer("burn_in", burn_in, 0, epochs - 1, f": less than the {epochs} epochs")
+    integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))
