@@ -50,6 +50,7 @@ LABELS = {
 """Labels of metrics in figures, and the factors that they are shown with."""
 HMC = "hmc"
 """The reference that is made here."""
+PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
 PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
 PUBLISHED = {
     "HMC, chain against chain": (0.940, 0.074),
@@ -136,7 +137,7 @@ def _distance(context: Context) -> tuple[Distance, list[Row]]:
         context.task,
         decay,
         context.split,
-        lambda done, total: context.progress("the HMC reference", done, total),
+        lambda done, total: context.progress(PROGRESS, done, total),
     )
     blocks, half = found.blocks, len(found.blocks) // 2
     distance = to_draws(blocks, context.task.predicts)
