@@ -176,7 +176,7 @@ def sample(
         step = tuning.step if k < warmup else tuning.final
         length = QUARTER * rng.uniform(0.5, 1.5)
         leaps = min(MOST_LEAPS, max(1, round(length / step)))
-        momentum = rng.standard_normal(z.shape)
+        momentum = rng.standard_normal((chains, len(middle)))
         with np.errstate(invalid="ignore", over="ignore"):  # what runs away is rejected
             there, slope_there, end = _leapfrog(slope_at, z, slope, momentum, step, leaps)
             energy_there = energy_at(there)
