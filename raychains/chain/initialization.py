@@ -182,6 +182,21 @@ def check(found: Tensors, expected: Tensors, file: str = "") -> None:
             )
 
 
+def check_finite(tensors: Tensors, model: nn.Module, path: str) -> None:
+    """Refuse the start of a network in which a parameter is not finite, or a buffer nan (a mask may hold infinities).
+
+    Raises:
+        UserError: the first such tensor.
+    """
+    parameters = dict(model.named_parameters())
+    for name, t in tensors.items():
+        wrong = int((~torch.isfinite(t) if name in parameters else torch.isnan(t)).sum())
+        if wrong:
+            raise UserError(
+                f"init_from must hold finite numbers, got {path!r}: {wrong:,} of {t.numel():,} in {name!r} are not"
+            )
+
+
 def begin(model: nn.Module, tensors: Tensors | None, digest: str | None, chain: str | None = None) -> None:
     """Set ``model`` to the start whose sha256 is ``digest``, or to the last sample of ``chain``; None of all leaves it as initialised.
 

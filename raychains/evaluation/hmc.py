@@ -41,6 +41,23 @@ class Draws:
     """Length of a leapfrog step in z."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """Chains amid their warm-up, with all that decides their further draws."""
+
+    draws: int
+    """Made of each chain so far."""
+    z: Array
+    """[chains, dim]"""
+    energy: Array
+    """U at those points, [chains]."""
+    slope: Array
+    """Its gradient in z, [chains, dim]."""
+    tuning: dict[str, Any]
+    """Of the step size; as JSON, like ``generator``."""
+    generator: dict[str, Any]
+
+
 def reference(
     potential: Function,
     gradient: Function,
@@ -97,7 +114,9 @@ def sample(
     warmup: int = 500,
     seed: int = 0,
     spread: float = SPREAD,
-    goes_on: Draws | None = None,
+    goes_on: Draws | WarmUp | None = None,
+    keep: Callable[[WarmUp], None] = lambda state: None,
+    every: int = 100,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Draws:
     """Draw from exp(−U) by several chains side by side; equal arguments give equal draws on one machine.
@@ -117,7 +136,10 @@ def sample(
         warmup: draws per chain before, left out.
         seed: of starts, momenta, lengths and acceptance.
         spread: of the starts.
-        goes_on: draws of an earlier call, at whose last ones the chains go on, with their step size and no warm-up.
+        goes_on: draws of an earlier call, at whose last ones the chains go on, with their step size and no warm-up; or a state
+            that ``keep`` had: the draws are then those of the call that it is of, to the last bit.
+        keep: called with the chains' state after every so many draws of the warm-up.
+        every: how many.
         tell: called after each draw with (done, total).
 
     Source: Neal 2011, https://arxiv.org/abs/1206.1901; the tuning is Hoffman & Gelman 2014, §3.2.
@@ -136,20 +158,25 @@ def sample(
         slope = gradient(point(z))
         return slope * root if diagonal else slope @ root
 
-    rng = np.random.default_rng(seed)
-    if goes_on is None:
-        z = spread * rng.standard_normal((chains, len(middle)))
+    rng, begin = np.random.default_rng(seed), 0
+    tuning = _DualAveraging(step=goes_on.step if isinstance(goes_on, Draws) else len(middle) ** -0.25)
+    if isinstance(goes_on, WarmUp):
+        z, energy, slope, begin, chains = goes_on.z, goes_on.energy, goes_on.slope, goes_on.draws, len(goes_on.z)
+        vars(tuning).update(goes_on.tuning)
+        rng.bit_generator.state = goes_on.generator
     else:
-        off = goes_on.values[:, -1] - middle
-        z, warmup, chains = (off / root if diagonal else np.linalg.solve(root, off.T).T), 0, len(off)
-    energy, slope = energy_at(z), slope_at(z)
-    tuning = _DualAveraging(step=len(middle) ** -0.25 if goes_on is None else goes_on.step)
+        if goes_on is None:
+            z = spread * rng.standard_normal((chains, len(middle)))
+        else:
+            off = goes_on.values[:, -1] - middle
+            z, warmup, chains = (off / root if diagonal else np.linalg.solve(root, off.T).T), 0, len(off)
+        energy, slope = energy_at(z), slope_at(z)
     kept, accepted = np.empty((draws, chains, len(middle))), 0.0
-    for k in range(warmup + draws):
+    for k in range(begin, warmup + draws):
         step = tuning.step if k < warmup else tuning.final
         length = QUARTER * rng.uniform(0.5, 1.5)
         leaps = min(MOST_LEAPS, max(1, round(length / step)))
-        momentum = rng.standard_normal(z.shape)
+        momentum = rng.standard_normal((chains, len(middle)))
         with np.errstate(invalid="ignore", over="ignore"):  # what runs away is rejected
             there, slope_there, end = _leapfrog(slope_at, z, slope, momentum, step, leaps)
             energy_there = energy_at(there)
@@ -162,6 +189,9 @@ def sample(
         energy = np.where(take, energy_there, energy)
         if k < warmup:
             tuning.learn(float(probability.mean()))
+            if (k + 1) % every == 0:
+                own, generator = dict(vars(tuning)), dict(rng.bit_generator.state)
+                keep(WarmUp(draws=k + 1, z=z, energy=energy, slope=slope, tuning=own, generator=generator))
         else:
             kept[k - warmup] = z
             accepted += float(probability.mean()) / draws

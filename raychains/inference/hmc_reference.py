@@ -2,7 +2,8 @@
 
 Every leapfrog step is a gradient of all training examples, in double precision, and Metropolis' correction makes the draws exact
 but for the length of the chains. That is for networks and data whose gradient takes milliseconds. ``STORE/references/<digest>/``
-holds the draws in rounds, so that an interrupted reference goes on and all runs of one posterior share it.
+holds the draws in rounds, and until the first is done the chains amid their warm-up, so that an interrupted reference loses a
+hundred draws at most and all runs of one posterior share it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from raychains.tasks.base import PredictiveTask
 
 CHAINS = 8
 ROUND = 100
-"""Draws of each chain between two looks at whether they agree."""
+"""Draws of each chain between two looks at whether they agree; after as many their state is kept, in the warm-up too."""
 MOST_ROUNDS = 40
 WARMUP = 200
+WARM_UP = "warm-up.safetensors"
+"""The chains' state in the warm-up, for as long as there is no first round."""
 SPREAD = 0.3
 """Chains start at draws of the prior, its standard deviation times this: those of the prior itself are far away."""
 LEAST_ESS, MOST_R_HAT = 1_000.0, 1.01
@@ -90,7 +93,7 @@ def reference(
         task: see `refusal`.
         weight_decay: λ > 0.
         split: of the task, on which chains must agree.
-        tell: called with (draws done, draws until the next look) of each chain.
+        tell: called with (draws done, draws until the next look) of each chain, those of the warm-up among both.
 
     Raises:
         UserError: no prior, or chains that do not agree after `MOST_ROUNDS` rounds.
@@ -189,7 +192,8 @@ def _round(
         return hmc.Draws(values=tensors["draws"].numpy(), acceptance=about["acceptance"], step=about["step"])
     except (FileNotFoundError, codec.Corrupt):  # made anew
         pass
-    done = ROUND * len(before)
+    amid = f"{folder}/{WARM_UP}"
+    done = WARMUP + ROUND * len(before) if before else 0
     found = hmc.sample(
         posterior.energy,
         posterior.slope,
@@ -200,12 +204,32 @@ def _round(
         warmup=WARMUP,
         seed=len(before),
         spread=SPREAD,
-        goes_on=before[-1] if before else None,
+        goes_on=before[-1] if before else _warm_up(root, amid),
+        keep=lambda state: _keep(root, amid, state),
+        every=ROUND,
         tell=lambda now, total: tell(done + now, done + total),
     )
     values = torch.from_numpy(np.ascontiguousarray(found.values))
     root.publish(name, codec.encode({"draws": values}, {"acceptance": found.acceptance, "step": found.step}))
+    if not before:
+        root.delete(amid)
     return found
+
+
+def _keep(root: Storage, name: str, state: hmc.WarmUp) -> None:
+    tensors = {n: torch.from_numpy(np.ascontiguousarray(getattr(state, n))) for n in ("z", "energy", "slope")}
+    about = {"draws": state.draws, "tuning": state.tuning, "generator": state.generator}
+    root.publish(name, codec.encode(tensors, about))
+
+
+def _warm_up(root: Storage, name: str) -> hmc.WarmUp | None:
+    """Return the state that an interrupted warm-up left; None where there is none."""
+    try:
+        tensors, about = codec.decode(root.read(name))
+    except (FileNotFoundError, codec.Corrupt):
+        return None
+    arrays = {n: t.numpy() for n, t in tensors.items()}
+    return hmc.WarmUp(**arrays, draws=about["draws"], tuning=about["tuning"], generator=about["generator"])
 
 
 def _predicted(evaluation: Evaluation, chain: Array, shapes: dict[str, torch.Size]) -> Array:

@@ -8,7 +8,10 @@ data root (Izmailov et al. 2021, https://arxiv.org/abs/2104.14421).
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,8 +52,16 @@ LABELS = {
     "sd_ratio": ("Spread of functions over the reference's", 1.0),
 }
 """Labels of metrics in figures, and the factors that they are shown with."""
+IN_WORDS = {
+    "agreement": "agreement {} %",
+    "total_variation": "total variation {} %",
+    "w2": "W₂ {}",
+    "sd_ratio": "spread of functions {}",
+}
+"""Metrics in captions, with those factors."""
 HMC = "hmc"
 """The reference that is made here."""
+PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
 PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
 PUBLISHED = {
     "HMC, chain against chain": (0.940, 0.074),
@@ -130,10 +141,11 @@ def _check(reference: Array, examples: int, classes: int) -> None:
 
 
 def _distance(context: Context) -> tuple[Distance, list[Row]]:
-    """Return the distance to the reference, and a row about it where it is made here."""
+    """Return the distance to the reference, and the row about it."""
     given = _given(context)
     if not _is_hmc(given):
-        return OfClasses(probabilities.load(given)), []
+        name = Path(given).name if isinstance(given, str | os.PathLike) else "an array"
+        return OfClasses(probabilities.load(given)), [{"reference": name}]
     assert isinstance(context.task, PredictiveTask)
     (decay,) = _weight_decays(context)
     found = hmc_reference.reference(
@@ -141,13 +153,13 @@ def _distance(context: Context) -> tuple[Distance, list[Row]]:
         context.task,
         decay,
         context.split,
-        lambda done, total: context.progress("the HMC reference", done, total),
+        lambda done, total: context.progress(PROGRESS, done, total),
     )
     blocks, half = found.blocks, len(found.blocks) // 2
     distance = to_draws(blocks, context.task.predicts)
     apart = distance.between(distance.average(blocks[:half]), distance.average(blocks[half:])).mean(axis=0)
     chains, draws, _ = found.draws.shape
-    row = {"chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}
+    row = {"reference": HMC, "chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}
     row |= {"acceptance": found.acceptance, "step": found.step, **_named(distance, apart)}
     return distance, [row]
 
@@ -159,7 +171,7 @@ def _named(distance: Distance, values: Array) -> Row:
 
 
 def tables(context: Context) -> Tables:
-    """``fidelity``, ``fidelity_chains``, of classifiers ``fidelity_classes`` and ``fidelity_bins``, of HMC ``fidelity_reference``.
+    """``fidelity``, ``fidelity_chains``, of classifiers ``fidelity_classes`` and ``fidelity_bins``, and ``fidelity_reference``.
 
     The first four have arm, group, repeat and the metrics, means over test examples: of classifiers agreement and
     total_variation in [0, 1], of regressions total_variation, w2 and sd_ratio (`raychains.measures.predictive_distance`); the
@@ -168,8 +180,8 @@ def tables(context: Context) -> Tables:
     95 % bootstrap intervals over test examples (``<metric>_low``, ``<metric>_high``); the last row is of all samples.
     ``fidelity_chains``: likewise of all samples of the first ``chains`` chains. ``fidelity_classes``: of all samples, on the
     ``count`` examples of a ``class`` (the label; the reference's top class where there are no labels). ``fidelity_bins``:
-    likewise by the reference's confidence, ``lower`` to ``upper``. ``fidelity_reference``: chains, draws of each, the largest
-    r_hat and smallest ess of its predictions, acceptance, step (in the prior's sd), and the metrics of the first half of its
+    likewise by the reference's confidence, ``lower`` to ``upper``. ``fidelity_reference``: reference, the
+    file's name, 'an array' or 'hmc'; of hmc also its chains, draws of each, the largest r_hat and smallest ess of its predictions, acceptance, step (in the prior's sd), and the metrics of the first half of its
     chains beside the second: what the reference itself is uncertain by.
 
     Raises:
@@ -194,7 +206,7 @@ def tables(context: Context) -> Tables:
             _warn_of_order(distance.reference, labels, context.split)
         found["fidelity_classes"] += [{**key, **row} for row in one.by_class(classes)]
         found["fidelity_bins"] += [{**key, **row} for row in one.by_confidence(bins)]
-    return {**found, "fidelity_reference": about}  # empty it replaces what another reference left
+    return {**found, "fidelity_reference": about}
 
 
 def _labels(context: Context, arm: int, group: int) -> Array | None:
@@ -300,10 +312,38 @@ def _published(run: RunData) -> dict[str, tuple[float, float]]:
     return PUBLISHED if same else {}
 
 
-def _halves(run: RunData) -> dict[str, float]:
-    """Return the distances between the two halves of HMC's draws by metric; none where HMC was not the reference."""
-    found = panels.table(run, "fidelity_reference", "", " ".join(METRICS))
-    return {} if found is None else found.iloc[0][list(METRICS)].dropna().to_dict()
+def _about(run: RunData) -> dict[str, Any]:
+    """Return what the run's tables say of its reference; nothing where they are older than that."""
+    found = panels.table(run, "fidelity_reference", "", "")
+    return {} if found is None else found.iloc[0].dropna().to_dict()
+
+
+def _of_reference(about: dict[str, Any]) -> str:
+    """Return the sentence on the reference; empty where nothing is known of it."""
+    if "r_hat" not in about:
+        return f" The reference: {about['reference']}." if about else ""
+    return (
+        f" The reference: HMC, {about['chains']:.0f} chains of {about['draws']:,.0f} draws, R-hat {about['r_hat']:.3f}, effective "
+        f"sample size {about['ess']:,.0f}; between its halves: {_in_words(about)}."
+    )
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """Return the finite metrics of a row, with their intervals where it has them."""
+    words = []
+    for metric, words_of in IN_WORDS.items():
+        ends = (row.get(f"{metric}{end}", math.nan) * LABELS[metric][1] for end in ("", "_low", "_high"))
+        value, low, high = (f"{number:.3g}" for number in ends)
+        between = "" if "nan" in (low, high) else f" ({low} to {high})"
+        words += [] if value == "nan" else [words_of.format(value) + between]
+    return ", ".join(words) or "not finite"
+
+
+def _of_arms(last: pd.DataFrame, arms: list[Arm]) -> str:
+    """Return each arm's metrics, means over its repeats, between the ends of the line that is drawn."""
+    how = {f"{metric}{end}": to for metric in METRICS for end, to in (("", "mean"), ("_low", "min"), ("_high", "max"))}
+    rows = last.groupby("arm").agg(how)
+    return "; ".join(f"{arm.label}: {_in_words(rows.loc[arm.name])}" for arm in arms)
 
 
 @panels.drawn_from("fidelity", "arm", f"group samples chains {ENDS}")
@@ -313,7 +353,8 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     if not arms:
         return None
     last = table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
-    published, halves = _published(run), _halves(run)
+    published, about = _published(run), _about(run)
+    halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
         " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
         if published
@@ -328,7 +369,8 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "Distances of the predictive of all samples of an arm to the reference's, means over test examples: of classifiers the "
             "share with the same top class and total variation; of regressions total variation, Wasserstein's W₂ between Gaussians of "
             "the same moments in the reference's standard deviation, and the standard deviation of the networks' means over the "
-            f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}"
+            f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}{_of_reference(about)} "
+            f"{'Means over repeats and the outermost ends of their intervals: ' if run.repeated else ''}{_of_arms(last, arms)}."
         ),
         alt="Distances to the reference's predictive of each arm",
         draw=lambda: _draw(run, last, arms, published, halves),

@@ -107,6 +107,29 @@ def test_what_does_not_fit_is_one_line_with_the_first_difference(
         resolved(tmp_path / "changed.pt")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_start_that_is_not_finite_is_refused_with_its_tensor_and_how_many(value: float, tmp_path: Path) -> None:
+    broken = {n: t.clone() for n, t in start().items()}
+    broken["4.weight"][:2, :3] = value
+    torch.save(broken, tmp_path / "broken.pt")
+    for strict in (True, False):
+        with refused("init_from must hold finite numbers", "broken.pt", "6 of 80 in '4.weight'"):
+            options = Run(epochs=40, init_from=str(tmp_path / "broken.pt"), init_strict=strict)
+            methods.resolve(options, task=TASK, name="digits", sampler="sghmc")
+
+
+def test_a_buffer_may_hold_infinities_and_no_nan(tmp_path: Path) -> None:
+    changed = {n: t.clone() for n, t in start().items()}
+    (name, *_) = [n for n in changed if "running_mean" in n]
+    changed[name][0] = float("inf")
+    torch.save(changed, tmp_path / "mask.pt")
+    resolved(tmp_path / "mask.pt")
+    changed[name][0] = float("nan")
+    torch.save(changed, tmp_path / "mask.pt")
+    with refused("init_from must hold finite numbers", f"1 of 8 in '{name}'"):
+        resolved(tmp_path / "mask.pt")
+
+
 class Evil:
     """Makes the file ``mark`` in the current folder when it is unpickled."""
 

@@ -94,13 +94,13 @@ def test_an_interrupted_reference_goes_on_with_the_same_draws_and_is_then_read(t
 
     def stop(done: int, total: int) -> None:
         told.append((done, total))
-        if (done, total) == (150, 2 * hmc_reference.ROUND):  # in the second round
+        if (done, total) == (350, hmc_reference.WARMUP + 2 * hmc_reference.ROUND):  # in the second round
             raise KeyboardInterrupt
 
     root = Storage(str(tmp_path / "stopped"))
     with pytest.raises(KeyboardInterrupt):
         hmc_reference.reference(root, linear(), DECAY, "test", stop)
-    assert told[-1] == (150, 200)
+    assert told[-1] == (350, 400)
     again = hmc_reference.reference(root, linear(), DECAY, "test")
     np.testing.assert_array_equal(again.draws, whole.draws)
     assert (again.r_hat, again.ess) == (whole.r_hat, whole.ess)
@@ -112,6 +112,36 @@ def test_an_interrupted_reference_goes_on_with_the_same_draws_and_is_then_read(t
     first.write_bytes(first.read_bytes()[:-1])  # torn: made again
     repaired = hmc_reference.reference(root, linear(), DECAY, "test")
     np.testing.assert_array_equal(repaired.draws, whole.draws)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_kill_in_the_first_round_loses_a_hundred_draws_at_most_and_changes_no_byte(
+    tmp_path: Path, torn: bool
+) -> None:
+    whole = hmc_reference.reference(Storage(str(tmp_path / "whole")), linear(), DECAY, "test")
+    root, firsts = Storage(str(tmp_path / "stopped")), []
+    for kill in (99, 199, 200, 299, 301):
+        told: list[int] = []
+
+        def stop(done: int, total: int, kill: int = kill, told: list[int] = told) -> None:
+            told.append(done)
+            if done == kill:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            hmc_reference.reference(root, linear(), DECAY, "test", stop)
+        firsts.append(told[0])
+        if torn and kill == 200:
+            (state,) = (tmp_path / "stopped" / "references").rglob("warm-up.safetensors")
+            state.write_bytes(state.read_bytes()[:-1])
+    assert firsts == [1, 1, 101, 1 if torn else 201, 201]
+    again = hmc_reference.reference(root, linear(), DECAY, "test")
+    np.testing.assert_array_equal(again.draws, whole.draws)
+    one, other = (
+        {f.name: f.read_bytes() for f in (tmp_path / name / "references").rglob("*.safetensors")}
+        for name in ("whole", "stopped")
+    )
+    assert one == other and "warm-up.safetensors" not in one
 
 
 def test_chains_that_do_not_agree_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,17 @@ def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path
     assert np.isnan(last["agreement"])
     drawing = FIGURES["fidelity"](RunData(result.store, result.comparison))
     assert drawing is not None and "Dashed" in drawing.caption
+    assert (
+        about["reference"] == "hmc"
+        and f"R-hat {about['r_hat']:.3f}, effective sample size {about['ess']:,.0f}; " in drawing.caption
+    )
+    assert (
+        f"between its halves: total variation {100 * about['total_variation']:.3g} %, W₂ {about['w2']:.3g}, "
+        in drawing.caption
+    )
+    ends = f"{last['sd_ratio_low']:.3g} to {last['sd_ratio_high']:.3g}"
+    assert f"spread of functions {last['sd_ratio']:.3g} ({ends})." in drawing.caption and "nan" not in drawing.caption
+    assert "agreement" not in drawing.caption
     with laid_out(drawing) as figure:
         dashed = {
             axis.get_xlabel(): line.get_xdata()[0]
@@ -176,7 +187,11 @@ def test_rows_are_means_over_libraries_distances(run: Predicted) -> None:
     for (a, g), samples in run.samples.items():
         own, name = run.probabilities("test", a, g), run.comparison.arms[a].name
         chains = len(run.comparison.arms[a].chains[g])
-        mine = {t: [r for r in rows if (r["arm"], r["group"]) == (name, g)] for t, rows in found.items()}
+        mine = {
+            t: [r for r in rows if (r["arm"], r["group"]) == (name, g)]
+            for t, rows in found.items()
+            if t != "fidelity_reference"
+        }
         for n, row in enumerate(mine["fidelity"], 1):
             p = own[:n].mean(0)
             each = np.array([distances.cityblock(x, y) / 2 for x, y in zip(p, reference, strict=True)])
@@ -259,6 +274,28 @@ def test_figures_show_all_samples_and_their_growth(run: Predicted) -> None:
         assert [axis.get_xlabel() for axis in figure.axes] == ["Same top class (%)", "Total variation (%)"]
     with laid_out(growth) as figure:
         assert {axis.get_xlabel() for axis in figure.axes} == {"Samples"}
+
+
+def test_the_caption_has_the_references_name_and_the_numbers_of_all_samples(run: Predicted, tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", a_reference())
+    found = tables(run, str(tmp_path / "mine.npy"))
+    run.write(found)
+    whole = FIGURES["fidelity"](RunData(run.store, run.comparison))
+    assert whole is not None and " The reference: mine.npy. Means over repeats" in whole.caption
+    for arm in run.comparison.arms:
+        last = [r for r in found["fidelity"] if r["arm"] == arm.name and r["samples"] == 3]
+        words = []
+        for metric, name in (("agreement", "agreement"), ("total_variation", "total variation")):
+            mean = np.mean([r[metric] for r in last])
+            low, high = min(r[f"{metric}_low"] for r in last), max(r[f"{metric}_high"] for r in last)
+            words.append(f"{name} {100 * mean:.3g} % ({100 * low:.3g} to {100 * high:.3g})")
+        assert f"{arm.label}: {', '.join(words)}" in whole.caption
+    run.write({"fidelity_reference": []})  # as earlier versions stored it
+    older = FIGURES["fidelity"](RunData(run.store, run.comparison))
+    assert older is not None and "The reference:" not in older.caption
+    run.write({"fidelity_reference": tables(run, a_reference())["fidelity_reference"]})
+    of_array = FIGURES["fidelity"](RunData(run.store, run.comparison))
+    assert of_array is not None and "The reference: an array." in of_array.caption
 
 
 def test_published_numbers_stand_beside_the_same_posterior_alone(run: Predicted) -> None:

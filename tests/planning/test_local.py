@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from raychains import priors, schedules, tasks
@@ -86,6 +87,24 @@ def test_what_has_no_use_here_is_refused(
 ) -> None:
     with refused(*words):
         planned(task, file, **settings)
+
+
+def test_one_start_twice_is_refused_whatever_its_files_are_called(task: Task, file: str, tmp_path: Path) -> None:
+    copy, other = str(tmp_path / "copy.safetensors"), str(tmp_path / "other.pt")
+    save_file(torch.load(file), copy)
+    torch.save(nn.Linear(3, 2).state_dict(), other)
+    for files in ((file, file), (file, other, copy)):
+        with refused("init_from", "once", f"those of {file}", f"got {files[-1]!r}"):
+            planned(task, file, init_from=files)
+    assert len(planned(task, file, init_from=(file, other), groups=("weight", "bias")).comparison.arms) == 6
+
+
+def test_a_start_that_is_not_finite_is_refused(task: Task, file: str, tmp_path: Path) -> None:
+    broken = torch.load(file)
+    broken["bias"][0] = math.nan
+    torch.save(broken, tmp_path / "nan.pt")
+    with refused("init_from must hold finite numbers", "nan.pt", "1 of 2 in 'bias'"):
+        planned(task, file, init_from=(file, str(tmp_path / "nan.pt")))
 
 
 def test_a_density_is_refused(file: str) -> None:

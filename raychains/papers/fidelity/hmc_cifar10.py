@@ -231,7 +231,7 @@ EXPERIMENTS = (
             Heading(VARIATION, "Total variation", "", 4),
             Heading(ERROR, "Error", "%", 2),
         ),
-        absent="published alone: not run here",
+        absent="published alone, or not published: not run here",
         values=values(),
         claims=all_claims(),
         settings=settings_at,

@@ -62,7 +62,8 @@ def local(options: Local, task: Task | None = None) -> Planned:
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
     ]
     starts: dict[str, Mapping[str, Tensor]] = {}
-    for file, name in zip(options.init_from, names, strict=True):
+    numbers: dict[str, int] = {}  # of the first file with the same tensors
+    for k, (file, name) in enumerate(zip(options.init_from, names, strict=True)):
         for patterns in chosen:
             method = methods.resolve(
                 dataclasses.replace(own, init_from=file, sample_only=patterns),
@@ -73,6 +74,9 @@ def local(options: Local, task: Task | None = None) -> Planned:
                 method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=Part.from_json(prior)))
             assert method.start.tensors is not None and method.start.digest is not None
             starts[method.start.digest] = method.start.tensors
+            same = options.init_from[numbers.setdefault(method.start.digest, k)]
+            new = numbers[method.start.digest] == k
+            require(new, "init_from", file, f"name each start once: its tensors are those of {same}")
             notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *method.notes()]
             group = " ".join(patterns)
             arms.append(
