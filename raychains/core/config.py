@@ -610,7 +610,7 @@ class Reproduce(Common):
     """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
     networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
-    """List tables and figures with the data they need and the estimated hours at every scale. Nothing is run."""
+    """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing is run."""
     dry_run: bool = False
     """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
     max_hours: Positive = None

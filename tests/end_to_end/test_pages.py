@@ -25,6 +25,7 @@ BLOCKS: dict[str, Callable[[Names], bool]] = {
     "README.md 0": lambda names: names["p"].shape == (1297, 10),
     "README.md 1": lambda names: len(names["samples"]) == 12,
     "docs/get-started/first-run.md 0": lambda names: names["out"].probabilities.shape == (100, 2),
+    "docs/how-to/local-learning-coefficient.md 1": lambda names: Path("step400.pt").is_file(),
     "docs/how-to/own-loop.md 0": lambda names: names["p"].shape == (500, 3) and len(names["samples"]) == 12,
     "docs/how-to/own-model.md 0": good_fit,
     "docs/reference/samplers.md 0": lambda names: len(names["samples"]) == 4,
@@ -40,6 +41,18 @@ def test_python_runs_as_written(block: str, tmp_path: Path, monkeypatch: pytest.
     names: Names = {}
     exec(compile(code, page, "exec"), names)
     assert BLOCKS[block](names)
+
+
+def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
+    page = (ROOT / "docs" / "how-to" / "own-loop.md").read_text(encoding="utf-8")
+    names: Names = {}
+    losses = []
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(compile(code, "own-loop.md", "exec"), names)
+        losses.append(float(names.get("loss", 0.0)))
+        assert all(t.isfinite().all() for sample in names["samples"] for t in sample.values())
+    assert len(losses) == 4 and all(0 < loss < 3 for loss in losses[1:])
+    assert len(names["samples"]) == 10 and names["mclmc"].step_length() is not None
 
 
 def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
