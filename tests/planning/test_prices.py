@@ -255,7 +255,7 @@ def test_the_command_prints_the_table_and_what_it_leaves_out(
     assert main([*line, "--preemption-loss", "soon"]) == 2
     assert "--preemption-loss must be a finite number above 0" in capsys.readouterr().err
     assert main([*line, "--price", "3"]) == 2
-    assert "--prices must be left out beside price" in capsys.readouterr().err
+    assert "--prices must be left out beside --price, got" in capsys.readouterr().err
 
 
 RIGHT = {"devices": 8, "per_hour": 40}

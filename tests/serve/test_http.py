@@ -286,7 +286,7 @@ def test_replicas_that_no_node_holds_are_refused(
     if room == 0:
         name, value, most = ("gpus", gpus, 0) if gpus else ("cpus", cpus, 2)
         line = f"{name}_per_replica must be at most {most}, the most of one node, got {value:g}"
-    with refused(line, ": the cluster has 2 CPUs"):
+    with refused(line, "the cluster has 2 CPUs"):
         check_room(replicas, cpus=cpus, gpus=gpus)
 
 

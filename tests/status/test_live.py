@@ -149,7 +149,7 @@ def test_answers_say_when_to_ask_again_and_only_questions_are_answered(middle: P
     [
         (["--port", "0"], "port must be an integer in [1, 65535], got 0"),
         (["--host", "203.0.113.7"], "host must be an address of this machine, got '203.0.113.7'"),
-        (["--json"], "web must be left out beside json"),
+        (["--json"], "web must be left out beside --json"),
     ],
 )
 def test_wrong_options_are_one_line(
