@@ -210,3 +210,13 @@ def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
     np.testing.assert_allclose(result.predict(images), expected, atol=1e-12)
     assert len(result.predictive()) == len(whole)
     np.testing.assert_allclose(result.posterior()(images).probabilities, expected, atol=1e-6)
+
+
+def test_a_name_stays_free_where_the_cluster_refuses_the_run(ray_session: None, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"task": "digits", "epochs": 4, "cycles": 1, "store": str(tmp_path), "name": "n"}
+    for _ in range(2):
+        with refused("gpus_per_chain", "the cluster's GPUs (0)", "0.5"):
+            rc.run(**settings, chains=2, gpus_per_chain=0.5)
+        with refused("gpus_per_chain", "the cluster's GPUs (0)", "0.5"):
+            rc.sweep(**settings, grid={"lr": [0.1, 0.2]}, gpus_per_chain=0.5)
+    assert list(tmp_path.glob("*/n/plan.json")) == []
