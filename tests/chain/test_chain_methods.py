@@ -150,6 +150,10 @@ def test_every_sampler_says_whether_running_statistics_fit_its_draws(kind: str) 
     sampler = samplers.build(part, [p], lr=0.1, temperature=0.0, seed=0)
     for _ in range(3):
         p.grad = torch.ones(3)
-        closure = lambda: torch.zeros(())  # noqa: E731
+
+        def closure() -> torch.Tensor:
+            p.grad = torch.ones(3)
+            return torch.zeros(())
+
         sampler.step([closure] * sampler.parts if sampler.gradients_per_step == 2 else None)
     assert samplers.KINDS[kind].statistics_fit is all(t is p for _, tensors in sampler.draws() for t in tensors)

@@ -188,7 +188,7 @@ class Free:
         ({"workers_per_chain": 2, "sampler": "bsam"}, ("micro_batch must be left out", "m_sharpness", "got 25")),
         (
             {"workers_per_chain": 2, "gpus_per_chain": 4},
-            ("workers_per_chain must be left out or 4 beside gpus_per_chain", "got 2"),
+            ("workers_per_chain must be left out or 4 beside `gpus_per_chain=4`", "got 2"),
         ),
         (
             {"task": "gaussian", "epochs": None, "batch_size": None, "micro_batch": None, "workers_per_chain": 2},

@@ -152,7 +152,7 @@ def test_a_wrong_name_on_s3_is_one_line(server: Server, bucket: str, capsys: pyt
     path = server.uri(bucket).replace("some/prefix", "some/prefix/runs/none")
     assert main(["status", path]) == 2
     err = capsys.readouterr().err
-    assert "run must be the name of a run in s3://" in err and "there are none yet" in err and err.count("\n") == 1
+    assert "PATH must be one of the runs in s3://" in err and "there are none yet" in err and err.count("\n") == 1
 
 
 def test_a_run_that_is_served_keeps_the_credentials_in_its_address(server: Server, bucket: str) -> None:

@@ -33,6 +33,6 @@ def test_a_sweep_its_best_point_and_its_report(
     assert (folder / "report.html").stat().st_size > 10_000
     with pytest.raises(rc.UserError, match=r"run must be a run or a sweep with results, got 'runs/sweeps/frist'"):
         rc.draw_report("runs/sweeps/frist")
-    with pytest.raises(rc.UserError, match=r"^run must be the name of a run in") as refused:
+    with pytest.raises(rc.UserError, match=r"^run must be one of the runs in .*there are none yet") as refused:
         rc.draw_report("sweeps/store/runs/none")  # a run's path, in a folder of that name
     assert "or a sweep with results" not in str(refused.value)
