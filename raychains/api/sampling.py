@@ -149,7 +149,7 @@ def execute(
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
     trial = None
-    if not folder.exists() or not begun(root, comparison.chains()):  # a trial that failed in a worker left a plan
+    if not folder.exists() or not begun(root, comparison.chains()):  # a plan alone proves nothing
         trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())

@@ -35,7 +35,7 @@ EPOCHS, LR, EPS = 100, 0.003, 1e-3
 """Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
 BATCH = 32
 MEMBERS = "deep-ensemble:300,20"
-"""Where chains start that start at a deep ensemble: members of at most 300 epochs, stopped after 20 without a lower loss; ours."""
+"""The deep ensemble at which chains of some methods start: at most 300 epochs, stopped after 20 without a lower loss; ours."""
 PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
 NAMED = {"sampler": "method", "seed": "random_state"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from raychains.core.errors import UserError, shown
+from raychains.core.errors import UserError, reason, shown
 
 
 def check_free(host: str, port: int) -> socket.AddressFamily:
@@ -22,7 +22,5 @@ def check_free(host: str, port: int) -> socket.AddressFamily:
         what = "port" if getattr(error, "errno", None) in (13, 98, 48) else "host"
         value = port if what == "port" else host
         free = "be one that is free and may be used" if what == "port" else "be an address of this machine"
-        raise UserError(
-            f"{what} must {free}, got {shown(value)}: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        raise UserError(f"{what} must {free}, got {shown(value)}: {reason(error)}") from None
     return family

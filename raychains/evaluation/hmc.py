@@ -54,7 +54,7 @@ class WarmUp:
     slope: Array
     """Its gradient in z, [chains, dim]."""
     tuning: dict[str, Any]
-    """Of the step size; as JSON, like ``generator``."""
+    """The numbers by which the step size is found; as JSON, like ``generator``."""
     generator: dict[str, Any]
 
 

@@ -161,7 +161,6 @@ def source_of(
         raise UserError(
             f"source must be an existing file of raychains export, or a run, STORE/runs/NAME, got {path!r}"
         ) from None
-    RunStore(Storage(store), name).plan(path)
     return RunSource(
         store=Storage(store).uri, name=name, arm=arm, group=group, first=first, data_root=data_root, trust=trust
     )

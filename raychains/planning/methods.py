@@ -426,12 +426,10 @@ def _cyclical(
     try:
         made = schedules.Cyclical(**{**chosen, **fields})
     except UserError as error:
-        given = (options.cycles, options.exploration, options.burn_in) != (
-            None,
-            None,
-            None,
-        ) or chosen.keys() & fields.keys()
-        if given or not str(error).startswith(("cycles must be at most", "exploration must leave")):
+        asked = [options.cycles, options.exploration, options.burn_in, *(chosen.keys() & fields.keys())]
+        if any(given is not None for given in asked) or not str(error).startswith(
+            ("cycles must be at most", "exploration must leave")
+        ):
             raise
         unit = "steps" if base.epochs is None else "epochs"
         each = lengths.steps_per_epoch / lengths.gradients

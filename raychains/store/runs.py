@@ -73,7 +73,7 @@ class RunStore:
         self.root.publish(self._name("plan.json"), text.encode())
 
     def remove_plan(self) -> None:
-        """Remove the plan: the run was never planned."""
+        """Remove the plan, so that another may have the name."""
         self.root.delete(self._name("plan.json"))
 
     def plan(self, path: str | os.PathLike[str] = "") -> dict[str, Any]:

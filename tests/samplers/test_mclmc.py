@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raychains.samplers import MCLMC
 from raychains.samplers.isokinetic import B, turned
+from tests.checks import refused
 
 Array = np.ndarray
 
@@ -93,6 +94,14 @@ def parameters() -> list[Tensor]:
 
 def flat(params: list[Tensor]) -> Array:
     return torch.cat([p.detach().reshape(-1) for p in params]).numpy()
+
+
+def test_a_closure_without_backward_is_refused_and_moves_nothing() -> None:
+    params = parameters()
+    before = flat(params)
+    with refused("closure must call backward() on the loss"):
+        MCLMC(params, lr=0.1, num_data=10).step(lambda: torch.zeros(()))
+    np.testing.assert_array_equal(flat(params), before)
 
 
 @pytest.mark.parametrize("length", [None, 2.5])

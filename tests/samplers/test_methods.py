@@ -83,6 +83,8 @@ def test_wrong_closures_are_refused_in_one_line(kind: Any) -> None:
             sampler.step(wrong)
     with refused("closure", "None"):
         sampler.step([lambda: None, one])
+    with refused("closure must call backward() on the loss"):
+        sampler.step([lambda: torch.zeros(()), one])
     assert all(torch.equal(a, b.detach()) for a, b in zip(tensors(), params, strict=True))
 
 

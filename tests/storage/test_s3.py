@@ -157,7 +157,6 @@ def test_a_wrong_name_on_s3_is_one_line(server: Server, bucket: str, capsys: pyt
 
 def test_a_run_that_is_served_keeps_the_credentials_in_its_address(server: Server, bucket: str) -> None:
     """Replicas open the store again, in processes that know nothing else."""
-    RunStore(Storage(server.uri(bucket)), "x").write_plan({})
     plain, _, query = server.uri(bucket).partition("?")
     source = source_of(f"{plain.replace('s3://', 's3://testing:testing@')}/runs/x?{query}")
     assert isinstance(source, RunSource) and "testing:testing@" in source.store and source.name == "x"

@@ -6,7 +6,7 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, reason
 
 _MODULE = re.compile(r"[A-Za-z][A-Za-z0-9_]*\.py")
 
@@ -31,6 +31,5 @@ def write(to: str, kind: str) -> str:
     except FileExistsError:
         raise UserError(f"file must be a new one, got {to!r}: it exists") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"file must be in a folder that can be written to, got {to!r}: {reason}") from None
+        raise UserError(f"file must be in a folder that can be written to, got {to!r}: {reason(error)}") from None
     return f"{path.stem}:make_task"
