@@ -52,7 +52,7 @@ class ChainWorker:
         self._attempts: dict[str, Attempt] = {}
         """By digest: the last chain's, or in a pack those of its rows."""
         self._packs = attempt.Packs()
-        self._preparing = threading.Lock()
+        self._preparing, self._starting = threading.Lock(), threading.Lock()
         self._payload: TaskPayload | None = None
         self._tasks: dict[str, Task] = {}
         self._by_object = False
@@ -94,14 +94,13 @@ class ChainWorker:
         if address is not None:
             own = address.rpartition(":")[0]
             group = partial(self._library.Ranks, 0, assignment.ranks, address, listener=self._socket, own=own)
-        if self.concurrency_groups["samples"] == 1:
-            self._attempts.clear()
-        else:
-            self._attempts = {digest: other for digest, other in self._attempts.items() if not other.taken}
         attempt = self._library.Attempt(
             assignment, self._root, self._config, self._tasks, group, self._device, packs=self._packs
         )
-        self._attempts[attempt.spec.digest] = attempt
+        with self._starting:  # two slots may start at once, and neither may drop the other's
+            packed = self.concurrency_groups["samples"] > 1
+            kept = {digest: other for digest, other in self._attempts.items() if packed and not other.taken}
+            self._attempts = {**kept, attempt.spec.digest: attempt}
         attempt.begin()
 
     def next(self, digest: str, number: int) -> tuple[AttemptEvent, Any]:

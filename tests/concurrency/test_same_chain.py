@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from raychains.chain.sample_index import expected_samples
-from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.chain_worker import ChainWorker, PackWorker
 from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.planning.coordinator import Ended
 from raychains.store import ChainStore, codec
@@ -72,3 +76,40 @@ def test_an_attempt_with_a_successor_that_is_not_through_does_not_pass_for_finis
         assert event.outcome == outcome, event
         assert store.finished(expected_samples(spec)) is (outcome == "finished")
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
+
+
+class Slow:
+    """An attempt that has ended, as is found slowly by the first that asks."""
+
+    def __init__(self) -> None:
+        self.asked, self.known = threading.Event(), threading.Event()
+
+    @property
+    def taken(self) -> bool:
+        if not self.asked.is_set():
+            self.asked.set()
+            self.known.wait(SECONDS)
+        return True
+
+
+def test_chains_that_two_slots_of_a_pack_start_at_once_are_both_there(tmp_path: Path) -> None:
+    """One that is missing is begun elsewhere, while its first attempt waits, and with it the pack, for who takes its samples."""
+    plan = comparison(Mixture25(), chains=2, steps=400, block=100)
+    specs = [replace(spec, pack=2) for spec in plan.chains().values()]
+    worker = PackWorker(ChainWorkerConfig(store=root(tmp_path).uri, own_process=False))
+    slow = Slow()
+    worker._attempts = {"an earlier one": slow}  # type: ignore[dict-item]
+    starts = [partial(worker.start, ChainAssignment(spec=s.to_json(), attempt=1, about={})) for s in specs]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(starts[0])
+        assert slow.asked.wait(SECONDS)
+        second = pool.submit(starts[1])
+        wait([second], timeout=0.5)
+        slow.known.set()
+        assert first.result(SECONDS) is second.result(SECONDS) is None
+    assert set(worker._attempts) == {spec.digest for spec in specs}
+    for spec in specs:
+        event: object = None
+        while not isinstance(event, Ended):
+            event, _ = worker.next(spec.digest, 1)
+        assert event.outcome == "finished", event.reason
