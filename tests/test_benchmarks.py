@@ -55,6 +55,7 @@ def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
         assert rows == [""] * (name != "banana") + ["compiled"] * bool(density)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the airfoil table is needed"
 )

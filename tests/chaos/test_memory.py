@@ -56,6 +56,7 @@ def run(samples: int) -> None:
 # Memory that is taken from a worker
 
 
+@pytest.mark.long
 def test_a_worker_killed_for_want_of_memory_leaves_the_samples_of_an_undisturbed_chain(tmp_path: Path) -> None:
     found = json_of("-m", "tests.chaos.greedy", str(tmp_path))
     assert (tmp_path / "taken").exists() and not (tmp_path / "survived").exists()

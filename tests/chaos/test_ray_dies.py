@@ -47,6 +47,7 @@ def test_a_reproduction_whose_raylet_dies_goes_on_on_another_ray(tmp_path: Path)
     assert told["lost"] is None and any("on this machine died" in text for text in told["said"])
 
 
+@pytest.mark.long
 def test_a_run_on_a_cluster_whose_gcs_is_gone_says_how_to_go_on_and_leaves_the_process_alive(tmp_path: Path) -> None:
     told = json_of(*SCRIPT, str(tmp_path), "foreign", "gcs_server", **QUIET)
     assert (

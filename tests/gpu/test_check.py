@@ -104,6 +104,7 @@ def test_a_gradient_that_is_off_by_a_millionth_fails_the_comparison_with_the_cpu
     assert not any(row["ok"] for row in json.loads(out.read_text())["checks"])
 
 
+@pytest.mark.long
 def test_runs_that_share_the_device_or_are_killed_pass_and_fail_where_a_sample_differs_or_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

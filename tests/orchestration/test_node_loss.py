@@ -15,6 +15,7 @@ from tests.orchestration.worlds import comparison, root
 from tests.processes import json_of
 
 
+@pytest.mark.long
 def test_everything_that_was_on_a_lost_node_is_done_again(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

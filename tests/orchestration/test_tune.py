@@ -246,6 +246,7 @@ def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_
     check_undisturbed(found, store, tmp_path / "clean", 6, 6, **task)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_trial_leaves_a_node_that_will_be_gone_soon_which_is_no_failure_for_tune(tmp_path: Path) -> None:
     """Of two workers the other one's node goes. No periodic checkpoint is written."""

@@ -34,7 +34,7 @@ def options(folder: Path) -> dict[str, Any]:
     """Six chains, two of which diverge; the folder's files say what happens to the others."""
     return {
         "task": "tests.sweeps.tasks:Dying", "task_settings": ("pause=0.03", f"folder={folder}"), "epochs": 12,
-        "val_split": 40, "samples_per_cycle": 1, "thinning": 1, "exploration": 0.5,
+        "val_split": 40, "checkpoint_every": 0.1, "samples_per_cycle": 1, "thinning": 1, "exploration": 0.5,
         "grid": ("lr=.05,.1,1e29", "cycles=2,4"),
     }  # fmt: skip
 
