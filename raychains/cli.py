@@ -414,6 +414,9 @@ def _do(command: str, options: Any) -> None:
         if options.compare:
             print(f"side by side: {compared(options.run, options.compare)}")
         return
+    from raychains import measures
+    from raychains.api import local
+    from raychains.inference.run_data import RunData
     from raychains.report.terminal import Terminal
 
     with Terminal() as terminal:
@@ -424,12 +427,9 @@ def _do(command: str, options: Any) -> None:
                 result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:
             terminal.table()
-    if command == "local":
-        found = result.store.table("llc")
-        for row in found.to_pylist() if found is not None else []:  # none where all chains of an arm were dropped
-            print(f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}")
-            if row["warning"]:
-                print(f"  {on_command_line(row['warning'], type(options))}")
+    for name in options.measures if command == "evaluate" else local.MEASURES if command == "local" else ():
+        for line in measures.named(name).in_words(RunData(result.store, result.comparison)):
+            print(printable(on_command_line(line, type(options))))
     print(f"report: {result.report}")
 
 

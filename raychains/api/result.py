@@ -102,7 +102,7 @@ class InStore(ABC):
 class Result(InStore):
     """A run in its store: its table, its files, its posterior predictive."""
 
-    _KEY_FIGURES = ("reliability", "density", "samples", "spread", "learning")
+    _KEY_FIGURES = ("llc_trace", "llc", "fidelity", "reliability", "density", "samples", "spread", "learning")
 
     store: RunStore
     comparison: Comparison

@@ -96,6 +96,8 @@ class Measure:
     """The reason for which it does not apply to a run ("task gaussian is a density …"); None where it does."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     """By name; each is drawn from the measure's tables."""
+    in_words: Callable[[RunData], Sequence[str]] = field(default=lambda run: ())
+    """Lines with its numbers, by which a command ends."""
     takes_reference: bool = False
     """True if it compares with the setting ``reference``."""
 

@@ -302,7 +302,8 @@ class _Ensemble:
 
 # Figures
 
-ENDS = " ".join(f"{name} {name}_low {name}_high" for name in METRICS)
+COLUMNS = "arm", "group samples chains " + " ".join(f"{name} {name}_low {name}_high" for name in METRICS)
+"""Texts and numbers of the table ``fidelity``."""
 
 
 def _published(run: RunData) -> dict[str, tuple[float, float]]:
@@ -339,20 +340,33 @@ def _in_words(row: Mapping[str, Any]) -> str:
     return ", ".join(words) or "not finite"
 
 
-def _of_arms(last: pd.DataFrame, arms: list[Arm]) -> str:
+def _of_all_samples(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
+
+
+def _of_arms(last: pd.DataFrame, arms: list[Arm]) -> list[str]:
     """Return each arm's metrics, means over its repeats, between the ends of the line that is drawn."""
     how = {f"{metric}{end}": to for metric in METRICS for end, to in (("", "mean"), ("_low", "min"), ("_high", "max"))}
     rows = last.groupby("arm").agg(how)
-    return "; ".join(f"{arm.label}: {_in_words(rows.loc[arm.name])}" for arm in arms)
+    return [f"{arm.label}: {_in_words(rows.loc[arm.name])}" for arm in arms]
 
 
-@panels.drawn_from("fidelity", "arm", f"group samples chains {ENDS}")
+def in_words(run: RunData) -> list[str]:
+    """Return each arm's distances with all of its samples in a line, and one on the reference."""
+    table = panels.table(run, "fidelity", *COLUMNS)
+    if table is None or not (arms := panels.present(run, table)):
+        return []
+    lines = [f"fidelity of {line}" for line in _of_arms(_of_all_samples(table), arms)]
+    return [*lines, *filter(None, [_of_reference(_about(run)).strip()])]
+
+
+@panels.drawn_from("fidelity", *COLUMNS)
 def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     """Draw agreement and total variation of all samples of each arm, beside published numbers."""
     arms = panels.present(run, table)
     if not arms:
         return None
-    last = table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
+    last = _of_all_samples(table)
     published, about = _published(run), _about(run)
     halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
@@ -370,7 +384,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "share with the same top class and total variation; of regressions total variation, Wasserstein's W₂ between Gaussians of "
             "the same moments in the reference's standard deviation, and the standard deviation of the networks' means over the "
             f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}{_of_reference(about)} "
-            f"{'Means over repeats and the outermost ends of their intervals: ' if run.repeated else ''}{_of_arms(last, arms)}."
+            f"{'Means over repeats and the outermost ends of their intervals: ' if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
         draw=lambda: _draw(run, last, arms, published, halves),
@@ -413,7 +427,7 @@ def _measured(table: pd.DataFrame) -> list[str]:
     return [metric for metric in METRICS if np.isfinite(table[metric]).any()]
 
 
-@panels.drawn_from("fidelity", "arm", f"group samples chains {ENDS}")
+@panels.drawn_from("fidelity", *COLUMNS)
 def by_samples(run: RunData, table: pd.DataFrame) -> Drawing | None:
     """Draw agreement and total variation against the number of samples; None unless an arm has two."""
     arms = panels.present(run, table)
@@ -459,5 +473,6 @@ MEASURE = Measure(
     tables=tables,
     why_not=why_not,
     figures={"fidelity": figure, "fidelity_samples": by_samples},
+    in_words=in_words,
     takes_reference=True,
 )

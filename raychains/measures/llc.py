@@ -247,6 +247,16 @@ class _Losses:
         ]
 
 
+def in_words(run: RunData) -> list[str]:
+    """Return each arm's estimate in a line, followed by one with its warning, if any."""
+    found = panels.table(run, "llc", "arm warning", "group llc error")
+    lines: list[str] = []
+    for row in [] if found is None else found.to_dict("records"):
+        lines.append(f"local learning coefficient of {row['arm']}: {row['llc']:.4g} ± {row['error']:.2g}")
+        lines += [f"  {row['warning']}"] if row["warning"] else []
+    return lines
+
+
 # Figures
 
 
@@ -311,4 +321,5 @@ MEASURE = Measure(
     tables=tables,
     why_not=why_not,
     figures={"llc": estimates, "llc_trace": trace},
+    in_words=in_words,
 )

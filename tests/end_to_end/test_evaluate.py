@@ -76,6 +76,11 @@ def test_a_file_of_probabilities_is_the_reference_that_fidelity_is_measured_agai
         np.save(tmp_path / f"{name}.npy", probabilities)
         asked = ["--measures", "fidelity", "--reference", str(tmp_path / f"{name}.npy")]
         assert main(["evaluate", evaluated.path, *asked]) == 0
+        *_, distances, reference, report = capsys.readouterr().out.splitlines()
+        assert distances.startswith(
+            f"fidelity of {evaluated.comparison.arms[0].label}: agreement "
+        ) and report.startswith("report: ")
+        assert reference == f"The reference: {name}.npy."
         table = evaluated.store.table("fidelity").to_pandas()
         found[name] = table[table["samples"] == table["samples"].max()].iloc[0]
     assert found["own"]["agreement"] == 1 and found["own"]["total_variation"] < 1e-6

@@ -282,6 +282,8 @@ def test_the_caption_has_the_references_name_and_the_numbers_of_all_samples(run:
     run.write(found)
     whole = FIGURES["fidelity"](RunData(run.store, run.comparison))
     assert whole is not None and " The reference: mine.npy. Means over repeats" in whole.caption
+    *said, reference = fidelity.in_words(RunData(run.store, run.comparison))
+    assert reference == "The reference: mine.npy." and len(said) == len(run.comparison.arms)
     for arm in run.comparison.arms:
         last = [r for r in found["fidelity"] if r["arm"] == arm.name and r["samples"] == 3]
         words = []
@@ -290,6 +292,7 @@ def test_the_caption_has_the_references_name_and_the_numbers_of_all_samples(run:
             low, high = min(r[f"{metric}_low"] for r in last), max(r[f"{metric}_high"] for r in last)
             words.append(f"{name} {100 * mean:.3g} % ({100 * low:.3g} to {100 * high:.3g})")
         assert f"{arm.label}: {', '.join(words)}" in whole.caption
+        assert f"fidelity of {arm.label}: {', '.join(words)}" in said
     run.write({"fidelity_reference": []})  # as earlier versions stored it
     older = FIGURES["fidelity"](RunData(run.store, run.comparison))
     assert older is not None and "The reference:" not in older.caption
