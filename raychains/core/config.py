@@ -66,7 +66,7 @@ class Common(Options):
     namespace: str = "raychains"
     """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
-    """CPU cores per chain, which are also its torch threads."""
+    """CPU cores per chain, which are also its torch threads. Another number makes other chains: keep it when you resume."""
     gpus_per_chain: NotNegative = None
     """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one each."""
     workers_per_chain: MaybeCount = None
@@ -81,11 +81,11 @@ class Common(Options):
     """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
     default 15min if no node has room, and no limit if others occupy it."""
     stall_timeout: Duration = 30.0
-    """A chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported as stalled;
-    after three times as long another worker takes over. Before its second step it is reported after 10 times this value, and
-    replaced after 60 times. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
+    """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported as
+    stalled; after three times that another worker takes over. Before its second step the times are 10 and 60 times this value.
+    In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
-    """Evaluation workers; default one for every two slots."""
+    """Evaluation workers; default one for every two slots, and one in all where they hold GPUs."""
     gpus_per_evaluator: NotNegative = None
     """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the CPU."""
     checkpoint_every: Duration = 60.0
@@ -100,8 +100,8 @@ class Common(Options):
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before. 8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: up to 1 GB. With measures,
-    raychains evaluate treats auto as all, and refuses the value none."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they take at most
+    1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
@@ -109,7 +109,7 @@ class Common(Options):
     tensorboard, ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own.
     docs/how-to/monitor.md says what each gets."""
     log: Text = None
-    """A local file to append every event to, one JSON object per line."""
+    """A local file to append events to (of ticks one in ten seconds), one JSON object per line."""
     tensorboard: Text = None
     """Local folder of TensorBoard's files, which are written when it is given; default with --callback tensorboard:
     STORE/runs/NAME/tensorboard where the store is a local folder."""
@@ -137,12 +137,14 @@ class Sampling(Common):
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default an epoch (1 for densities)."""
+    """Steps between kept samples; default 1 for densities and an epoch for networks, or within cycles the share of one that the task
+    names: half of one for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a comparison's
     samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Step size at the last step of a linear or exponential schedule; default a hundredth of lr."""
+    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, of a decreasing one what
+    the task says."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
@@ -172,8 +174,8 @@ class Sampling(Common):
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
     exact: bool = True
-    """Refuse an own task whose chain depends on more than a checkpoint holds, which is tried before it first runs. Otherwise it
-    runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
+    """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With --no-exact
+    it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest); in
     Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep ensemble,
@@ -192,7 +194,8 @@ class Sampling(Common):
     train_subset: MaybeCount = None
     """Training examples that are used, each class's share kept (image tasks); default all."""
     val_split: NotNegative = None
-    """Share (below 1) or number of the training examples that is held out as the split val; default none."""
+    """Share (below 1) or number of the training examples that is held out as the split val; default none, in a sweep
+    .1 where the task has no val."""
     seed: Natural = 0
     """Seed of all random streams."""
     repeats: MaybeCount = None
@@ -311,8 +314,9 @@ class Local(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Estimate the cost of a comparison without running it: the options are those of raychains compare. Those of running change nothing.
+    """Estimate the cost of a comparison without running it: the options are those of raychains compare.
 
+    Of the options of running, workers and GPUs of a chain and the store have a say, the others change nothing.
     Prints arms and unique chains, gradient evaluations, device hours, money and energy, and bytes of samples, checkpoints and
     predictions. Chains that the store holds already cost nothing.
 
@@ -603,6 +607,9 @@ class Reproduce(Common):
 
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
+
+    refused: ClassVar[Mapping[str, str]] = {"name": "every comparison has its own"}
+    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
     """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""

@@ -22,7 +22,7 @@ RESAMPLES = 1000
 AT_ONCE = 2**20
 """Points that are drawn at once, over all resamples of a batch: 8 MB per column."""
 BINNED = ("ece", "ece_mass")
-"""Metrics whose resamples overstate them: a bin's scatter counts as error, and a resample's scatters once more."""
+"""Metrics of bins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,9 @@ def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str
     """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit, from a view's rows
     [points] each, with so many bins of calibration errors.
 
-    It is the percentile interval; of calibration errors (`BINNED`) moved down by what the mean of the resamples is above
-    the value, so that it says how far the value may be due to these test points and does not exclude it.
+    It is the percentile interval; of calibration and coverage errors moved down by what the mean of the resamples is above the value:
+    scatter counts as error, and a resample's scatters once more. So it says how far the value may be due to these test points and
+    does not exclude it.
 
     Metrics that rows do not determine are left out (``classwise_ece``, those of densities), as are all where there is
     a single point or a row that is not finite.
@@ -78,9 +79,10 @@ def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str
     for name, transformed in metrics.OF_MEANS.items():
         if name in points:
             replicates[name] = transformed(replicates[name])
-    for name, error in zip(binned, errors, strict=True):
-        bias = replicates[name].mean() - float(error(np.ones((1, n)))[0])
-        replicates[name] = np.maximum(replicates[name] - bias, 0.0)
+    overstated = {name: float(error(np.ones((1, n)))[0]) for name, error in zip(binned, errors, strict=True)}
+    overstated |= {name: metrics.of_points(name, rows) for name in ("coverage_error",) if name in points}
+    for name, value in overstated.items():
+        replicates[name] = np.maximum(replicates[name] - (replicates[name].mean() - value), 0.0)
     return {name: _ends(replicates[name]) for name in asked if name in replicates}
 
 

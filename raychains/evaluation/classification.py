@@ -186,7 +186,7 @@ def _measured(entropy: Array, expected_entropy: Array, confidence: Array) -> dic
     return {
         "entropy": entropy,
         "mutual_information": entropy - expected_entropy,
-        "low_entropy": (entropy < metrics.SURE).astype(np.float64),
+        "low_entropy": metrics.low_entropy(entropy),
         "confidence": confidence,
     }
 
@@ -303,8 +303,8 @@ def reduce_classification(
         if not average.weight:
             errors[s] = nlls[s] = np.nan  # a predictive of nothing
             continue
-        errors[s] = np.count_nonzero(average.total.argmax(axis=1) != labels)
         nlls[s] = -np.log(np.maximum(average.total[at, labels] / average.weight, TINY)).sum()
+        errors[s] = np.nan if np.isnan(nlls[s]) else np.count_nonzero(average.total.argmax(axis=1) != labels)
     return reduce_average(average, labels, bins=bins, curves={"error": errors, "nll": nlls})
 
 

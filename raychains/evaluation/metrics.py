@@ -36,6 +36,11 @@ def of_points(name: str, rows: Rows) -> float:
     return float(OF_MEANS.get(name, float)(np.asarray(np.mean(POINTS[name](rows)))))
 
 
+def low_entropy(entropy: Array) -> Array:
+    """Return 1 where an entropy is below `SURE`, else 0; nan where it is nan."""
+    return np.where(np.isnan(entropy), np.nan, entropy < SURE)
+
+
 def mutual_information_of(rows: Rows) -> Array:
     """Return the mutual information in nats, [n], from a view's rows: ``entropy`` − ``expected_entropy``.
 
@@ -82,7 +87,7 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "top5_error": lambda rows: _known(rows, ~np.asarray(rows["top5"], dtype=bool)),
     "entropy": lambda rows: rows["entropy"],
     "mutual_information": mutual_information_of,
-    "low_entropy": lambda rows: rows["entropy"] < SURE,
+    "low_entropy": lambda rows: low_entropy(rows["entropy"]),
     "confidence": lambda rows: rows["confidence"],
     "rmse": lambda rows: rows["squared_error"],
     "crps": lambda rows: rows["crps"],

@@ -173,11 +173,15 @@ def shared(log_terms: Array, labels: Array, *, offset: float) -> Weights:
     return Weights(samples=each, groups=names, shares=shares, log_evidence=evidence + offset, dominance=dominance)
 
 
+MISSING, ROUNDS = 1e-8, 20
+"""Nats per example that stacking may miss, and the most rounds of its optimiser."""
+
+
 def stack(log_p: Any) -> Array:
     """Return the w [samples] of the simplex that maximise (1/n) Σ_i ln Σ_s w_s p_s(y_i | x_i), by `scipy.optimize`.
 
     The score is concave. With g_s = mean_i p_s(y_i)/Σ_t w_t p_t(y_i) w is best exactly when g_s = 1 wherever w_s > 0 and
-    g_s ≤ 1 elsewhere (Karush–Kuhn–Tucker); max_s g_s − 1 bounds what is missing: some 1e-8 nats per example. Score − Σ w
+    g_s ≤ 1 elsewhere (Karush–Kuhn–Tucker); max_s g_s − 1 bounds what is missing, in nats per example: `MISSING`. Score − Σ w
     over w ≥ 0 has the same solution and needs no constraint on the sum.
 
     Use a validation split that the samples were not trained on: on training data it picks the samples that overfit. The
@@ -206,6 +210,10 @@ def stack(log_p: Any) -> Array:
         return float(w.sum() - np.log(mixed).mean()), 1 - (p / mixed[:, None]).mean(0)
 
     limits = {"ftol": 0.0, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 100_000}
-    start, bounds = np.full(size, 1 / size), [(0, None)] * size
-    w = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options=limits).x
-    return np.asarray(w / w.sum())
+    w, bounds = np.full(size, 1 / size), [(0, None)] * size
+    for _ in range(ROUNDS):  # where samples predict alike, one ends as soon as rounding hides a step's gain
+        w = minimize(loss, w, jac=True, bounds=bounds, method="L-BFGS-B", options=limits).x
+        w = np.asarray(w / w.sum())
+        if -loss(w)[1].min() < MISSING:
+            break
+    return w

@@ -92,7 +92,7 @@ def _detected(key: Row, inside: Rows, outside: Rows) -> list[Row]:
 
 
 def _curve(key: Row, rows: Rows, grid: Array) -> list[Row]:
-    ordered = np.sort(finite(rows["entropy"], "values"))
+    ordered = np.sort(np.minimum(finite(rows["entropy"], "values"), grid[-1]))  # log(classes) but for rounding
     shares = np.searchsorted(ordered, grid, side="right") / len(ordered)
     return [{**key, "entropy": e, "cdf": f} for e, f in zip(grid.tolist(), shares.tolist(), strict=True)]
 

@@ -29,7 +29,7 @@ from raychains.core.errors import (
     format_error,
     require,
 )
-from raychains.core.options import make
+from raychains.core.options import check_refused, make
 from raychains.core.validation import true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local
@@ -62,7 +62,7 @@ def plan(options: Reproduce) -> PlannedReproduction:
         UserError: an unknown name or scale, or an option out of range.
     """
     experiments = chosen(options.names)
-    require(options.name is None, "name", options.name, "be left out: every comparison has its own")
+    check_refused(options, "of a reproduction")
     every = "be stop or restart-cycle: a table needs every chain"
     require(options.on_divergence != "drop-chain", "on_divergence", options.on_divergence, every)
     with at_scale(options) as common:

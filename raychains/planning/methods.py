@@ -477,10 +477,13 @@ def _non_cyclical(
     make: Any = schedules.KINDS[kind]
     if kind == "decreasing":
         fields["gamma"] = how["gamma"]
-        if "decay" in how and "a" not in given:
-            make, final = make.between, lr / how["decay"]
+        named = " and ".join(sorted({"a", "b"} & given.keys()))
+        if ("decay" in how or options.final_lr is not None) and not named:
+            make, final = make.between, lr / how.get("decay", 1.0)
         else:
             fields |= {"a": lr, "b": 0.0}
+            why = f"be left out beside the schedule's {named}, which says how the step size falls"
+            require(options.final_lr is None, "final_lr", options.final_lr, why)
     if "a" not in fields:
         fields["lr"] = lr
     if final is not None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, require
 from raychains.samplers.base import wide
 from raychains.samplers.closure import Closure, ClosureSampler, Grads, place
 
@@ -179,6 +179,13 @@ class Isokinetic(ClosureSampler):
         return [
             part.reshape(p.shape).to(p.device, wide(p.dtype), copy=True) for part, p in zip(parts, params, strict=True)
         ]
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        for name in self.defaults.keys() - {"lr", "weight_decay"}:
+            common = self.param_groups[0][name]
+            allowed = f"be that of the first group, {common!r}: a step moves all parameters together"
+            require(group[name] == common, name, group[name], allowed)
 
     def _of_groups(self, params: Sequence[Tensor], name: str) -> Tensor | float:
         """Return a setting of each coordinate's group, [d], or one number where all groups have the same."""

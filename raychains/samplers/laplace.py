@@ -75,6 +75,13 @@ class LastLayerLaplace(VelocitySampler):
         positive_int("prediction_samples", prediction_samples)
         super().__init__(**settings)
 
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        common, given = self.param_groups[0]["temperature"], group["temperature"]
+        require(
+            given == common, "temperature", given, f"be that of the first group, {common!r}: all are fitted together"
+        )
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """As `Sampler.step`; above temperature 0 it moves nothing and counts, so that later draws are others."""

@@ -56,8 +56,8 @@ def table(records: Sequence[Record]) -> str:
     violated = sum("violations" in r for r in records)
     seconds = sum(r["seconds"] for r in done) / max(1, len(done))
     lines.append(
-        f"{len(done)} faults, {violated} violated, {sum('before' in r and 'violations' not in r for r in records)} more were "
-        f"when they were first tried. {len(records) - len(done)} commands ended before their moment. "
+        f"{len(done)} faults: {violated} violated, {sum('before' in r and 'violations' not in r for r in records)} violated when "
+        f"first tried and mended since. {len(records) - len(done)} commands ended before their moment. "
         f"A fault took {seconds:.0f} s on average."
     )
     counts: Counter[tuple[str, str, str]] = Counter((r["command"], r["victim"], r["signal"]) for r in done)

@@ -48,7 +48,7 @@ reproduce | NAMES must be all or some of fig1
 reproduce tabel2 | got 'tabel2'; did you mean 'table2'?
 reproduce fig1 --scale small | --scale must be one of cpu, gpu, paper, smoke, got 'small'
 reproduce fig1 --max-hours 0 | --max-hours must be a finite number above 0, got 0.0
-reproduce fig1 --name mine | --name must be left out, got 'mine': every comparison has its own
+reproduce fig1 --name mine | --name must be left out of a reproduction, got 'mine': every comparison has its own
 run --max-failures -1 | --max-failures must be an integer of at least 0, got -1
 run --max-failures many | --max-failures must be an integer, got 'many'
 compare --on-divergence restart | --on-divergence must be one of drop-chain, restart-cycle, stop, got 'restart'; did you mean 'restart-cycle'?

@@ -63,6 +63,8 @@ def test_of_a_regression_they_are_percentiles_too(k: int) -> None:
     assert list(found) == names
     for name in names:
         expected = own_replicates(lambda r, name=name: metrics.of_points(name, r), rows, RESAMPLES, 0)  # type: ignore[misc]
+        if name == "coverage_error":  # scatter counts as error, and a resample's scatters once more
+            expected = np.maximum(expected - expected.mean() + metrics.of_points(name, rows), 0.0)
         assert found[name] == pytest.approx(percentiles(expected), rel=1e-10), name
 
 

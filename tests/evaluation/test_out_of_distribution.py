@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation.base import SHARD, gather
-from raychains.evaluation.classification import IMAGES_AT_ONCE, Classification, OutOfDistribution
+from raychains.evaluation.classification import IMAGES_AT_ONCE, Classification, OutOfDistribution, reduce_classification
 
 Array = np.ndarray[Any, Any]
 STEP = {"kind": "normalise", "mean": [0.5], "std": [0.25]}
@@ -122,6 +122,15 @@ def test_a_predictive_that_knows_nothing_has_the_largest_entropy_and_no_informat
     (found,) = split.summarise([split.reduce([sure, opposed], 0)])  # two sure samples that contradict each other
     expected = {"entropy": math.log(2), "mutual_information": math.log(2), "low_entropy": 0.0, "confidence": 0.5}
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_predictive_that_diverged_has_no_numbers() -> None:
+    split = outside(stored(5))
+    reduced = split.reduce([np.full((5, 3), np.nan, dtype=np.float32)], 0)
+    (found,), (curve,) = split.summarise([reduced]), split.curve([reduced])
+    assert np.isnan([found["low_entropy"], found["entropy"], curve["low_entropy"][0]]).all()
+    labelled = reduce_classification([np.full((4, 3), np.nan)], np.array([0, 1, 2, 0]))
+    assert np.isnan([labelled.curves["error"][0], labelled.curves["nll"][0]]).all()
 
 
 def test_fingerprints_tell_preparations_and_labels_apart() -> None:

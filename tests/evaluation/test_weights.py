@@ -155,6 +155,15 @@ def test_stacking_meets_the_conditions_of_optimality(samples: int, examples: int
     assert score(logs, w) > score(logs, np.full(samples, 1 / samples))
 
 
+def test_stacking_goes_on_where_samples_predict_alike() -> None:
+    """A step's gain is hidden by rounding long before the best point: there one sample has all the weight."""
+    generator = np.random.default_rng(13)
+    logs = -generator.exponential(0.3, size=200) + 0.01 * generator.normal(size=(20, 200))
+    w = stack(logs)
+    gradient = np.exp(logs - np.logaddexp.reduce(logs[w > 0] + np.log(w[w > 0])[:, None], axis=0)).mean(1)
+    assert gradient.max() - 1 <= 1e-8 and w[15] == pytest.approx(1, abs=1e-6)
+
+
 def test_stacking_of_two_samples_solves_the_quadratic() -> None:
     """One example liked by each: (1/3) ln(w) + (2/3) ln(1−w) is largest at w = 1/3."""
     logs = np.array([[0.0, -np.inf, -np.inf], [-np.inf, 0.0, 0.0]])

@@ -140,6 +140,14 @@ def test_schedules_take_their_settings() -> None:
     assert decreasing.at(2000).lr == pytest.approx(0.25)
 
 
+def test_a_decreasing_step_size_falls_to_the_last_one_or_as_a_and_b_say() -> None:
+    schedule = resolved("sgld", task="gaussian", schedule="decreasing", steps=100, lr=0.1, final_lr=0.01).schedule
+    assert (schedule.at(1).lr, schedule.at(100).lr) == (pytest.approx(0.1), pytest.approx(0.01))
+    assert resolved("sgld", lr=0.5, schedule_settings=("b=3",)).schedule.at(1).lr == pytest.approx(0.5 / 4)
+    with refused("final_lr", "be left out beside the schedule's b", "0.25"):
+        resolved("sgld", lr=0.5, final_lr=0.25, schedule_settings=("b=3",))
+
+
 @pytest.mark.parametrize("schedule", ["decreasing", "constant", "linear", "exponential", "step"])
 def test_burn_in_is_an_exact_number_of_epochs_without_noise(schedule: str) -> None:
     made = resolved("sgld", schedule=schedule, burn_in=33, epochs=100).schedule

@@ -277,6 +277,15 @@ def test_bad_settings_are_refused_in_one_line_naming_the_field_and_a_groups_are_
     assert len(sampler.param_groups) == 1
 
 
+@pytest.mark.parametrize("kind", ["mclmc", "smile", "psmile", "laplace"])
+def test_groups_that_only_move_together_have_one_temperature(kind: str) -> None:
+    sampler = build(kind, parameters())
+    with refused("temperature", "0.25", "that of the first group"):
+        sampler.add_param_group({"params": parameters(seed=1), "temperature": 0.25})
+    sampler.add_param_group({"params": parameters(seed=1), "lr": 0.25, "weight_decay": 0.25})
+    assert len(sampler.param_groups) == 2
+
+
 @pytest.mark.parametrize("kind", [kind for kind, c in samplers.KINDS.items() if c.noisy_counterpart is not None])
 def test_optimisers_refuse_a_temperature_and_name_the_sampler_to_use(kind: str) -> None:
     instead = {"sgd": "sgld", "sgdm": "sghmc", "sam": "bsam", "entropy-sgd": "entropy-sgld", "adamw": "psgld"}[kind]
