@@ -358,17 +358,21 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
         raise UserError(f"--options must be a JSON file, got {file!r}: {reason(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"--options must be a JSON file with an object of names and values, got {file!r}")
-    fields = [f.name for f in dataclasses.fields(kind)]
+    known = options_of(kind)
     words: list[str] = []
-    for name, value in found.items():
-        if name not in (*fields, "listen"):
-            raise unknown_name(f"name in {file}", name, fields)
-        option = name.replace("_", "-")
+    for name, given in found.items():
+        if name not in (*known, "listen"):
+            raise unknown_name(f"name in {file}", name, known)
+        if given is None:
+            continue
+        option = known["callback" if name == "listen" else name]
+        value = option.checked(given)
         if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        elif value is not None and value != []:
-            values = value if isinstance(value, list) else [value]
-            words += [f"--{option}", *(v if isinstance(v, str) else json.dumps(v) for v in values)]
+            words.append(option.flag if value else f"--no-{option.flag[2:]}")
+        elif isinstance(value, dict):
+            words += [option.flag, ",".join(f"{sampler}={one}" for sampler, one in value.items())]
+        elif value != ():
+            words += [option.flag, *(value if option.several else [str(value)])]
     return [*words, *own]
 
 

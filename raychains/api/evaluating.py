@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ class _Evaluating:
         self.comparison: Comparison = dataclasses.replace(self.loaded.comparison, split=self.split)
         self.root: Storage = self.loaded.store.root
         # Another split's results lie in a folder of their own, without the colons of a split's name.
-        suffix = "" if self.split == own else f"-{self.split.replace(':', '-')}"
+        suffix = "" if self.split == own else "-" + re.sub(r"[^A-Za-z0-9._-]+", "-", self.split)
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
         before = self.folder.plan() if self.folder.exists() else {}
         self.options = with_bins(self.options, before, self.loaded.store.plan())

@@ -66,7 +66,7 @@ def _call(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]
             )
         require("task" not in settings, "task", settings.get("task"), "be left out beside a model")
         likelihood = {} if loss is None else {"loss": loss}
-        with renamed({"train_set": "data"}):
+        with renamed({"train_set": "data", "model_fn": "model", "model_fn:": "model:"}):
             made = Task.from_module(partial(copy.deepcopy, model), data, data, noise=noise, name="local", **likelihood)
         settings = {"init_from": model, **settings, "task": made}
     else:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raychains import tasks
 from raychains.api.drivers import (
     begun,
     check_kept,
@@ -34,6 +35,7 @@ from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
 from raychains.store import RunStore, Storage, finished_chains, initial_states
 from raychains.tasks import Task
+from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
     from raychains.orchestration.workers import Workers
@@ -150,6 +152,7 @@ def execute(
     folder = RunStore(root, options.name or comparison.run_name)
     trial = None
     if not folder.exists() or not begun(root, comparison.chains()):  # a plan alone proves nothing
+        check_evaluated(tasks.build(comparison.task_spec).splits(), comparison.split, comparison.task)
         trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())

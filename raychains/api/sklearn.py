@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from raychains import samplers
 from raychains.api import sampling
 from raychains.core.errors import ChainsFailed, UserError, renamed, require, shown
-from raychains.core.validation import is_int, is_number, one_of
+from raychains.core.validation import as_number, is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
 from raychains.tasks import Task
@@ -92,7 +92,8 @@ class _PosteriorEstimator(BaseEstimator):
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
         inputs = self._scaled(X).float()
-        hidden: Any = (self.hidden,) if is_int(self.hidden) else self.hidden
+        hidden: Any = as_number(self.hidden)
+        hidden = (hidden,) if is_int(hidden) else hidden
         n, features = inputs.shape
         train = (inputs, targets)
         task = Task.from_module(lambda: MLP(features, hidden, outputs), train, train, self._loss, name="sklearn")
@@ -211,7 +212,7 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         inputs = self._inputs(X)
         if quantiles is not None:
             several = isinstance(quantiles, Sequence | np.ndarray) and len(quantiles) > 0
-            ok = several and all(is_number(q) and 0 < q < 1 for q in quantiles)
+            ok = several and all(is_number(as_number(q)) and 0 < q < 1 for q in quantiles)
             require(ok, "quantiles", quantiles, "be probabilities between 0 and 1, as in [0.05, 0.95]")
         with torch.inference_mode():
             weights, means, sigmas = (t.numpy() for t in self.posterior_.gaussians(inputs))

@@ -572,10 +572,13 @@ class Pack:
     def _look_ahead(self, chain: Member) -> tuple[list[ScheduleValues], Any]:
         """Return settings and coefficients from the next step on to the first that may have an event."""
         group: dict[str, Any] = dict(chain.sampler.param_groups[0])
-        ahead, numbers = [], []
+        ahead: list[ScheduleValues] = []
+        numbers = []
         epoch, room = chain.spec.steps_per_epoch, chain.room()
         for step in range(chain.step + 1, min(chain.step + AHEAD, chain.spec.steps) + 1):
             setting = chain.schedule.at(step)
+            if ahead and setting.cycle != ahead[-1].cycle:  # a cycle's end may be checkpointed
+                break
             group["lr"], group["temperature"] = setting.lr, setting.temperature
             ahead.append(setting)
             numbers.append(list(chain.sampler.coefficients(group, step).values()) if self._names else [])

@@ -164,7 +164,10 @@ class Option:
         if self.form.lists and not isinstance(entry, str):
             if not isinstance(entry, Sequence):
                 raise UserError(f"{self.name} must give each name a list of values or a text, got {shown(entry)}")
-            return ",".join(one if isinstance(one, str) else getattr(one, "kind", repr(one)) for one in entry)
+            return ",".join(
+                one if isinstance(one, str) else getattr(one, "kind", repr(as_number(one))) for one in entry
+            )
+        entry = [as_number(one) for one in entry] if isinstance(entry, list | tuple) else entry
         return entry if isinstance(entry, str) else repr(entry)
 
     def parsed(self, words: Sequence[str]) -> Any:

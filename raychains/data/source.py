@@ -304,6 +304,12 @@ def check_plain(value: Any, name: str, what: str, verb: str = "hold") -> None:
         raise UserError(f"{name} must {verb} tensors with values, got one on the device meta {what}")
 
 
+def tensor_of(value: Any) -> Tensor:
+    """Return `torch.as_tensor`, of a NumPy array that runs backwards, as x[::-1] does, too."""
+    backwards = isinstance(value, np.ndarray) and min(value.strides, default=0) < 0
+    return torch.as_tensor(value.copy() if backwards else value)
+
+
 def device_of(device: Any) -> torch.device:
     """Return a device that a user names.
 
@@ -327,7 +333,7 @@ def _tensor(value: Any, index: int, name: str, what: str) -> Tensor:
         return value.detach()
     if isinstance(value, np.ndarray | np.generic | int | float):
         try:
-            return torch.as_tensor(value)
+            return tensor_of(value)
         except (TypeError, ValueError):  # an array of objects or texts
             pass
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

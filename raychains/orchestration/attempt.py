@@ -202,23 +202,27 @@ class Attempt:
             writer = threading.Thread(target=self._write, args=(environment,), name="writer", daemon=True)
             writer.start()
             outcome = self._step(chain)
+            self._part(chain)
             self._held_by = "the storage has not taken its last files"
             self._to_write.put(self._taken_records())
             self._to_write.put(_End(outcome, chain.step))
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of the user's code, too
             log.info("chain %s", self.spec.digest[:12], exc_info=True)
+            if self._group is not None:
+                self._group.leave(reason_of(error))
+            self._part(chain)
             if writer is not None:
                 self._to_write.put(self._taken_records())
                 self._to_write.put(_End("drained", 0))  # what was handed over before stays
                 writer.join()
-            if self._group is not None:
-                self._group.leave(reason_of(error))
             self._fail(error, chain)
-        finally:
-            if chain is not None:
-                chain.leave()
-            if self._group is not None:
-                self._group.close()
+
+    def _part(self, chain: Chain | None) -> None:
+        """Leave the pack, whose other rows go on, and the group: once the end is known, the next chain here may make one."""
+        if chain is not None:
+            chain.leave()
+        if self._group is not None:
+            self._group.close()
 
     def _chain(self) -> Chain:
         """Return the chain at its checkpoint, after this attempt's record is in the store."""
@@ -271,9 +275,9 @@ class Attempt:
         policy = CheckpointPolicy(chain.schedule, self._config.checkpoint_every, self._config.every_cycle)
 
         def pause() -> bool:
-            if self._stop.is_set() or self._over.is_set() or self._held(chain.step):
+            step = chain.step + (chain.group.size > 1)  # several ranks pause behind their next step
+            if self._stop.is_set() or self._over.is_set() or self._held(step):
                 return True
-            step = chain.step
             return policy.due(step) and (self._checkpoint_written.is_set() or policy.must(step))
 
         while not chain.done:
@@ -292,8 +296,9 @@ class Attempt:
                 chain.check_ranks()
                 chain.group.wait(self._written_within)
                 self._checkpoint_written.clear()
+                checkpoint = _Checkpoint(self._copy_of(chain), chain.step, policy.at_cycle_end(chain.step))
                 self._to_write.put(self._taken_records())
-                self._to_write.put(_Checkpoint(self._copy_of(chain), chain.step, policy.at_cycle_end(chain.step)))
+                self._to_write.put(checkpoint)
                 policy.written(chain.step)
                 chain.group.wait(partial(self._allowed_within, chain.step))
                 if not chain.group.decide(not self._stop.is_set()):
@@ -367,7 +372,7 @@ class Attempt:
                         self._end(self._finished() if item.outcome == "finished" else item.outcome, "", steps=item.step)
                     return
                 self._waiting = None
-        except Exception as error:
+        except BaseException as error:
             log.info("writing chain %s", self.spec.digest[:12], exc_info=True)
             self._fail(error, None)
 
@@ -421,7 +426,7 @@ class Attempt:
                 end = Ended(*at, outcome, reason, self._seconds, cycle_start, steps)  # type: ignore[arg-type]
                 self._events.put((end, None))
 
-    def _fail(self, error: Exception, chain: Chain | None) -> None:
+    def _fail(self, error: BaseException, chain: Chain | None) -> None:
         outcome: str = outcome_of(error)
         if outcome == "diverged" and chain is not None and not self._over.is_set():
             self._status = replace(self._status, stage="finding where it diverged")

@@ -10,7 +10,6 @@ import ctypes
 import gc
 import os
 import socket
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,9 +28,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class ChainWorker:
-    """The actor. `start`, `status`, `stop` are its control group; `next` has a group of its own."""
+    """The actor. `ready`, `start`, `status` and `stop` are its control group, one after another; `next` has a group of its own."""
 
-    concurrency_groups: ClassVar = {"control": 2, "samples": 1}
+    concurrency_groups: ClassVar = {"control": 1, "samples": 1}
 
     def __init__(self, config: ChainWorkerConfig) -> None:
         self._name = config.name
@@ -52,7 +51,6 @@ class ChainWorker:
         self._attempts: dict[str, Attempt] = {}
         """By digest: the last chain's, or in a pack those of its rows."""
         self._packs = attempt.Packs()
-        self._preparing, self._starting = threading.Lock(), threading.Lock()
         self._payload: TaskPayload | None = None
         self._tasks: dict[str, Task] = {}
         self._by_object = False
@@ -67,14 +65,13 @@ class ChainWorker:
         Raises:
             UserError: the task cannot be made here, or its ``trial`` ends elsewhere.
         """
-        with self._preparing:  # every slot asks
-            if payload is not None and payload != self._payload:
-                self._library.unpack(payload)
-                if self._by_object or payload.task:
-                    self._tasks.clear()  # another object may have the same spec
-                self._by_object, self._payload = bool(payload.task), payload
-            if trial is not None:
-                self._library.repeat(trial)
+        if payload is not None and payload != self._payload:  # every slot asks
+            self._library.unpack(payload)
+            if self._by_object or payload.task:
+                self._tasks.clear()  # another object may have the same spec
+            self._by_object, self._payload = bool(payload.task), payload
+        if trial is not None:
+            self._library.repeat(trial)
         return __version__
 
     def meeting(self) -> str:
@@ -97,10 +94,9 @@ class ChainWorker:
         attempt = self._library.Attempt(
             assignment, self._root, self._config, self._tasks, group, self._device, packs=self._packs
         )
-        with self._starting:  # two slots may start at once, and neither may drop the other's
-            packed = self.concurrency_groups["samples"] > 1
-            kept = {digest: other for digest, other in self._attempts.items() if packed and not other.taken}
-            self._attempts = {**kept, attempt.spec.digest: attempt}
+        packed = self.concurrency_groups["samples"] > 1
+        kept = {digest: other for digest, other in self._attempts.items() if packed and not other.taken}
+        self._attempts = {**kept, attempt.spec.digest: attempt}
         attempt.begin()
 
     def next(self, digest: str, number: int) -> tuple[AttemptEvent, Any]:
@@ -132,7 +128,7 @@ class ChainWorker:
 class PackWorker(ChainWorker):
     """The actor that holds a slot for each row of a pack and runs their chains as one program."""
 
-    concurrency_groups: ClassVar = {"control": 2, "samples": MOST_ROWS}
+    concurrency_groups: ClassVar = {"control": 1, "samples": MOST_ROWS}
 
 
 def set_up(gpus: float, data_root: str | None) -> None:

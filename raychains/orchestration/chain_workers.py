@@ -225,7 +225,8 @@ class ChainWorkers:
     def close(self) -> None:
         """Release all workers."""
         self.workers.wait_for_others(False)
-        for slot in list(self._workers):
+        # Those that step last: a pack's actor goes as its last slot does, and is kept only where that has no chain.
+        for slot in sorted(self._workers, key=lambda slot: self._workers[slot].digest is not None):
             self.release(slot)
 
     def _detached(self, slot: int) -> _Worker | None:

@@ -97,11 +97,14 @@ class _Points(JobQueue[_Job]):
     def measured(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield (key, metrics) of each point as it comes."""
         heard = time.monotonic()
-        while self._jobs or self._asked:
-            self.submit()
-            now = time.monotonic()
-            self.watch(min(now - heard, LONGEST_LOOK))
-            heard = now
-            for ref in self.workers.wait(self.references(), WAIT):
-                if self.owns(ref) and (found := self.take(ref)) is not None:
-                    yield found
+        try:
+            while self._jobs or self._asked:
+                self.submit()
+                now = time.monotonic()
+                self.watch(min(now - heard, LONGEST_LOOK))
+                heard = now
+                for ref in self.workers.wait(self.references(), WAIT):
+                    if self.owns(ref) and (found := self.take(ref)) is not None:
+                        yield found
+        finally:
+            self.close()  # the next measure has the same evaluators

@@ -72,7 +72,7 @@ def driver_of(
     names = Names(lease.run or comparison.run_name, lease.driver_id)
     chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
-    queue = _queue(comparison, samples, evaluators)
+    queue = _queue(comparison, samples, evaluators, None if resources.evaluate else ())
     results = Results(comparison, callback, seconds, steps)
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
     starts = {d: start for d in unfinished if (start := specs[d].start_chain) is not None and start not in seconds}

@@ -42,7 +42,7 @@ class Actor:
             found = getattr(made, method)(*given)
         except CallFailed as error:
             settle(answer, error=error)
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of the user's code, too
             settle(answer, error=CallFailed(f"{type(error).__name__}: {error}", raised=True, cause=error))
         else:
             settle(answer, found)

@@ -23,6 +23,7 @@ from raychains.planning.comparison import Comparison
 from raychains.planning.methods import workers_of
 from raychains.store.chains import CHECKPOINTS_KEPT
 from raychains.tasks import Task
+from raychains.tasks.splits import check_evaluated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +117,9 @@ def predicted(task: Task, split: str) -> int:
     """Bytes that are kept of one sample's predictions of a split; 0 of densities."""
     if task.low_dimensional:
         return 0
-    evaluation: Any = task.splits()[split]
+    splits = task.splits()
+    check_evaluated(splits, split, type(task).__name__)
+    evaluation: Any = splits[split]
     if isinstance(evaluation, Regression):  # means and σ, in double precision
         return 8 * len(evaluation.inputs) * (evaluation.targets.shape[1] + 1)
     classes = getattr(evaluation, "classes", 1)

@@ -304,7 +304,7 @@ def _lengths(
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
         most = task.num_data
-        batch_size = most if method.full_batch else base.batch_size
+        batch_size = most if method.full_batch else min(base.batch_size, most)
         batch_size = options.batch_size if options.batch_size is not None else batch_size
         positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
@@ -357,6 +357,9 @@ def _sampler(
 
 # The schedule
 
+ALSO_OPTIONS = {"ramp": "temperature_ramp", "noise_from": "burn_in", "a": "lr"}
+"""Settings of schedules that an option of another name says, too."""
+
 
 def _warmed_up(made: Schedule, tune: int) -> Schedule:
     """Return the schedule with nothing kept of the ``tune`` steps with noise in which the sampler tunes itself.
@@ -396,6 +399,11 @@ def _schedule(
     if options.temperature_ramp is not None:
         fields["ramp"] = options.temperature_ramp
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
+    for name, value in given.items():
+        option = ALSO_OPTIONS.get(name, name)
+        other = getattr(options, option, None)
+        once = f"be given once: schedule_settings has {name}={value}"
+        require(other is None or (other == value and option == name), option, other, once)
     own = method.settings if kind == method.schedule else {}
     if method.last_epoch_measures:
         own = {**own, "burn_in": lengths.length - 1}

@@ -14,7 +14,6 @@ from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
-from raychains.planning.ensemble_start import RANDOM, ensemble_start
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Point
 from raychains.tasks import Task
@@ -105,16 +104,13 @@ class Points:
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
         why = f"be left out where {Sweep.refused['budget']}: give epochs"
         require(options.budget is None, "budget", options.budget, why)
-        one = "be a file or none where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
-        require(ensemble_start(options.init_from) is None, "init_from", options.init_from, one)
         self._task, self._fixed = task, fixed
         pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
         repeats = 1 if options.repeats is None else options.repeats
         self.options = dataclasses.replace(options, repeats=repeats, pack=pack)
         """Options that all points share."""
         # The built task has its own settings in it.
-        start = options.init_from if options.init_from is not None else RANDOM
-        base = dataclasses.replace(self.options, chains=1, init_from=start)
+        base = dataclasses.replace(self.options, chains=1)
         self._base = dataclasses.replace(base, task_settings=(), train_subset=None, val_split=None)
         self.start: Mapping[str, Tensor] | None = None
         """Initial parameters of the last point's chains, if they come from a file."""
@@ -149,6 +145,9 @@ class Points:
         options = dataclasses.replace(self._base, **self.changed(values), repeats=repeats or self.options.repeats)
         planned = default_arms.run(options, task=self._task)
         [arm] = planned.comparison.arms
+        one = "be a file or none where each trial is one chain: a member of a deep ensemble is another; train the ensemble by raychains run"
+        given = options.init_from if options.init_from is not None else "the method's default, a deep ensemble"
+        require(not planned.comparison.starts, "init_from", given, one)
         self.start = planned.start
         self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
         sampler = options.sampler or methods.defaults(options.task, self._task).run

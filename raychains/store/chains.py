@@ -37,7 +37,7 @@ from raychains.core.sample import Sample, SampleMeta
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_int, is_number
 from raychains.store import codec
-from raychains.store.filesystem import Storage, json_bytes
+from raychains.store.filesystem import Storage, json_bytes, table_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def valid_checkpoints(names: Iterable[str], history: History) -> list[Checkpoint
 
 def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
     """Return a finished chain's rows as parquet, stamped with the attempt that they describe."""
-    table = pa.Table.from_pylist([dict(r) for r in rows])
+    table = table_of(rows)
     stamp = json.dumps({"format": INDEX_FORMAT, "incarnation": attempt}).encode()
     out = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_STAMP: stamp}), out, write_page_checksum=True)

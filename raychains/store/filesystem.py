@@ -17,12 +17,13 @@ import os
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 from raychains.core import bounded
@@ -75,6 +76,12 @@ def _allowed(part: str) -> bool:
 
 def _unprintable(text: str) -> bool:
     return any(unicodedata.category(c) in ("Cc", "Cs") for c in text)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows as a table: its columns are those of all rows together, null where a row lacks one."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return pa.Table.from_pylist([{column: row.get(column) for column in columns} for row in rows])
 
 
 def json_bytes(value: Any, *, allow_nan: bool = False) -> bytes:
@@ -200,6 +207,8 @@ def locate(uri: str | os.PathLike[str], filesystem: Any = None) -> Address:
         raise UserError(f"store must be a local path or a URI that pyarrow knows, got {text!r}: {error}") from None
     base = parts.netloc.rpartition("@")[2] + parts.path
     shown = f"{parts.scheme}://{base}".rstrip("/")
+    if parts.fragment:  # pyarrow leaves it out
+        raise UserError(f"store must be a URI whose # are written as %23, got {shown}#{parts.fragment}")
     if filesystem is None:
         try:
             filesystem, base = fs.FileSystem.from_uri(text)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from raychains.core import bounded
 from raychains.core.errors import UserError, near_miss, shown
 from raychains.core.spec import check_format
-from raychains.store.filesystem import Storage, json_bytes
+from raychains.store.filesystem import Storage, json_bytes, table_of
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +106,8 @@ class RunStore:
         return check_format(plan, f"{self.kind} {self.name}")
 
     def write_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Publish rows as ``<name>.parquet``: its columns are those of all rows together, null where a row lacks one."""
-        columns = dict.fromkeys(column for row in rows for column in row)
-        self.write_arrow(name, pa.Table.from_pylist([{column: row.get(column) for column in columns} for row in rows]))
+        """Publish rows as ``<name>.parquet``, by `table_of`."""
+        self.write_arrow(name, table_of(rows))
 
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from raychains import samplers
-from raychains.core.errors import require, unknown_name
+from raychains.core.config import Run
+from raychains.core.errors import renamed, require, unknown_name
+from raychains.core.options import options_of
 from raychains.core.validation import positive
 from raychains.tasks import NAMES
 
@@ -167,20 +169,24 @@ def defaults_of(name: str, task: Task) -> Defaults:
     if isinstance(task.defaults, Defaults):
         # What subclasses of built-in tasks and functions that return one sample is another task.
         return task.defaults.on(task.num_data) if name in NAMES else _general(task)
-    given = dict(task.defaults)
+    given = {key: value for key, value in task.defaults.items() if value is not None}
+    about = f"among the defaults of task {type(task).__name__}"
     for key in given:
         if key not in OPTIONS:
             raise unknown_name(f"defaults of task {type(task).__name__}", key, OPTIONS)
-    mapped = {key: given.pop(key) for key in task.defaults if isinstance(task.defaults[key], Mapping)}
-    run = given.pop("sampler", "csghmc")
-    kind = samplers.method(run).kind
+    mapped = {key: given.pop(key) for key in dict(given) if isinstance(given[key], Mapping)}
+    with renamed({key: f"{key} {about}" for key in given}):
+        given = {key: options_of(Run)[key].checked(value) for key, value in given.items()}
+        run = given.pop("sampler", "csghmc")
+        method = samplers.method(run)
+        other, unit = ("epochs", "steps") if task.low_dimensional else ("steps", "epochs")
+        require(other not in given, other, given.get(other), f"be left out for this task: give {unit}")
     general = _general(task, given.get("momentum", 0.9))
     if "lr" in given:
-        lr = given.pop("lr")
-        positive(f"lr among the defaults of task {type(task).__name__}", lr)
-        given["lr"] = _scaled(general.lr, kind, float(lr))
-    compared = (kind,) if "sampler" in task.defaults else general.samplers
-    return _with_mapped(dataclasses.replace(general, samplers=compared, run=run, **given), mapped, type(task).__name__)
+        given["lr"] = _scaled(general.lr, method.kind, float(given["lr"]))
+    compared = (method.kind,) if "sampler" in task.defaults else general.samplers
+    made = dataclasses.replace(general, samplers=compared, run=run, **given)
+    return _with_mapped(made, mapped, type(task).__name__)
 
 
 def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: str) -> Defaults:

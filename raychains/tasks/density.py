@@ -17,7 +17,7 @@ from raychains.core.errors import UserError, format_error, require
 from raychains.core.sample import THETA, tensors_sha256
 from raychains.core.spec import canonical_json
 from raychains.core.validation import at_least_0, positive_int
-from raychains.data.source import check_plain
+from raychains.data.source import check_plain, tensor_of
 from raychains.evaluation import moments
 from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.exact import Exact
@@ -352,7 +352,7 @@ def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]])
 def _tensor(field: str, value: Any) -> Tensor:
     check_plain(value, field, "as numbers")
     try:
-        found = torch.as_tensor(value).detach()
+        found = tensor_of(value).detach()
         require(not found.is_complex(), field, found.dtype, "be real numbers")
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
         return found.double() if found.is_floating_point() else found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains.core.errors import UserError, format_error, require
-from raychains.core.validation import is_number
+from raychains.core.validation import as_number, is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
@@ -101,7 +101,8 @@ class Classes(Likelihood):
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        least, most = int(targets.min()), int(targets.max())
+        labels = targets.long()  # torch has no least uint16
+        least, most = int(labels.min()), int(labels.max())
         if least < 0 or most >= outputs.shape[1]:
             wrong = least if least < 0 else most
             raise UserError(
@@ -149,6 +150,7 @@ class GaussianNoise(Likelihood):
     predicts = "gaussian"
 
     def __init__(self, noise: float | str) -> None:
+        noise = as_number(noise)
         ok = noise == LEARNED if isinstance(noise, str) else is_number(noise) and noise > 0
         require(ok, "noise", noise, "be a finite number above 0, σ, or 'learned'")
         self.noise: float | None = None if isinstance(noise, str) else float(noise)
@@ -223,7 +225,7 @@ class Heteroscedastic(Likelihood):
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         ok = outputs.ndim == 2 and outputs.shape[1] == 2 and outputs.is_floating_point()
-        if not ok or targets.is_complex() or _width(targets) != 1:
+        if not ok or targets.is_complex() or _width(targets) != (1,):
             raise UserError(
                 "loss heteroscedastic needs outputs [n, 2], the mean and what gives σ, and targets [n] or [n, 1], got "
                 f"outputs {list(outputs.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
@@ -351,9 +353,9 @@ def _regression(likelihood: Likelihood, model: nn.Module, data: UserDataset) -> 
     return Regression(model=model, inputs=data, targets=targets, noise=likelihood.noise, fingerprint=fingerprint)
 
 
-def _width(t: Tensor) -> int | None:
-    """Return the outputs per example of [n], [n, 1] or [n, k]; None of other shapes."""
-    return 1 if t.ndim == 1 else t.shape[1] if t.ndim == 2 else None
+def _width(t: Tensor) -> tuple[int, ...]:
+    """Return the shape of an example's outputs, of [n] as of [n, 1]."""
+    return tuple(t.shape[1:]) or (1,)
 
 
 def _kind(t: Tensor) -> str:

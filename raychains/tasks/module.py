@@ -92,7 +92,7 @@ class FromModule(PredictiveTask):
     ) -> None:
         check_name(name, version)
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
-        allowed = "be a function that builds a new model at each call, as in lambda: Net(4, 3)"
+        allowed = "be a function that builds a new model at each call, without arguments"
         require(ok, "model_fn", type(model_fn).__name__, allowed)
         self.name, self.version, self._model_fn = name, str(version), model_fn
         self.likelihood = likelihood(loss, noise)

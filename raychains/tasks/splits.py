@@ -140,6 +140,15 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(shown))
 
 
+def check_evaluated(splits: Mapping[str, Any], name: str, task: str) -> None:
+    """Refuse a task without the split that runs are evaluated on.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    require(name in splits, "task", task, f"have the split {name!r}, on which runs are evaluated")
+
+
 def check_split(splits: Mapping[str, Any], name: str) -> None:
     """Refuse a split that a task does not have.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from raychains.core.errors import UserError, require
-from raychains.data.source import Pair, Resident, Source, Streamed, check_plain, examples, length
+from raychains.data.source import Pair, Resident, Source, Streamed, check_plain, examples, length, tensor_of
 from raychains.evaluation.base import Array
 
 RESIDENT_SHARE = 0.25
@@ -164,7 +164,7 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
     for part, what in zip(parts, ("inputs", "targets"), strict=True):
         check_plain(part, name, f"as {what}")
     try:
-        inputs, targets = (torch.as_tensor(p).detach().cpu().contiguous() for p in parts)
+        inputs, targets = (tensor_of(p).detach().cpu().contiguous() for p in parts)
     except (TypeError, ValueError):
         raise UserError(f"{name} must hold numbers, got arrays of {parts[0].dtype} and {parts[1].dtype}") from None
     if len(inputs) != len(targets) or not len(inputs):

@@ -91,6 +91,17 @@ def draws(chain: Chain, until: int = STEPS) -> list[Tensor]:
     return found
 
 
+def test_a_chain_may_stop_at_every_cycles_end(compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restarts go back to checkpoints there: the steps that are made at once end with their cycle."""
+    monkeypatch.setattr("raychains.chain.chain.LOG_POINTS", 3)
+    schedule = Cyclical(steps=302, lr=0.02, cycles=2, exploration=0.4, samples_per_cycle=20)
+    chain = Chain(spec("mixture, SGHMC", steps=302, schedule=schedule.part(), block_draws=1000))
+    asked: set[int] = set()
+    while not chain.done:
+        chain.advance(lambda: bool(asked.add(chain.step)))
+    assert 151 in asked and len(asked) < 302 and compiled
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_steps_follow_the_path_of_others_to_rounding_through_a_checkpoint(
     case: str, compiled: list[int]

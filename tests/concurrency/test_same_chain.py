@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ import pytest
 from raychains.chain.sample_index import expected_samples
 from raychains.orchestration.chain_worker import ChainWorker, PackWorker
 from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
+from raychains.orchestration.thread_workers import Actor
+from raychains.orchestration.workers import ActorOptions
 from raychains.planning.coordinator import Ended
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
@@ -96,17 +97,18 @@ def test_chains_that_two_slots_of_a_pack_start_at_once_are_both_there(tmp_path: 
     """One that is missing is begun elsewhere, while its first attempt waits, and with it the pack, for who takes its samples."""
     plan = comparison(Mixture25(), chains=2, steps=400, block=100)
     specs = [replace(spec, pack=2) for spec in plan.chains().values()]
-    worker = PackWorker(ChainWorkerConfig(store=root(tmp_path).uri, own_process=False))
-    slow = Slow()
-    worker._attempts = {"an earlier one": slow}  # type: ignore[dict-item]
-    starts = [partial(worker.start, ChainAssignment(spec=s.to_json(), attempt=1, about={})) for s in specs]
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(starts[0])
-        assert slow.asked.wait(SECONDS)
-        second = pool.submit(starts[1])
-        wait([second], timeout=0.5)
-        slow.known.set()
-        assert first.result(SECONDS) is second.result(SECONDS) is None
+    actor = Actor(
+        PackWorker, ActorOptions(name="pack"), [ChainWorkerConfig(store=root(tmp_path).uri, own_process=False)]
+    )
+    worker, slow = actor.made.result(SECONDS), Slow()
+    worker._attempts = {"an earlier one": slow}
+    first, second = (
+        actor.submit("start", [ChainAssignment(spec=s.to_json(), attempt=1, about={})], "control") for s in specs
+    )
+    assert slow.asked.wait(SECONDS)
+    wait([second], timeout=0.5)
+    slow.known.set()
+    assert first.result(SECONDS) is second.result(SECONDS) is None
     assert set(worker._attempts) == {spec.digest for spec in specs}
     for spec in specs:
         event: object = None

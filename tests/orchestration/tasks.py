@@ -63,6 +63,13 @@ class Cliff(Mixture):
         return torch.where(theta.abs() > self.limit, torch.nan, theta)
 
 
+class Exits(Mixture):
+    """Its gradient ends the program, as a script's mistake may."""
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
 class Doomed(Digits):
     """A small network on digits, whose process ends where it is made with a seed that a file of this folder is named by."""
 

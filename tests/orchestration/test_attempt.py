@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raychains.chain.chain import Chain
+from raychains import schedules
+from raychains.chain.chain import Chain, Diverged
 from raychains.chain.divergence import Diagnosis
+from raychains.chain.process_group import Group
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import attempt
+from raychains.orchestration.messages import ChainAssignment
 from raychains.planning.coordinator import Began, Sampled
 from raychains.store import ChainStore, Storage
 from raychains.tasks import Task
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.lives import begin, live_elsewhere, rest_of, run
-from tests.orchestration.tasks import Cliff, Mortal
+from tests.orchestration.tasks import Cliff, Exits, Mortal
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
 from tests.processes import until
 
@@ -266,6 +271,82 @@ def test_without_a_finished_cycle_a_restart_begins_at_the_start(tmp_path: Path) 
     began, *_, end = run(root(tmp_path), spec, 2, every_cycle=True, restart=1)
     assert (began.step, began.restart, end.outcome) == (0, 1, "diverged")
     assert len(ChainStore(root(tmp_path), spec.digest).diagnoses()) == 2
+
+
+class Pair(Group):
+    """Rank 0 of two, whose waits are over at once."""
+
+    size = 2
+
+    def wait(self, over: Callable[[float], bool]) -> None:
+        pass
+
+
+class Paused:
+    """A chain of several ranks as `Attempt` steps it: it pauses behind the step before which it was asked."""
+
+    share = 1.0
+
+    def __init__(self, spec: ChainSpec) -> None:
+        self.spec, self.schedule, self.group = spec, schedules.build(spec.schedule), Pair()
+        self.step, self.paused = 0, False
+
+    @property
+    def done(self) -> bool:
+        return self.step == self.spec.steps
+
+    def advance(self, stop: Callable[[], bool]) -> list[Any]:
+        self.paused = stop()
+        self.step += 1
+        return []
+
+    def check_ranks(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def test_ranks_write_checkpoints_at_cycles_ends_and_where_they_are_held(tmp_path: Path) -> None:
+    """A step later the checkpoint is no cycle's start: a restart from there would begin at the first step, for ever."""
+    spec = spec_of(Mixture25())
+    config = attempt.AttemptConfig(checkpoint_every=1e9, every_cycle=True, holds=frozenset({420}))
+    life = attempt.Attempt(ChainAssignment(spec=spec.to_json(), attempt=1), root(tmp_path), config, {})
+    assert life._step(Paused(spec)) == "finished"  # type: ignore[arg-type]
+    written = [item for item in life._to_write.queue if isinstance(item, attempt._Checkpoint)]
+    assert [(one.step, one.cycle_end) for one in written] == [(420, False), (600, True)]
+
+
+def test_what_diverges_at_a_checkpoint_leaves_its_pack_at_once_and_keeps_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rows step on while it is found where it diverged."""
+    spec = dataclasses.replace(spec_of(Mixture25(), steps=2000), pack=2)
+    state_dict, packs = Chain.state_dict, list[Any]()
+
+    def diverging(chain: Chain) -> dict[str, Any]:
+        if chain.step:
+            raise Diverged("a momentum is nan", chain.step)
+        return state_dict(chain)
+
+    def where(error: Diverged, chain: Chain, *_: Any) -> str:
+        packs.append(chain._pack)
+        return str(error)
+
+    monkeypatch.setattr(Chain, "state_dict", diverging)
+    monkeypatch.setattr(attempt, "diagnosed", where)
+    config = attempt.AttemptConfig(checkpoint_every=1e9, every_cycle=True)
+    assignment = ChainAssignment(spec=spec.to_json(), attempt=1)
+    life = attempt.Attempt(assignment, root(tmp_path), config, {}, packs=attempt.Packs())
+    life.begin()
+    end = rest_of(life)[-1]
+    assert (end.outcome, packs) == ("diverged", [None])
+    assert ChainStore(root(tmp_path), spec.digest).progress()[-1]["step"] == 1000
+
+
+def test_a_chain_that_ends_the_process_by_sys_exit_fails_with_that_reason(tmp_path: Path) -> None:
+    end = run(root(tmp_path), spec_of(Exits()))[-1]
+    assert end.outcome == "failed" and end.reason.endswith("SystemExit: 3")
 
 
 def test_a_status_says_what_an_attempt_does(tmp_path: Path) -> None:

@@ -89,6 +89,13 @@ def test_any_number_of_claims_may_be_refused_in_a_row(
     assert refused == list(plan.chains())
 
 
+def test_samples_that_nobody_evaluates_are_not_kept_in_memory(tmp_path: Path, threads: ThreadWorkers) -> None:
+    plan = comparison(Mixture25(), chains=2, steps=200)
+    driver = driver_of(plan, root(tmp_path), ResourceConfig(evaluate=False), Diary(), workers=threads)
+    assert driver.run().samples > 0
+    assert all(pooled.ref is None for pooled in driver.sampling._pool.select())
+
+
 def test_workers_are_used_again(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Mixture25(), chains=6, steps=200)
     drive(plan, tmp_path, None, threads, evaluate=False)

@@ -132,6 +132,16 @@ def test_what_is_given_up_and_what_is_tried_again(tmp_path: Path) -> None:
     assert len(given_up(made, away, 5 * ATTEMPTS).actors) == 1
 
 
+def test_evaluators_have_no_jobs_of_a_measure_that_failed(tmp_path: Path) -> None:
+    """The next measure has the same ones."""
+    made = made_run(tmp_path)
+    workers = Lost(RayTaskError("measure", "trace", Corrupt("torn")), 1)
+    evaluators = Evaluators.of(made.comparison, made.root, ResourceConfig(evaluators=2), workers=workers)
+    with pytest.raises(Corrupt, match=r"^torn$"):
+        measure(made.comparison, made.root, ResourceConfig(), "test", line(made, 6), evaluators=evaluators)
+    assert evaluators.running and not any(evaluator.jobs for evaluator in evaluators.running)
+
+
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     made = made_run(tmp_path)
     with refused("split", "tset", "test"):

@@ -83,7 +83,7 @@ def test_options_of_the_chains_leave_their_members_alone_but_for_what_is_named()
         "samples_per_cycle": 1,
         "weight_decay": 0.01,
     }
-    changed = both(**others, schedule_settings=("thinning=3",), sampler_settings=("noise_estimate=.01",))
+    changed = both(**others, schedule_settings=("ramp=.2",), sampler_settings=("noise_estimate=.01",))
     assert changed.arms[0].chains[0][0] == member and changed.arms[1].chains != both().arms[1].chains
     arms = both(lr="deep-ensemble=.01,sghmc=.1").arms
     named = arms[0].chains[0][0]
@@ -154,5 +154,12 @@ def test_what_an_ensemble_cannot_start_is_refused(change: dict[str, Any], words:
 
 
 def test_a_trial_is_one_chain_and_has_no_members() -> None:
-    with refused("init_from must be a file or none where each trial is one chain", "deep-ensemble:5,1"):
-        swept.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits"))
+    each = "init_from must be a file or none where each trial is one chain"
+    with refused(each, "deep-ensemble:5,1"):
+        swept.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits")).make(0, {})
+    with refused(each, "the method's default, a deep ensemble"):
+        swept.Points(Run(sampler="mile", epochs=40), tasks.make("digits")).make(0, {})
+    options = Run(task="digits", sampler="mile", epochs=40, init_from="none", chains=1, repeats=1)
+    (spec,) = swept.Points(options, tasks.make("digits")).make(0, {}).specs
+    alone = default_arms.run(options)
+    assert spec.digest == alone.comparison.arms[0].chains[0][0].digest

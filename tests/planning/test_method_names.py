@@ -140,6 +140,29 @@ def test_schedules_take_their_settings() -> None:
     assert decreasing.at(2000).lr == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ({"exploration": 0.25}, "exploration=.5"),
+        ({"cycles": 2}, "cycles=4"),
+        ({"thinning": 7}, "thinning=3"),
+        ({"temperature_ramp": 0.1}, "ramp=.1"),
+    ],
+)
+def test_what_a_schedule_is_told_is_told_once(option: dict[str, Any], setting: str) -> None:
+    """Else a sweep over an option would run one chain under many names."""
+    (name,) = option
+    with refused(f"{name} must be given once", setting.partition("=")[0]):
+        resolved("csghmc", schedule_settings=(setting,), **option)
+
+
+def test_a_tasks_batch_is_no_larger_than_its_data() -> None:
+    few = methods.resolve(Run(), task=tasks.make("digits", train=20), name="digits", sampler="csghmc")
+    assert few.spec.batch_size == 20 and few.spec.steps_per_epoch == 1
+    with refused("batch_size", "21", "[1, 20]"):
+        methods.resolve(Run(batch_size=21), task=tasks.make("digits", train=20), name="digits", sampler="csghmc")
+
+
 def test_a_decreasing_step_size_falls_to_the_last_one_or_as_a_and_b_say() -> None:
     schedule = resolved("sgld", task="gaussian", schedule="decreasing", steps=100, lr=0.1, final_lr=0.01).schedule
     assert (schedule.at(1).lr, schedule.at(100).lr) == (pytest.approx(0.1), pytest.approx(0.01))

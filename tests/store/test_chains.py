@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -52,6 +54,13 @@ def values(store: ChainStore) -> list[float]:
 
 def record(step: int, **more: Any) -> dict[str, Any]:
     return {"step": step, "loss": 0.5, "seconds": float(step), **more}
+
+
+def test_an_index_has_the_columns_of_all_rows() -> None:
+    """The first held-out loss may be missing because it was infinite."""
+    rows = [record(1), record(2, held_out_loss=0.25)]
+    table = pq.read_table(io.BytesIO(encode_index(rows, 1)))
+    assert table["held_out_loss"].to_pylist() == [None, 0.25]
 
 
 # Beginning

@@ -29,6 +29,14 @@ ROOTS: dict[str, Callable[[Path], str]] = {
 roots = pytest.mark.parametrize("kind", list(ROOTS))
 
 
+def test_a_hash_in_a_uri_is_written_as_what_it_is(tmp_path: Path) -> None:
+    """What follows it would be cut off: two stores would be one."""
+    with refused("store", "%23", f"file://{tmp_path}/a#1"):
+        Storage(f"file://{tmp_path}/a#1")
+    Storage(f"file://{tmp_path}/a%231").publish("x", b"1")
+    assert (tmp_path / "a#1" / "x").exists()
+
+
 @pytest.fixture
 def root(kind: str, tmp_path: Path) -> Storage:
     return Storage(ROOTS[kind](tmp_path / "store"))

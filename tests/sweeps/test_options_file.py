@@ -33,6 +33,12 @@ def test_the_file_says_what_the_command_line_does_not(tmp_path: Path) -> None:
     assert parse("run", ["--options", f"file://{file}"]) == parse("run", ["--options", file])
 
 
+def test_mappings_are_those_that_python_takes(tmp_path: Path) -> None:
+    given = {"sampler": ["sgld", "sghmc"], "lr": {"sgld": 0.1}, "sampler_settings": {"momentum": 0.5}}
+    found = parse("compare", ["--options", written(tmp_path, given)])
+    assert (found.lr, found.sampler_settings) == ("sgld=0.1", ("momentum=0.5",))
+
+
 def test_compare_takes_the_same_file(tmp_path: Path) -> None:
     found = parse("compare", ["--options", written(tmp_path, {"sampler": "csghmc", "cycles": 4})])
     assert found.sampler == ("csghmc",) and found.cycles == 4
@@ -43,7 +49,8 @@ def test_compare_takes_the_same_file(tmp_path: Path) -> None:
     [
         ({"cyles": 4}, "best.json must be one of .*, got 'cyles'; did you mean 'cycles'"),
         ({"epochs": "two"}, "epochs must be an integer, got 'two'"),
-        ({"lr": [0.1, 0.2]}, "run takes no argument"),
+        ({"lr": [0.1, 0.2]}, "lr must be a number"),
+        ({"fast": "true"}, "fast must be true or false, got 'true'"),
         ([1, 2], "options must be a JSON file with an object of names and values"),
         ("{", "options must be a JSON file, got"),
     ],

@@ -487,6 +487,48 @@ def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
     assert (spec.schedule.settings["lr"], spec.schedule.settings["cycles"]) == (0.02, 3)
 
 
+@pytest.mark.parametrize(
+    ("defaults", "said"),
+    [
+        ({"momentum": 1.0}, "momentum among the defaults of task"),
+        ({"samples_per_cycle": "3"}, "samples_per_cycle among the defaults of task"),
+        ({"steps": 7}, "steps among the defaults of task"),
+    ],
+)
+def test_a_default_is_checked_as_the_option_is(defaults: dict[str, Any], said: str) -> None:
+    with refused(said):
+        default_arms.run(Run(task="own", chains=1), classify(defaults=defaults))
+
+
+def test_defaults_are_also_numpys_numbers_and_may_be_none() -> None:
+    task = classify(defaults={"epochs": np.int64(8), "lr": np.float32(0.5), "momentum": None})
+    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
+    assert spec.steps // spec.steps_per_epoch == 8 and spec.schedule.settings["lr"] == 0.5
+
+
+def test_arrays_that_run_backwards_and_labels_of_any_integers_are_data() -> None:
+    x, y = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32), np.arange(30) % 2
+    plain = rc.Task.from_module(lambda: nn.Linear(3, 2), (x[:, ::-1].copy(), y), (x, y))
+    backwards = rc.Task.from_module(
+        lambda: nn.Linear(3, 2), (x[:, ::-1], y.astype(np.uint16)), (x, y.astype(np.uint16))
+    )
+    (a,), (b,) = (list(task.epoch(seed=0, batch_size=30)) for task in (plain, backwards))
+    assert torch.equal(
+        plain.loss(plain.build_model(seed=0, lanes=1), a, torch.Generator()),
+        backwards.loss(backwards.build_model(seed=0, lanes=1), b, torch.Generator()),
+    )
+
+
+def test_targets_of_several_axes_have_the_outputs_shape() -> None:
+    with refused("loss gaussian needs outputs and targets", "[30, 2, 6]", "[30, 6, 2]"):
+        rc.Task.from_module(
+            lambda: nn.Unflatten(1, (2, 6)),
+            (np.zeros((30, 12), np.float32), np.zeros((30, 6, 2))),
+            (np.zeros((30, 12), np.float32), np.zeros((30, 6, 2))),
+            "gaussian",
+        )
+
+
 @pytest.mark.parametrize("sampler", ["adamw", "tests.chain.test_pack:Lion"])
 def test_a_step_size_of_a_sampler_that_tasks_have_none_for(sampler: str) -> None:
     task = classify(defaults={"lr": 0.02, "sampler": sampler, "epochs": 20})

@@ -59,6 +59,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
     """
     methods.check_chains(options.chains)
     methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
+    methods.check_scheduled(options, _schedules(preset))
     made: dict[Any, Task] = {}
     arms: list[Arm] = []
     starts: dict[str, ChainSpec] = {}
