@@ -501,9 +501,9 @@ def test_a_default_is_checked_as_the_option_is(defaults: dict[str, Any], said: s
 
 
 def test_defaults_are_also_numpys_numbers_and_may_be_none() -> None:
-    task = classify(defaults={"epochs": np.int64(8), "lr": np.float32(0.5), "momentum": None})
+    task = classify(defaults={"epochs": np.int64(20), "lr": np.float32(0.5), "momentum": None})
     (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
-    assert spec.steps // spec.steps_per_epoch == 8 and spec.schedule.settings["lr"] == 0.5
+    assert spec.steps // spec.steps_per_epoch == 20 and spec.schedule.settings["lr"] == 0.5
 
 
 def test_arrays_that_run_backwards_and_labels_of_any_integers_are_data() -> None:
@@ -522,7 +522,7 @@ def test_arrays_that_run_backwards_and_labels_of_any_integers_are_data() -> None
 def test_targets_of_several_axes_have_the_outputs_shape() -> None:
     with refused("loss gaussian needs outputs and targets", "[30, 2, 6]", "[30, 6, 2]"):
         rc.Task.from_module(
-            lambda: nn.Unflatten(1, (2, 6)),
+            lambda: nn.Sequential(nn.Linear(12, 12), nn.Unflatten(1, (2, 6))),
             (np.zeros((30, 12), np.float32), np.zeros((30, 6, 2))),
             (np.zeros((30, 12), np.float32), np.zeros((30, 6, 2))),
             "gaussian",
