@@ -63,6 +63,7 @@ def test_twenty_packed_chains_killed_and_resumed_have_their_bytes_as_has_one_of_
     assert undisturbed_hashes(one).items() <= stored.items()  # in a pack of its own, of whose rows one has a chain
 
 
+@pytest.mark.long
 def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     ray_session: None, tmp_path: Path
 ) -> None:

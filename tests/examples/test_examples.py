@@ -29,6 +29,7 @@ def said(name: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -> None:
     text = said("own_model.py", tmp_path)
     error = re.search(r"^error +([\d.]+)$", text, flags=re.M)

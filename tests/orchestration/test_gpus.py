@@ -89,6 +89,7 @@ print(json.dumps({"run": run, "sweep": sorted(filter(None, seen))}))
 """
 
 
+@pytest.mark.long
 def test_two_halves_on_a_machine_with_two_gpus_have_one_each(tmp_path: Path) -> None:
     assert json_of("-c", HALVES, str(tmp_path)) == {"run": ["0", "1"], "sweep": ["0", "1"]}
 

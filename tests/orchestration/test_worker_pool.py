@@ -238,7 +238,7 @@ def test_workers_that_are_up_stay_and_one_with_a_chain_or_still_coming_up_ends(r
     [spec] = comparison(Mixture25(), chains=1).chains().values()
     workers.start(c.Start(0, "digest", 1), spec, {})
     workers.close()
-    assert recorded.killed == [recorded.actors[0], recorded.actors[2]] and not len(workers)
+    assert recorded.killed == [recorded.actors[2], recorded.actors[0]] and not len(workers)
     another = TaskPayload(("another",))
     following = workers_of(pool, payload=another, count=9, concurrent=1, max_failures=1)
     following.ask_for(2)
