@@ -157,7 +157,7 @@ def test_a_trial_is_one_chain_and_has_no_members() -> None:
     each = "init_from must be a file or none where each trial is one chain"
     with refused(each, "deep-ensemble:5,1"):
         swept.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits")).make(0, {})
-    with refused(each, "the method's default, a deep ensemble"):
+    with refused(each, "None", "at which mile starts by default"):
         swept.Points(Run(sampler="mile", epochs=40), tasks.make("digits")).make(0, {})
     options = Run(task="digits", sampler="mile", epochs=40, init_from="none", chains=1, repeats=1)
     (spec,) = swept.Points(options, tasks.make("digits")).make(0, {}).specs
