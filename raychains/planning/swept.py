@@ -145,9 +145,11 @@ class Points:
         options = dataclasses.replace(self._base, **self.changed(values), repeats=repeats or self.options.repeats)
         planned = default_arms.run(options, task=self._task)
         [arm] = planned.comparison.arms
-        one = "be a file or none where each trial is one chain"
-        why = "a member of a deep ensemble, at which mile starts by default, is another; train the ensemble by raychains run"
-        require(not planned.comparison.starts, "init_from", options.init_from, f"{one}: {why}")
+        one = (
+            "be a file or none where each trial is one chain: a member of a deep ensemble, at which mile starts by default, is another; "
+            "train the ensemble by raychains run"
+        )
+        require(not planned.comparison.starts, "init_from", options.init_from, one)
         self.start = planned.start
         self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
         sampler = options.sampler or methods.defaults(options.task, self._task).run
