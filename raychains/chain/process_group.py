@@ -301,9 +301,10 @@ class Ranks(Group):
         return None
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group, whatever became of the others."""
         if self._own and self._dist.is_initialized():
-            self._dist.destroy_process_group()
+            with contextlib.suppress(RuntimeError):
+                self._dist.destroy_process_group()
 
 
 def interface(own: str | None) -> str | None:

@@ -22,7 +22,7 @@ RESAMPLES = 1000
 AT_ONCE = 2**20
 """Points that are drawn at once, over all resamples of a batch: 8 MB per column."""
 BINNED = ("ece", "ece_mass")
-"""Metrics of bins."""
+"""Calibration errors over bins of confidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,8 @@ def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str
         if name in points:
             replicates[name] = transformed(replicates[name])
     overstated = {name: float(error(np.ones((1, n)))[0]) for name, error in zip(binned, errors, strict=True)}
-    overstated |= {name: metrics.of_points(name, rows) for name in ("coverage_error",) if name in points}
+    if "coverage_error" in points:
+        overstated["coverage_error"] = metrics.of_points("coverage_error", rows)
     for name, value in overstated.items():
         replicates[name] = np.maximum(replicates[name] - (replicates[name].mean() - value), 0.0)
     return {name: _ends(replicates[name]) for name in asked if name in replicates}

@@ -65,7 +65,7 @@ def spend(options: Run, task: Task) -> tuple[Run, str]:
     batch = (
         options.batch_size
         if options.batch_size is not None
-        else min(methods.defaults(name, task).of(method.kind).batch_size, task.num_data)
+        else methods.defaults(name, task).of(method.kind).batch_size
     )
     per_epoch = math.ceil(task.num_data / batch)
     steps = budget * per_epoch

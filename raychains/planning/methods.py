@@ -304,7 +304,7 @@ def _lengths(
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
         most = task.num_data
-        batch_size = most if method.full_batch else min(base.batch_size, most)
+        batch_size = most if method.full_batch else base.batch_size
         batch_size = options.batch_size if options.batch_size is not None else batch_size
         positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")

@@ -158,7 +158,8 @@ SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld", "mclmc", "smile", "psmile"
 
 
 def defaults_of(name: str, task: Task) -> Defaults:
-    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones.
+    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones. The batch
+    is no larger than the data.
 
     A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it. A
     mapping gives the values of the samplers that it names and leaves those of the others.
@@ -166,6 +167,11 @@ def defaults_of(name: str, task: Task) -> Defaults:
     Raises:
         UserError: an option of the task's defaults that cannot have one, or a value out of range.
     """
+    found = _stated(name, task)
+    return dataclasses.replace(found, batch_size=min(found.batch_size, task.num_data))
+
+
+def _stated(name: str, task: Task) -> Defaults:
     if isinstance(task.defaults, Defaults):
         # What subclasses of built-in tasks and functions that return one sample is another task.
         return task.defaults.on(task.num_data) if name in NAMES else _general(task)
@@ -221,7 +227,7 @@ def _general(task: Task, momentum: float = 0.9) -> Defaults:
     return Defaults(
         lr=network_rates(0.05, momentum=momentum),
         epochs=40,
-        batch_size=min(128, task.num_data),
+        batch_size=128,
         exploration=0.8,
         samples_per_cycle=3,
         cycle_thinning=0.5,

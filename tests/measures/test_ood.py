@@ -205,6 +205,12 @@ def test_one_sample_has_no_mutual_information_and_detects_nothing_by_it() -> Non
     assert ood.detect(*(ood.SCORES["entropy"](rows) for rows in (inside, outside)))["auroc"] > 0.9
 
 
+def test_the_distribution_function_of_uniform_predictions_ends_at_one() -> None:
+    """In single precision their entropy exceeds log(classes)."""
+    curve = ood._curve({}, {"entropy": np.full(3, np.log(26) + 2e-7)}, np.linspace(0, np.log(26), 5))
+    assert [row["cdf"] for row in curve] == [0, 0, 0, 0, 1]
+
+
 def test_confidences_that_differ_in_the_last_bit_stay_apart() -> None:
     """1 − confidence would make ties of them."""
     confidence = np.array([0.1, np.nextafter(0.1, 1)])

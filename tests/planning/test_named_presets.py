@@ -196,6 +196,11 @@ def test_a_task_given_as_an_object_is_refused() -> None:
         presets.plan(Compare(preset="emcmc-eta"), Digits())
 
 
+def test_an_option_that_no_schedule_of_a_preset_reads_is_refused() -> None:
+    with refused("final_lr must be left out for schedule", "0.01"):
+        presets.plan(Compare(preset="emcmc-eta", final_lr=0.01))
+
+
 def test_page_and_help_list_every_preset() -> None:
     rows = [line.split("|")[1].strip() for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     assert rows[: len(ALL)] == [f"`{name}`" for name in ALL]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -517,6 +518,24 @@ def test_arrays_that_run_backwards_and_labels_of_any_integers_are_data() -> None
         plain.loss(plain.build_model(seed=0, lanes=1), a, torch.Generator()),
         backwards.loss(backwards.build_model(seed=0, lanes=1), b, torch.Generator()),
     )
+
+
+class Validated(Digits):
+    """Has no split on which a run could be evaluated."""
+
+    def splits(self) -> Any:
+        return {"val": super().splits()["test"]}
+
+
+def test_a_task_without_a_split_to_evaluate_on_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with refused("task must have the split 'test', on which runs are evaluated"):
+        rc.run(task=Validated(), epochs=8, cycles=2, store=str(tmp_path), progress=False)
+    assert not list(tmp_path.rglob("plan.json"))
+
+
+def test_numpys_numbers_in_lists_are_those_of_settings() -> None:
+    made = Run(schedule_settings={"milestones": list(np.array([0.25, 0.5]))})
+    assert made.schedule_settings == ("milestones=[0.25, 0.5]",)
 
 
 def test_targets_of_several_axes_have_the_outputs_shape() -> None:

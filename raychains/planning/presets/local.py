@@ -126,7 +126,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
     base = methods.defaults(options.task, task).of(methods.named(options.sampler).kind)
     epochs = options.epochs if options.epochs is not None else base.epochs
-    batch = options.batch_size if options.batch_size is not None else min(base.batch_size, task.num_data)
+    batch = options.batch_size if options.batch_size is not None else base.batch_size
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
     burn_in = options.burn_in if options.burn_in is not None else epochs // 5
