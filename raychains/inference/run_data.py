@@ -129,7 +129,7 @@ class RunData:
 
     @cached_property
     def _dropped(self) -> set[str]:
-        return dropped_chains(self.store, self.comparison)
+        return dropped_chains(self.store, self.comparison) - self.finished
 
     @cached_property
     def finished(self) -> frozenset[str]:

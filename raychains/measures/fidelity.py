@@ -363,15 +363,16 @@ def in_words(run: RunData) -> list[str]:
 @panels.drawn_from("fidelity", *COLUMNS)
 def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     """Draw agreement and total variation of all samples of each arm, beside published numbers."""
-    arms = panels.present(run, table)
-    if not arms:
+    arms, last = panels.present(run, table), _of_all_samples(table)
+    if not arms or not _measured(last):
         return None
-    last = _of_all_samples(table)
     published, about = _published(run), _about(run)
     halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
         " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
         if published
+        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; of the standard deviation 1."
+        if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
         if halves
         else ""
@@ -431,7 +432,7 @@ def _measured(table: pd.DataFrame) -> list[str]:
 def by_samples(run: RunData, table: pd.DataFrame) -> Drawing | None:
     """Draw agreement and total variation against the number of samples; None unless an arm has two."""
     arms = panels.present(run, table)
-    if not arms or table["samples"].max() < 2:
+    if not arms or not _measured(table) or table["samples"].max() < 2:
         return None
     return Drawing(
         name="fidelity_samples",

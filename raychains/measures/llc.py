@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains import priors, schedules
+from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.evaluation import diagnostics
 from raychains.evaluation.base import SHARD, Array, Evaluation
@@ -108,14 +109,15 @@ class _Losses:
         evaluation = context.task.splits()[context.split]
         self.start = start_losses(context.store.root, evaluation, specs[0])
         self.temper = temper(specs[0])
-        samples = drawn(context, arm, group)
+        samples = [one for one in drawn(context, arm, group) if one.meta.variable == THETA]
         by_place = sorted(samples, key=lambda one: one.at)
         self.kept = np.array(evenly(len(self.start), EXAMPLES))
         total, square = np.zeros_like(self.start), np.zeros_like(self.start)
         mean: dict[int, float] = {}
         traced: dict[int, Array] = {}
         sums: dict[int, Array] = {}
-        predicted = context.predictions(arm, group)
+        places = {one.at for one in samples}
+        predicted = (block for at, block in enumerate(context.predictions(arm, group)) if at in places)
         for one, block in zip(context.counted("losses", by_place), predicted, strict=True):
             each = losses(evaluation, block)
             mean[one.at], traced[one.at] = float(each.mean()), each[self.kept]

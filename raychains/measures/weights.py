@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError, unknown_name
+from raychains.core.sample import THETA
 from raychains.evaluation import weights
 from raychains.evaluation.base import Array
 from raychains.evaluation.weights import DOMINANT
@@ -142,6 +143,11 @@ def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
         raise UserError(
             f"weights harmonic need draws of a posterior, got temperature {cold[0]} in arm "
             f"{context.arm_name(arm)!r}: they average 1/likelihood over it"
+        )
+    if others := {r.meta.variable for _, r in records} - {THETA}:
+        raise UserError(
+            f"weights harmonic need draws of a posterior, got {', '.join(sorted(others))} in arm {context.arm_name(arm)!r}: "
+            "they average 1/likelihood over θ alone"
         )
     n = context.task.num_data
     nll = np.array([found.metrics[0]["nll"] for found in _each_alone(context, TRAIN, arm, group, rows=False)])

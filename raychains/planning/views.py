@@ -120,7 +120,7 @@ def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
         samples: each sample with its chain's position in the arm, the first draws of all chains first.
 
     Raises:
-        UserError: an unknown kind, or ``first:N`` of more samples than there are.
+        UserError: an unknown kind, ``first:N`` of more samples than there are, or cycles of a density.
     """
     check(kinds)
     chains = sorted({position for position, _ in samples})
@@ -133,6 +133,11 @@ def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
         elif kind == "without-chain":
             found += [View(name=f"without-chain:{c}", kind=kind, without=c) for c in chains if len(chains) > 1]
         elif kind == "cycles":
+            if any(meta.draws > 1 for _, meta in samples):
+                raise UserError(
+                    f"views must be others than {kind!r} for a density, whose draws are kept in blocks that span cycles: "
+                    "`measures=diagnostics` takes each cycle by itself"
+                )
             cycles = sorted({meta.cycle for _, meta in samples})
             found += [View(name=f"cycle:{c}", kind=kind, cycle=c) for c in cycles]
         elif kind == "stages":

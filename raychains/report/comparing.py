@@ -141,13 +141,15 @@ def _table(runs: Sequence[RunData], names: Sequence[str]) -> Table:
         for a, arm in enumerate(run.comparison.arms):
             key = f"{i} {arm.name}"
             row = summary.loc[key]
-            cost = f"{arm.cost} {run.comparison.unit}", f"{int(row['repeats'])}", f"{int(row['samples']):,}"
+            drawn = run.draws(arm) if run.by_blocks and row["repeats"] else int(row["samples"])
+            cost = f"{arm.cost} {run.comparison.unit}", f"{int(row['repeats'])}", f"{drawn:,}"
             cells = texts(*cost, seconds(float(row["chain_seconds"])))
             for m in metrics:
                 text = with_error(float(row.get(m.name, np.nan)), float(row.get(f"{m.name}_se", np.nan)), m)
                 cells.append(Cell(text, key in bold[m.name]))
             rows.append(Row((names[i], arm.label), cells, hue(i), "" if a else "begins"))
-    return Table("Arm", heads("Cost", "Repeats", "Samples", "Chain seconds", *map(head, metrics)), rows)
+    kept = "Draws" if runs[0].by_blocks else "Samples"
+    return Table("Arm", heads("Cost", "Repeats", kept, "Chain seconds", *map(head, metrics)), rows)
 
 
 def _metrics(runs: Sequence[RunData]) -> list[Metric]:

@@ -256,7 +256,8 @@ def views(run: RunData) -> Table | None:
         new = kind.arm is not last
         rows.append(Row((kind.arm.label if new else "",), cells, css="begins" if new and rows else ""))
         last = kind.arm
-    return Table("Arm", heads("View", "Views", "Samples in each", *map(head, metrics)), rows) if rows else None
+    each = "Blocks of draws in each" if run.by_blocks else "Samples in each"
+    return Table("Arm", heads("View", "Views", each, *map(head, metrics)), rows) if rows else None
 
 
 def _view(kind: Kind, metric: Metric) -> str:

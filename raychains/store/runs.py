@@ -109,6 +109,10 @@ class RunStore:
         """Publish rows as ``<name>.parquet``, by `table_of`."""
         self.write_arrow(name, table_of(rows))
 
+    def remove_table(self, name: str) -> None:
+        """Remove ``<name>.parquet``, if there is one."""
+        self.root.delete(self._name(f"{name}.parquet"))
+
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""
         out = io.BytesIO()

@@ -245,6 +245,12 @@ def test_a_predictive_that_is_not_finite_has_no_distance_and_costs_the_others_no
         numbers = ours[with_it].filter(regex="agreement|total_variation")
         assert len(numbers) and numbers.isna().all(axis=None), name
     assert run.comparison.arms[1].name in caplog.text and "diverged" in caplog.text
+    nothing = [
+        {**r, **{name: math.nan for name in r if name.startswith(("agreement", "total_"))}} for r in found["fidelity"]
+    ]
+    run.write({"fidelity": nothing})
+    data = RunData(run.store, run.comparison)
+    assert FIGURES["fidelity"](data) is None and FIGURES["fidelity_samples"](data) is None
 
 
 def test_chunks_of_the_split_and_the_order_of_samples_change_nothing(

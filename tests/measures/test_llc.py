@@ -24,11 +24,14 @@ from benchmarks.llc import (
     run,
 )
 from raychains import samplers
+from raychains.api import sampling
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
 from raychains.core.spec import stream_seed
 from raychains.measures import llc, named, temperatures
+from raychains.orchestration.thread_workers import ThreadWorkers
 from raychains.store import ChainStore, initial_states
+from raychains.tasks import Task
 from tests.measures.localised import measured
 
 N, D = 256, 128
@@ -206,3 +209,30 @@ def test_the_configurational_temperature_knows_the_pull_to_the_start(tmp_path: P
     (row,) = temperatures.network(task, context(result, task).select(0, 0))
     biased = 1 / (1 - settings["epsilon"] * gamma / 4)
     assert row["estimate"] == pytest.approx(N / nbeta * biased, rel=0.1)
+
+
+def test_the_anchor_of_entropy_mcmc_is_no_draw_of_the_local_posterior(tmp_path: Path) -> None:
+    model, data = quadratic()
+    task = Task.from_module(lambda: nn.Linear(D, 1, bias=False), data, data, "gaussian", noise=1.0, name="quadratic")
+    options = {"sampler": "emcmc", "schedule": "constant", "lr": 0.01, "init_from": model, "store": str(tmp_path)}
+    settings = {
+        "epochs": 40,
+        "chains": 2,
+        "batch_size": N,
+        "schedule_settings": ("samples=8",),
+        "burn_in": 20,
+        "thinning": 2,
+    }
+    result = sampling.sample(task, ThreadWorkers(), **options, **settings)
+    tables = named("llc").tables(context(result, task))
+    (arm,) = tables["llc"]
+    losses = []
+    for spec in result.comparison.arms[0].chains[0]:
+        for record in ChainStore(result.store.root, spec.digest).records():
+            if record.meta.variable == "theta":
+                tensors = ChainStore(result.store.root, spec.digest).sample(record.file)[0]
+                losses.append(float(nn.functional.mse_loss(data[0] @ tensors["weight"].T, data[1][:, None])) / 2)
+    assert arm["draws"] == 8 and len(tables["llc_trace"]) == len(losses) == 16
+    assert arm["mean_loss"] - arm["start_loss"] == pytest.approx(
+        np.mean(losses) - float(nn.functional.mse_loss(model(data[0]), data[1][:, None]).detach()) / 2, abs=1e-5
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,13 @@ def test_what_a_weighting_needs_is_said() -> None:
         weights.weigh(Finished().context, "truncated")
     with pytest.raises(UserError, match="harmonic"):
         weights.weigh(Finished().context, "harmonics")
+    anchored = Finished()
+    anchored.metas[1] = dataclasses.replace(anchored.metas[1], variable="anchor")
+    anchored.context.select(0, 0).records[1][1].meta = anchored.metas[1]
+    with pytest.raises(
+        UserError, match="need draws of a posterior, got anchor in arm 'arm': they average 1/likelihood"
+    ):
+        weights.weigh(anchored.context, "harmonic")
 
 
 @pytest.mark.parametrize("decay", [0.0, 4.0])

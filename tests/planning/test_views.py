@@ -139,3 +139,10 @@ def test_weights_that_are_none_are_one_line(bad: float) -> None:
         weighted(dict.fromkeys(keys(samples), 0.0)).weights_of(ALL.of(samples))
     with refused("weights", "all", "digest0"):
         weighted({keys(samples)[0]: 1.0}).weights_of(ALL.of(samples))
+
+
+def test_cycles_of_a_density_are_refused_since_its_blocks_span_them() -> None:
+    blocks = [(0, meta("digest0", i, draws=2000, cycle=i)) for i in range(2)]
+    with refused("views must be others than 'cycles' for a density", "blocks that span cycles", "measures=diagnostics"):
+        expand(["all", "cycles"], blocks)
+    assert [view.name for view in expand(["chains"], blocks)] == ["chain:0"]

@@ -175,6 +175,8 @@ def test_densities_have_no_examples_to_pair(quick: None, tmp_path: Path) -> None
     html = Path(comparing.write(made)).read_text(encoding="utf-8")
     assert "Run b is not paired with a: its rows are not of examples with labels." in html
     assert "schedule: lr" in html and "Modes covered" in html
+    kept = made[0].material.draws(made[0].comparison.arms[0])
+    assert kept > 100 and "<th>Draws" in re.sub(r"<th[^>]*>", "<th>", html) and f"{kept:,}" in html
 
 
 def test_figures_of_both_runs_are_there_as_files_with_their_numbers(pair: list[Run], page: Page) -> None:

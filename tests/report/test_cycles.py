@@ -100,6 +100,9 @@ def test_cycles_are_shown_where_somebody_asked_or_the_paper_did(tmp_path: Path, 
     samples_table(store, comparison)
     found = rows_of(drawing_of(RunData(store, comparison), "cycles"), metric="error")
     assert [row["cycles"] for row in found] == [1, 2]  # of two samples each
+    blocks = runs.mixture(sampler=("sgnht",), schedule=("cyclical",), chains=2, cycles=2, steps=600)
+    of_blocks = runs.store_run(tmp_path, blocks, name="blocks", progress=False)
+    assert FIGURES["cycles"](RunData(of_blocks, blocks)) is None  # two blocks, but not of a cycle each
 
 
 # Gradients

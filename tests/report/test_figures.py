@@ -127,6 +127,10 @@ def test_draws_of_a_dropped_chain_are_no_part_of_the_page(mixture: RunData, tmp_
     kept, dropped = arm.chains[0]
     store.write_table("failed", [{"digest": dropped.digest, "reason": "loss is nan"}])
     run = RunData(store, mixture.comparison)
+    assert run.chains(arm) == [kept, dropped], "a later session finished it"
+    shutil.rmtree(tmp_path / "store" / "chains" / dropped.digest / "samples")
+    (tmp_path / "store" / "chains" / dropped.digest / "samples.parquet").unlink()
+    run = RunData(store, mixture.comparison)
     assert run.chains(arm) == [kept] and run.draws(arm) * 2 == mixture.draws(arm)
     ours, whole = density.points(run, arm), density.points(mixture, arm)
     assert ours is not None and whole is not None and np.array_equal(ours, whole[: len(ours)]) and len(ours) == 2400

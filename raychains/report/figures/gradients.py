@@ -61,7 +61,7 @@ def drawing(run: RunData) -> Drawing | None:
     )
     text += "" if exact else "Training NLL: mean minibatch loss since the record before. "
     text += (
-        f"{'All' if exact else 'The other'} panels: each kept sample by itself, a point per sample. "
+        f"{'All' if exact else 'The other'} panels: each kept sample by itself, of Entropy-MCMC those of θ, a point per sample. "
         if single
         else "raychains evaluate RUN --views samples adds the test metrics of every kept sample. "
     )
@@ -97,7 +97,8 @@ def _of_samples(run: RunData, split: str) -> Iterator[Curve]:
         return
     views = views[(views["kind"] == "samples") & (views["weighting"] == "equal")]
     for arm in run.comparison.arms:
-        mine = views[views["arm"] == arm.name]
+        first = next(iter(samplers.variables(arm.chains[0][0].sampler)))
+        mine = views[(views["arm"] == arm.name) & views["view"].str.endswith(f":{first}")]
         if not len(mine):
             continue
         x = [_of_view(run, arm, group, name) for group, name in zip(mine["group"], mine["view"], strict=True)]

@@ -85,8 +85,11 @@ def drawing(run: RunData) -> Drawing | None:
 def cycles(run: RunData) -> Drawing | None:
     """Metrics against the number of whole cycles.
 
-    None for arms without cycles, and where single samples were not evaluated and no sampler keeps one a cycle.
+    None for densities, whose draws are kept in blocks that span cycles, for arms without cycles, and where single samples were not
+    evaluated and no sampler keeps one a cycle.
     """
+    if run.by_blocks:
+        return None
     curves = _of_cycles(run)
     if not any(c.single or c.arm.sampler in ONE_PER_CYCLE for c in curves):
         return None
