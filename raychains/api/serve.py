@@ -183,6 +183,6 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
         how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port, "say": say}
         with orchestration.running(_bound(options, source), **how) as url:
             say(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")
-            orchestration.wait()
+            orchestration.wait(options.name)
     finally:
         joined.close()

@@ -213,6 +213,15 @@ def actors(state: str | None = None) -> dict[str, dict[str, Any]]:
     return found
 
 
+@_or_else(None, "not known where Serve listens")
+def serve_address() -> tuple[str, int] | None:
+    """Return the host and the port of the Serve that runs on this Ray."""
+    from ray.serve.context import _get_global_client
+
+    config = _get_global_client().http_config
+    return config.host, config.port
+
+
 @_or_else(0, "not known which actors wait for a node")
 def unplaced(handles: Collection[Any]) -> int:
     """Return how many of these actors wait for a node with room; a handle tells neither its id nor its state."""

@@ -15,16 +15,17 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from raychains.core import gpus
-from raychains.core.errors import UserError, format_error, last_line
+from raychains.core.errors import RayLost, UserError, format_error, last_line
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
 from raychains.inference.source import Loaded, Source
-from raychains.orchestration import ray_watch, task_payload
+from raychains.orchestration import ray_private, ray_watch, task_payload
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.planning.capacity import fit
 
@@ -42,6 +43,8 @@ STARTS = 3
 """Times that Serve tries to start a replica before it gives the application up."""
 LOOK_EVERY = 0.5
 """Seconds between looks at Ray, and at the application while it starts."""
+GONE_EVERY = 2.0
+"""Seconds between looks whether a running application is still there."""
 PATIENCE = 20.0
 """Seconds after which an application that has not started says how far it is."""
 HEALTH_PERIOD = 2.0
@@ -250,10 +253,11 @@ def running(
 ) -> Iterator[str]:
     """Run an application on the connected Ray in the body, which is given its address; ``say`` is told where that takes long.
 
-    A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is shut down.
+    A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is shut down, unless
+    it has other applications by then.
 
     Raises:
-        UserError: the application does not start.
+        UserError: the application does not start, or another one has its route prefix.
         RayLost: Ray is gone.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -264,12 +268,17 @@ def running(
         if not there:
             serve.start(http_options={"host": host, "port": port}, logging_config=quiet)
         target = serve.RunTarget(app, name=name, route_prefix=route_prefix, logging_config=quiet)
-        serve.run_many([target], wait_for_applications_running=False)
+        try:
+            serve.run_many([target], wait_for_applications_running=False)
+        except RayServeException as error:
+            raise UserError(
+                f"route_prefix must be one that no other application has, got {route_prefix!r}: {format_error(error)}"
+            ) from None
         _wait(name, say)
-        yield _url(host, port, route_prefix)
+        yield _url(*((there and ray_private.serve_address()) or (host, port)), route_prefix)
     finally:
         if ray_watch.lost() is None:
-            _end(name, everything=not there)
+            _end(name, ours=not there)
 
 
 def _wait(name: str, say: Callable[[str], Any]) -> None:
@@ -315,9 +324,11 @@ def _url(host: str, port: int, route_prefix: str) -> str:
     return f"http://{shown}:{port}{route_prefix.rstrip('/')}/"
 
 
-def _end(name: str, *, everything: bool) -> None:
+def _end(name: str, *, ours: bool) -> None:
+    """End an application, and a Serve that was started here, unless others have applications on it."""
     try:
-        if everything:
+        others = set(serve.status().applications) - {name}
+        if ours and not others:
             serve.shutdown()
         else:
             serve.delete(name)
@@ -325,12 +336,22 @@ def _end(name: str, *, everything: bool) -> None:
         log.debug("Serve did not end: %s", format_error(error, kind=True))
 
 
-def wait() -> None:
+def _there(name: str) -> bool:
+    try:
+        return name in serve.status().applications
+    except Exception as error:  # Ray goes, which is noticed elsewhere
+        log.debug("Serve does not answer: %s", format_error(error, kind=True))
+        return True
+
+
+def wait(name: str) -> None:
     """Wait until the process is interrupted.
 
     Raises:
-        RayLost: Ray is gone.
+        RayLost: Ray is gone, or the application is.
     """
     while True:
         ray_watch.check()
-        time.sleep(LOOK_EVERY)
+        if not ray_watch.ask(lambda: _there(name)):
+            raise RayLost(f"application {name!r} is gone: somebody deleted it, or shut Serve down")
+        time.sleep(GONE_EVERY)

@@ -23,6 +23,7 @@ import torch
 
 import raychains as rc
 from raychains.cli import main
+from raychains.core.errors import RayLost
 from raychains.inference import PosteriorPredictive
 from raychains.store import ChainStore
 from tests.checks import refused
@@ -345,8 +346,16 @@ def test_replicas_that_wait_for_what_others_hold_say_so(
     monkeypatch.setattr(serve, "PATIENCE", 1.0)
     app = rc.serve.deployment(run.export(str(tmp_path / "d.safetensors")).path)
     host, _, port = serving.strip("/").rpartition("/")[2].partition(":")
-    with serve.running(app, name="late", route_prefix="/late", host=host, port=int(port), say=say) as url:
+    with serve.running(app, name="late", route_prefix="/late", host="0.0.0.0", port=1, say=say) as url:
+        assert url == f"http://{host}:{port}/late/", "where the Serve that runs already listens"
         assert ask(f"{url}healthz").status == 200
+        taken = serve.running(app, name="other", route_prefix="/late", host=host, port=int(port), say=say)
+        with refused("route_prefix must be one that no other application has, got '/late'"), taken:
+            pass
+        serve._end("nobody", ours=True)  # Serve stays, since others have an application on it
+        assert ask(f"{url}healthz").status == 200
+    with pytest.raises(RayLost, match="application 'late' is gone: somebody deleted it"):
+        serve.wait("late")
     assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
 
 
