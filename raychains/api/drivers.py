@@ -35,10 +35,12 @@ from raychains.evaluation.base import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
-from raychains.store import ChainStore, RunStore, Storage
+from raychains.store import ChainStore, RunStore, Storage, initial_states
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from raychains.chain.proof import Trial
     from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import DriverOutcome
@@ -125,6 +127,14 @@ def located(options: Run) -> Run:
     if start is not None and is_file(start):
         start = os.path.abspath(start)
     return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
+
+
+def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
+    """Return the options with the start of their chains in the store, which all nodes see, in place of its file."""
+    if start is None:
+        return options
+    digest = initial_states.publish(Storage(options.store), start)
+    return dataclasses.replace(options, init_from=initial_states.file_of(digest))
 
 
 def origin(command: str, options: Common) -> dict[str, str]:
@@ -404,6 +414,8 @@ def publish(
     """
     from raychains.report import page as pages
 
+    if not outcome.failed:
+        folder.remove_table("failed")  # of an earlier session, whose chains are through now
     store_results(folder, comparison, outcome)
     _store_measures(folder, comparison, outcome, measures)
     if page:

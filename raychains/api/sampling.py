@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -106,12 +105,9 @@ def _planned(command: str, options: Compare | Run, task: Task | None) -> Planned
             f"init_from must be a file, got {file!r}: to go on without it, give the `name` of a run that began at it"
         )
     stored = initial_states.file_of(digest)
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "start.safetensors"
-        copy.write_bytes(root.read(stored))
-        planned = plan(dataclasses.replace(options, init_from=str(copy)))
-    notes = [note.replace(str(copy), root.location(stored)) for note in planned.notes]
-    return dataclasses.replace(planned, notes=notes)
+    copy = str(initial_states.as_file(root, stored))
+    planned = plan(dataclasses.replace(options, init_from=copy))
+    return dataclasses.replace(planned, notes=[note.replace(copy, root.location(stored)) for note in planned.notes])
 
 
 def _start_of(root: Storage, name: str | None) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import (
@@ -19,6 +21,7 @@ from raychains.api.drivers import (
     planned_otherwise,
     resumed,
     with_bins,
+    with_start,
 )
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
@@ -31,6 +34,7 @@ from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
+from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
 from raychains.plotting.tables import Table, with_error
@@ -114,8 +118,19 @@ def sweep(call: Call) -> SweepResult:
     """
     check_refused(call.options, "of a sweep")
     with rooted(call.options.data_root), call.callbacks() as called:
-        planned = sweep_points.plan(call.options, call.task)
-        return _execute(call.options, planned, called, call.task)
+        options = _with_start(call.options)
+        planned = sweep_points.plan(options, call.task)
+        return _execute(options, planned, called, call.task)
+
+
+def _with_start(options: Sweep) -> Sweep:
+    """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of its start."""
+    file, root = options.init_from, Storage(options.store)
+    if file is None or not is_file(file) or not options.resume or options.name is None or Path(file).exists():
+        return options
+    folder = SweepStore(root, options.name)
+    stored = folder.plan().get("options", {}).get("init_from") if folder.exists() else file
+    return dataclasses.replace(options, init_from=initial_states.as_file(root, stored))
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
@@ -136,14 +151,13 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         fresh = not folder.exists()
         if fresh:
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
-        if planned.points.start is not None:
-            initial_states.publish(root, planned.points.start)
+        shared = with_start(located(with_bins(planned.points.options, folder.plan())), planned.points.start)
 
         def run(callback: Callback) -> SweepOutcome:
             lease.confirm()
             return SweepExperiment(
                 planned,
-                options=located(with_bins(planned.points.options, folder.plan())),
+                options=shared,
                 task=task,
                 folder=folder,
                 resources=resources,

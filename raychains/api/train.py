@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement
+from raychains.api.drivers import located, placement, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -116,5 +116,6 @@ def trainer(
         except UserError as error:  # the options call it so
             raise UserError(str(error).replace("workers_per_chain", "num_workers")) from None
         proof.prove(planned.spec, planned.start)
+    made = with_start(made, planned.start)
     settings = train.TrainSettings(options=made, parts=UserParts.of(given), repeat=repeat, reports=reports)
     return train.chain_trainer(settings, scaling, run_config or train.RunConfig())

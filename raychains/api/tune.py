@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement
+from raychains.api.drivers import located, placement, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -16,7 +16,7 @@ from raychains.core.validation import positive_int
 from raychains.data.root import rooted
 from raychains.planning import swept
 from raychains.planning.reports import REPORTS
-from raychains.store import Storage, SweepStore
+from raychains.store import Storage, SweepStore, initial_states
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
@@ -92,6 +92,7 @@ def trainable(
         points = swept.Points(shared, built)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start)
+    made = with_start(made, points.start)
     return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
 
 
@@ -152,7 +153,7 @@ def report(
     """
     from raychains.api.sweep import publish
     from raychains.inference import sweep_results
-    from raychains.orchestration.tune import values_and_repeat
+    from raychains.orchestration.tune import FIXED, values_and_repeat
     from raychains.planning import sweep_points
 
     settings = getattr(trainable, "settings", None)
@@ -165,7 +166,9 @@ def report(
     given = settings.parts.task.get() if settings.parts.task is not None else None
     with rooted(settings.options.data_root):
         trials = [values_and_repeat(result.config) for result, _ in reported]
-        planned, points = sweep_points.of_trials(settings.options, given, trials, metric)
+        start = initial_states.as_file(Storage(settings.options.store), settings.options.init_from)
+        options = dataclasses.replace(settings.options, init_from=start)
+        planned, points = sweep_points.of_trials(options, given, trials, metric, FIXED)
     plan, notes = planned.plan, list(planned.plan.notes)
     if len(reported) < len(results):
         errors = [

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from raychains.callbacks.batched_sender import BatchedSender
-from raychains.callbacks.event_data import FIELDS, Points, Repeats, plain, short
+from raychains.callbacks.event_data import Points, Repeats, plain, short
 from raychains.core.errors import UserError, format_error
-from raychains.planning.events import ChainDropped, ChainFailed, Planned, RunEnded, RunEvent, ViewDone
+from raychains.planning.events import ChainDropped, ChainFailed, Planned, RunEnded, RunEvent, SweepPlanned, ViewDone
 
 PROJECT = "raychains"
 """W&B's project and MLflow's experiment, unless WANDB_PROJECT and MLFLOW_EXPERIMENT_NAME name others."""
@@ -60,6 +60,7 @@ class WandB:
         except Exception as error:
             raise UserError(f"callback: wandb cannot begin: {format_error(error, kind=True)}") from None
         self._points, self._repeats = Points(), Repeats()
+        self._curves: set[str] = set()
         self._exit = 1
         """The exit code that W&B is given: 1, crashed, until the run has ended."""
 
@@ -67,14 +68,17 @@ class WandB:
         """Log the event's numbers."""
         for point in self._points.of(event):
             values = {f"{name}/{point.chain}": value for name, value in point.values.items()}
-            self._run.log({**values, f"gradients/{point.chain}": point.gradients})
+            axis = f"gradients/{point.chain}"
+            for name in [axis, *values]:
+                if name not in self._curves:  # W&B's own x axis counts calls of all chains together
+                    self._curves.add(name)
+                    self._run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+            self._run.log({**values, axis: point.gradients})
         if isinstance(event, Planned):
-            for digest in event.comparison.chains():  # W&B's own x axis counts calls of all chains together
-                axis = f"gradients/{short(digest)}"
-                self._run.define_metric(axis, hidden=True)
-                for name in FIELDS:
-                    self._run.define_metric(f"{name}/{short(digest)}", step_metric=axis)
             self._run.summary["gradients planned"] = event.budget.unique
+        elif isinstance(event, SweepPlanned):
+            plan = event.plan
+            self._run.summary["gradients planned"] = plan.gradients * plan.count * plan.repeats
         elif isinstance(event, ViewDone):
             for number, metrics in self._repeats.of(event):
                 for name, value in metrics.items():

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from raychains.core.errors import StorageAway, StorageRefused, format_error
 
@@ -106,6 +107,9 @@ class Retrying:
         self._lock = threading.Lock()
         self._outages: dict[str, float] = {}
         """Time at which each kind of call that fails at present began to fail."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Retrying, what=self._what), (self._patience,)  # a lock cannot be pickled
 
     def call(self, verb: str, place: str, attempt: Callable[[], T], keep_trying: KeepTrying | None = None) -> T:
         """Return ``attempt()``, tried again after transient errors.

@@ -9,7 +9,7 @@ from raychains.inference.run_data import stored_metrics
 from raychains.inference.sweep_data import FINISHED, Sweep
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_plan import Point, SweepPlan, Values
-from raychains.store import ChainStore, SweepStore
+from raychains.store import ChainStore, SweepStore, initial_states
 
 KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
@@ -73,7 +73,11 @@ def write(
             folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
     found = Sweep.of(folder)
     if found.best is not None and found.points.at[found.best, "status"] == FINISHED:
-        folder.write_best(best_options(next(point.values for point in points if point.number == found.best)))
+        best = next(point for point in points if point.number == found.best)
+        options, start = dict(best_options(best.values)), best.specs[0].start
+        if start is not None:
+            options["init_from"] = folder.root.location(initial_states.file_of(start))
+        folder.write_best(options)
     return results
 
 

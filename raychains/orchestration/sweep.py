@@ -7,6 +7,7 @@ that was begun resumes from the run store.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -27,7 +28,15 @@ from ray.tune.search import BasicVariantGenerator
 
 from raychains.chain import precision
 from raychains.core.config import Run
-from raychains.core.errors import ChainsFailed, RaychainsError, RayLost, StorageRefused, UserError, trial_error
+from raychains.core.errors import (
+    ChainsFailed,
+    RaychainsError,
+    RayLost,
+    StorageAway,
+    StorageRefused,
+    UserError,
+    trial_error,
+)
 from raychains.inference.sweep_results import report_of
 from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.interrupt import Interrupt
@@ -53,6 +62,7 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output prints tables even with verbose=0
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
 }
 FAILED, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
@@ -67,6 +77,22 @@ class SweepOutcome:
     """Chains that were given up now, by digest, and why."""
     stopped: bool
     """True if the user or another driver stopped the sweep."""
+
+
+def _stored(call: Callable[..., None]) -> Callable[..., None]:
+    """Let the sweep stop where the store fails in one of Tune's callbacks, of whose errors Tune makes its own."""
+
+    @functools.wraps(call)
+    def guarded(self: SweepExperiment, *args: Any, **info: Any) -> None:
+        try:
+            call(self, *args, **info)
+        except StorageRefused as error:
+            self._fatal = error
+        except StorageAway as error:
+            if not self.stop_all():  # else the user did not want to wait for the store
+                self._fatal = error
+
+    return guarded
 
 
 class _RayGone(BaseException):
@@ -349,6 +375,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             return None
         return reports[-1]["metrics"][self._plan.metric.name], digest not in self._stops
 
+    @_stored
     def _stop_chain(self, digest: str, result: Mapping[str, Any]) -> None:
         self._keep(digest, report_of(self._plan, result))  # Tune asks the scheduler first
         self._stops[digest] = {"epoch": result["epoch"], "cycle": result["cycle"]}
@@ -366,6 +393,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         """See `ray.tune.Callback`."""
         self._running[self._digest(trial)] = {}
 
+    @_stored
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
@@ -382,6 +410,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
             self._callback.on(events.ChainReported(digest=digest, gradients=gradients, metrics=metrics))
             self._keep(digest, report)
 
+    @_stored
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         self._end(self._digest(trial))
@@ -397,6 +426,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         else:  # Tune counts all deaths but those with a node whose end was announced
             self._callback.on(events.Preempted(slot=slot, digest=digest))
 
+    @_stored
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         error = trial.get_pickled_error() or RuntimeError(trial.get_error())
@@ -404,6 +434,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
         self._failed[self._digest(trial)] = often if isinstance(error, RayActorError) else trial_error(error)
         self._end(self._digest(trial))
 
+    @_stored
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tell the callback where the sweep is."""
         try:

@@ -141,7 +141,8 @@ def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     context, device = train.get_context(), get_device()
     set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
-    planned = plan(settings.options, settings.parts.unpack(), settings.repeat)
+    start = initial_states.as_file(Storage(settings.options.store), settings.options.init_from)
+    planned = plan(replace(settings.options, init_from=start), settings.parts.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _lead(settings, driver_id, planned, size, device)
@@ -159,8 +160,6 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         return lambda device: Ranks(0, size, address, device, listener=listener)
 
     options, spec, store = settings.options, planned.spec, Storage(settings.options.store)
-    if planned.start is not None:
-        initial_states.publish(store, planned.start)
     evaluation = planned.task.splits().get(swept.SPLIT)
     if evaluation is not None:
         evaluation.bins = options.bins if options.bins is not None else BINS

@@ -6,6 +6,7 @@ checkpoints are in the run store, from which a trial resumes bit for bit after w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Mapping
@@ -141,7 +142,8 @@ class ChainTrainable(tune.Trainable):
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task, options, _ = swept.with_validation(options, self.settings.parts.unpack())
-        self._options = options
+        start = initial_states.as_file(Storage(options.store), options.init_from)
+        self._options = options = dataclasses.replace(options, init_from=start)
         self._points = Points(options, self._task, FIXED)
         self._evaluation = self._task.splits()[swept.SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
@@ -248,8 +250,6 @@ class ChainTrainable(tune.Trainable):
                 )
         except UserError as error:
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
-        if self._points.start is not None:
-            initial_states.publish(Storage(self._options.store), self._points.start)
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
         self._chain = ReportedChain(
             spec=point.specs[repeat],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from raychains.planning import search_space as space
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.planning.swept import DEFAULT_GRID, SPLIT, Points, place, with_validation
+from raychains.store import initial_states
 from raychains.tasks import Task
 
 TRIES = 100
@@ -101,7 +102,11 @@ def _given_by(option: str) -> Iterator[None]:
 
 
 def of_trials(
-    options: Run, given_task: Task | None, trials: Sequence[tuple[Mapping[str, Any], int]], metric: str
+    options: Run,
+    given_task: Task | None,
+    trials: Sequence[tuple[Mapping[str, Any], int]],
+    metric: str,
+    fixed: Collection[str],
 ) -> tuple[Planned, list[Point]]:
     """Return the sweep that the trials of the user's own experiment came to, and the point of each trial.
 
@@ -110,13 +115,14 @@ def of_trials(
         given_task: the task where the user passed an object.
         trials: per trial its values and its repeat.
         metric: name of the metric that decides between points.
+        fixed: options that no trial may have.
 
     Raises:
         UserError: an unknown metric.
     """
     task, options, notes = with_validation(options, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
-    points = Points(dataclasses.replace(options, repeats=repeats), task)
+    points = Points(dataclasses.replace(options, repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)
     made: dict[str, Point] = {}
     found: list[Point] = []
@@ -135,12 +141,14 @@ def of_trials(
 
 def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> SweepPlan:
     """Return a plan; what it says of all chains alike is that of the points that were ``tried``."""
+    start = tried[0].specs[0].start  # whose file may be another one, or gone, when the sweep goes on
+    same = shared(options) if start is None else {**shared(options), "init_from": initial_states.file_of(start)}
     return SweepPlan(
         task=options.task,
         unit="epochs",
         split=SPLIT,
         metrics=tuple(task.splits()[SPLIT].metrics),
-        options=shared(options),
+        options=same,
         repeats=len(tried[0].specs),
         seed=options.seed,
         gradients=max(gradient_evaluations(point.specs[0]) for point in tried),

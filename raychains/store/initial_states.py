@@ -4,10 +4,12 @@ chain's last sample."""
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 
 from torch import Tensor
 
+from raychains.chain import initialization
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import StorageAway, UserError
 from raychains.core.sample import tensors_sha256
@@ -23,6 +25,16 @@ CHAIN = "chain/"
 def file_of(digest: str) -> str:
     """Return the name of a start's file in the store."""
     return f"starts/{digest}.safetensors"
+
+
+def as_file(root: Storage, init_from: str | None) -> str | None:
+    """Return a file of this process where ``init_from`` is the `file_of` a start in the store, otherwise ``init_from`` itself.
+
+    Raises:
+        UserError: the store has no such start.
+    """
+    named = re.fullmatch(file_of("([0-9a-f]{64})"), init_from or "")
+    return initialization.to_file(read(root, named[1])) if named else init_from
 
 
 def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:

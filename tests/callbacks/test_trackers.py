@@ -64,7 +64,10 @@ def test_wandb_is_told_config_curves_and_summary(monkeypatch: pytest.MonkeyPatch
     a, b = (d[:12] for d in digests())
     assert [row.get(f"gradients/{a}") or row[f"gradients/{b}"] for row in fake.logged] == [500, 200]
     assert fake.logged[0][f"loss/{a}"] == pytest.approx(1 / 11) and f"loss/{b}" not in fake.logged[1]
-    assert fake.axes[f"loss/{a}"] == f"gradients/{a}" and f"gradients/{b}" in fake.axes
+    assert fake.axes[f"loss/{a}"] == f"gradients/{a}" and fake.axes[f"gradients/{b}"] is None
+    WandB("sweep", CONFIG).on(callbacks.ChainReported(digest="d" * 64, gradients=40, metrics={"nll": 0.5}))
+    assert fake.axes[f"nll/{'d' * 12}"] == f"gradients/{'d' * 12}"
+    del fake.began[-1], fake.logged[-1]
     assert fake.summary["nll/arm/1"] == 0.5 and fake.summary["nll/arm/2"] == 0.25
     assert fake.summary[f"failed/{b}"] == "loss is nan" and fake.summary["outcome"] == "finished"
     assert fake.finished == [0]

@@ -16,7 +16,7 @@ from raychains import callbacks
 from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
-from raychains.core.errors import RayLost
+from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
 from raychains.orchestration.sweep import SweepExperiment
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
@@ -127,3 +127,21 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
     assert "slot 0 is gone (its process died); point 0 (cycles=2, repeat 0) resumes in another" in said
     assert "point 0 (cycles=2), 1 of 2 repeats: NLL (nats) 0.2500" in said
     assert "point 0 (cycles=2), 2 of 2 repeats: NLL (nats) 0.3000 ± 0.0500" in said
+
+
+@pytest.mark.parametrize("error", [StorageRefused("the disk is full"), StorageAway("no answer")])
+def test_a_store_that_fails_in_tunes_callbacks_ends_the_sweep_by_its_own_error(error: UserError) -> None:
+    experiment: Any = object.__new__(SweepExperiment)
+    experiment._fatal, experiment._stopping = None, False
+    experiment._interrupt, experiment._lease = SimpleNamespace(asked=False), SimpleNamespace(lost="")
+    experiment._callback, experiment._digests = callbacks.NullCallback(), {"null": "d"}
+
+    def fails(*args: Any) -> None:
+        raise error
+
+    experiment._end = fails
+    experiment.on_trial_complete(0, [], SimpleNamespace(config=None))
+    assert experiment._fatal is error and experiment.stop_all()
+    experiment._fatal, experiment._interrupt.asked = None, True
+    experiment.on_trial_complete(0, [], SimpleNamespace(config=None))
+    assert experiment._fatal is (error if isinstance(error, StorageRefused) else None), "the user wanted it to stop"

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, Interrupted
+from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore, load_sweep
 from tests.processes import until
 from tests.sweeps.worlds import (
@@ -191,3 +195,35 @@ def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     store, _, _ = disturbed
     assert not any("Poisoned" in (reason or "") for reason in table(store)["reason"])
     assert not {c for c in table(store).columns if c.startswith("test")}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"grid": "lr=.05,1e29", "asha": True},
+        pytest.param({"space": "lr=log:1e28:1e30", "optuna": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_a_chain_that_diverges_is_a_failed_point_whoever_judges_it(tmp_path: Path, way: dict[str, Any]) -> None:
+    count = 1 if "grid" in way else 2
+    asked = {"task": TASK, "epochs": 4, "val_split": 40, "cycles": 2, "exploration": 0.5, "thinning": 1}
+    with pytest.raises(ChainsFailed, match=rf"^{count} chains of the sweep failed"):
+        rc.sweep(store=str(tmp_path), name="some", **asked, **way)
+    rows = load_sweep(f"{tmp_path}/sweeps/some").table("results")
+    assert rows is not None and rows["status"].to_pylist().count("failed") == count and len(rows) == 2
+    assert Path(tmp_path, "sweeps", "some", "report.html").stat().st_size > 5_000
+
+
+def test_a_start_is_in_the_store_and_the_sweep_goes_on_without_its_file(tmp_path: Path) -> None:
+    asked = {"task": TASK, "epochs": 2, "val_split": 40, "exploration": 0.5, "thinning": 1, "grid": {"lr": [0.05, 0.1]}}
+    network = rc.make_task(TASK).build_model(seed=3, lanes=1)
+    store = str(tmp_path / "store")
+    first = rc.sweep(store=store, name="warm", init_from=network, **asked)
+    again = rc.sweep(store=store, name="warm", init_from=str(tmp_path / "gone.pt"), resume=True, **asked)
+    assert first.best == again.best
+    start = Path(first.best["init_from"])
+    assert start.parent == Path(store) / "starts" and torch.equal(
+        load_file(start)["layers.0.weight"], network.state_dict()["layers.0.weight"]
+    )
+    made = default_arms.run(Run(**first.best, chains=1)).comparison
+    assert set(made.chains()) < set(first.table(full=True)["digest"])

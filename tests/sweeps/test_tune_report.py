@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,18 @@ def test_a_trial_that_broke_is_a_failed_point(tmp_path: Path) -> None:
     rows = pd.read_parquet(tmp_path / "store" / "sweeps" / "some" / "results.parquet")
     assert list(rows["status"]) == ["failed"] * 2 and list(rows["cycle"]) == [0, 1]
     assert rows["reason"].str.endswith("ZeroDivisionError: the user's own mistake").all()
+
+
+def test_seeds_and_lengths_may_differ_between_trials(tmp_path: Path) -> None:
+    trainable = rc.tune.trainable(
+        task=TASK, epochs=4, val_split=40, exploration=0.0, samples_per_cycle=1, cycles=2, store=str(tmp_path / "store"),
+        allow_unequal_budget=True, init_from=rc.make_task(TASK).build_model(seed=3, lanes=1),
+    )  # fmt: skip
+    space = {"seed": tune.grid_search([0, 1]), "epochs": tune.grid_search([2, 4])}
+    run = tune.RunConfig(name="some", storage_path=str(tmp_path / "tune"), verbose=0)
+    found = rc.tune.report(tune.Tuner(trainable, param_space=space, run_config=run).fit(), trainable)
+    rows = found.table(full=True)
+    assert sorted(zip(rows["seed"], rows["epochs"], strict=True)) == [(0, 2), (0, 4), (1, 2), (1, 4)]
+    assert set(rows["status"]) == {"finished"}
+    assert set(default_arms.run(Run(**found.best, chains=1)).comparison.chains()) < set(rows["digest"])
+    assert pickle.loads(pickle.dumps(found)).best == found.best
