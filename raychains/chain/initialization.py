@@ -123,6 +123,7 @@ def overlapping(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str
     Raises:
         UserError: none fits.
     """
+    live = model.state_dict(keep_vars=True)
     expected = model.state_dict()
     found: dict[str, Tensor] = {}
     left_out: list[str] = []
@@ -138,7 +139,9 @@ def overlapping(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str
         raise UserError(
             f"init_from must have a tensor of the task's network, got {some(tensors)}{file and f' in {file!r}'}; the network's are {some(expected)}"
         )
-    return {n: found.get(n, t) for n, t in expected.items()}, left_out, [n for n in expected if n not in found]
+    tied = {id(live[n]): t for n, t in found.items()}  # files may have one name of a tensor that has several
+    whole = {n: found.get(n, tied.get(id(live[n]), t)) for n, t in expected.items()}
+    return whole, left_out, [n for n in expected if id(live[n]) not in tied]
 
 
 def fitted(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str, Tensor], str | None]:
@@ -182,16 +185,14 @@ def check(found: Tensors, expected: Tensors, file: str = "") -> None:
             )
 
 
-def check_finite(tensors: Tensors, model: nn.Module, path: str) -> None:
-    """Refuse the start of a network in which a parameter is not finite, or a buffer nan (a mask may hold infinities).
+def check_finite(tensors: Tensors, path: str) -> None:
+    """Refuse the start of a network that is not finite.
 
     Raises:
         UserError: the first such tensor.
     """
-    parameters = dict(model.named_parameters())
     for name, t in tensors.items():
-        wrong = int((~torch.isfinite(t) if name in parameters else torch.isnan(t)).sum())
-        if wrong:
+        if wrong := int((~torch.isfinite(t)).sum()):
             raise UserError(
                 f"init_from must hold finite numbers, got {path!r}: {wrong:,} of {t.numel():,} in {name!r} are not"
             )

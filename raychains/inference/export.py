@@ -16,7 +16,7 @@ from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive, noise_to_json
-from raychains.inference.predictive import Selection
+from raychains.inference.predictive import Selection, as_in_chain
 from raychains.store import initial_states
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -113,8 +113,10 @@ def common(selection: Selection) -> dict[str, Tensor]:
     start = starts.pop()
     if starts or start is None:
         return {}
-    stored = next(selection.stored())
-    return {name: t for name, t in initial_states.read(selection.root, start).items() if name not in stored}
+    stored, spec = next(selection.stored()), selection.records[0][0]
+    network = selection.task.build_model(seed=0, lanes=1).state_dict()
+    tensors = initial_states.read(selection.root, start)
+    return {name: as_in_chain(t, network[name], spec) for name, t in tensors.items() if name not in stored}
 
 
 class _Own:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from raychains import samplers, schedules, tasks
+from raychains.chain.precision import DTYPES
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
@@ -55,7 +56,12 @@ class Selection:
         for (spec, record), tensors in zip(self.records, self.stored(), strict=True):
             whole = complete(tensors, initial_states.needed(spec))
             check_tensors(whole, network, f"{self.root.location(f'chains/{spec.digest}/{record.file}')}: ")
-            yield whole
+            yield {n: t if n in tensors else as_in_chain(t, network[n], spec) for n, t in whole.items()}
+
+
+def as_in_chain(start: Tensor, initial: Tensor, spec: ChainSpec) -> Tensor:
+    """Return a tensor of a chain's start in the dtype that it has there, whose network's own tensor is ``initial``."""
+    return start.to(initial.dtype).to(DTYPES[spec.precision]) if start.is_floating_point() else start
 
 
 def records_of(

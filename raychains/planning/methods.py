@@ -539,7 +539,7 @@ def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
         tensors, left_out, kept = initialization.overlapping(given, model, file)
         for what, names in (("left out of init_from", left_out), ("not in init_from, and initialised by seed 0", kept)):
             notes += [f"{len(names)} tensors are {what}: {initialization.some(names)}"] if names else []
-    initialization.check_finite(tensors, model, options.init_from)
+    initialization.check_finite(tensors, options.init_from)
     chosen = tuple(sorted(set(options.sample_only)))
     sampled = initialization.sampled(model, chosen)
     digest = tensors_sha256(tensors)

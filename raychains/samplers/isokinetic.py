@@ -182,8 +182,12 @@ class Isokinetic(ClosureSampler):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        for name in self.defaults.keys() - {"lr", "weight_decay"}:
-            common = self.param_groups[0][name]
+        first = self.param_groups[0]
+        for name in (self.defaults.keys() & first.keys()) - {
+            "lr",
+            "weight_decay",
+        }:  # torch adds defaults to loaded samplers
+            common = first[name]
             allowed = f"be that of the first group, {common!r}: a step moves all parameters together"
             require(group[name] == common, name, group[name], allowed)
 

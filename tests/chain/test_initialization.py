@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from raychains import samplers, tasks
 from raychains.chain import initialization
@@ -118,16 +118,13 @@ def test_a_start_that_is_not_finite_is_refused_with_its_tensor_and_how_many(valu
             methods.resolve(options, task=TASK, name="digits", sampler="sghmc")
 
 
-def test_a_buffer_may_hold_infinities_and_no_nan(tmp_path: Path) -> None:
-    changed = {n: t.clone() for n, t in start().items()}
-    (name, *_) = [n for n in changed if "running_mean" in n]
-    changed[name][0] = float("inf")
-    torch.save(changed, tmp_path / "mask.pt")
-    resolved(tmp_path / "mask.pt")
-    changed[name][0] = float("nan")
-    torch.save(changed, tmp_path / "mask.pt")
-    with refused("init_from must hold finite numbers", f"1 of 8 in '{name}'"):
-        resolved(tmp_path / "mask.pt")
+def test_tied_tensors_start_at_the_one_that_the_file_has() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    given = {"0.weight": torch.full((5, 3), 7.0)}
+    whole, left_out, kept = initialization.overlapping(given, model, "")
+    model.load_state_dict(whole)
+    assert torch.equal(model[1].weight.detach(), given["0.weight"]) and left_out == kept == []
 
 
 class Evil:

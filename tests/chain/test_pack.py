@@ -723,6 +723,10 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     smoothed = Task.from_module(lambda: nn.Linear(64, 10), data, data, Smoothed())
     with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
         Chain(made(smoothed, 20), smoothed)
+    x, y = torch.randn(40, 5, 3), torch.randn(40, 5, 1)
+    rows = Task.from_module(lambda: nn.Linear(3, 1), (x, y), (x, y), "gaussian", noise=1.0)
+    with refused("pack", "5", "its network takes inputs [5, 3] as several vectors"):
+        Chain(made(rows, 20), rows)
     ordered = Ordered(train=90, hidden=[8])
     with refused("pack", "5", "its task has its own epoch()"):
         Chain(made(ordered, 20), ordered)

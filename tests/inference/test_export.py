@@ -190,6 +190,15 @@ def test_what_was_not_sampled_is_stored_once(tmp_path: Path, images: Tensor) -> 
     np.testing.assert_allclose(partial.predict(images), wanted, rtol=0, atol=1e-6)
 
 
+def test_what_was_not_sampled_has_the_chains_precision(tmp_path: Path, images: Tensor) -> None:
+    save_file({n: t.half() for n, t in MLP(64, (100, 100), 10).state_dict().items()}, tmp_path / "half.safetensors")
+    settings: dict[str, Any] = {"init_from": str(tmp_path / "half.safetensors"), "sample_only": ("layers.4.*",)}
+    partial = digits(tmp_path / "store", precision="fp64", **settings)
+    loaded = rc.PosteriorPredictive.load(partial.export(str(tmp_path / "p")).path)
+    for found in (loaded, partial.posterior()):
+        np.testing.assert_allclose(found(images.double()).probabilities, partial.predict(images), rtol=0, atol=1e-6)
+
+
 def test_each_chains_other_layers_are_those_of_its_own_member(tmp_path: Path, images: Tensor) -> None:
     heads = digits(tmp_path / "store", init_from="deep-ensemble:4,2", sample_only=("layers.4.*",), chains=2)
     root = heads.store.root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from inspect import signature
 from typing import Any
@@ -321,3 +322,11 @@ def test_build_makes_what_the_part_says() -> None:
 def test_build_refuses_in_one_line(part: Part, words: tuple[str, ...]) -> None:
     with refused(*words):
         built(part)
+
+
+@pytest.mark.parametrize("kind", ["mclmc", "smile", "psmile"])
+def test_parameters_join_a_sampler_that_was_loaded(kind: str) -> None:
+    sampler = build(kind, parameters())
+    sampler.load_state_dict(sampler.state_dict())
+    sampler.add_param_group({"params": parameters(seed=1)})
+    assert len(copy.deepcopy(sampler).param_groups) == 2

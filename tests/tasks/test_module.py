@@ -376,6 +376,12 @@ def on_meta() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, device="meta"))
 
 
+def masked() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 2))
+    model[0].register_buffer("mask", torch.full((2, 2), -math.inf).triu(1))
+    return model
+
+
 def squares(outputs: Tensor, targets: Tensor) -> Tensor:
     return ((outputs[:, 0] - targets) ** 2).mean()
 
@@ -404,6 +410,7 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"model_fn": lambda: nn.DataParallel(nn.Linear(3, 2))}, ("a network for one device, got a DataParallel",)),
     (classify, {"model_fn": distributed}, ("a network for one device, got a DistributedDataParallel",)),
     (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))}, ("known shapes, got '1.weight' uninitialised",)),
+    (classify, {"model_fn": masked}, ("model_fn must build finite buffers, got '0.mask'", "persistent=False")),
     (classify, {"model_fn": on_meta}, ("model_fn must build tensors with values, got one on the device meta as '1.weight'",)),
     (classify, {"train_set": (X, LABELS.float())}, ("integer labels [n]", "float32 targets [4]")),
     (classify, {"model_fn": lambda: nn.Linear(3, 1)}, ("needs logits [n, classes]", "[4, 1]")),
