@@ -129,7 +129,8 @@ class RunData:
 
     @cached_property
     def _dropped(self) -> set[str]:
-        return dropped_chains(self.store, self.comparison) - self.finished
+        found = dropped_chains(self.store, self.comparison)
+        return found - self.finished if found else found
 
     @cached_property
     def finished(self) -> frozenset[str]:

@@ -183,10 +183,8 @@ class Isokinetic(ClosureSampler):
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
         first = self.param_groups[0]
-        for name in (self.defaults.keys() & first.keys()) - {
-            "lr",
-            "weight_decay",
-        }:  # torch adds defaults to loaded samplers
+        # torch adds names to the defaults of samplers that are loaded or copied, and to no group
+        for name in (self.defaults.keys() & first.keys()) - {"lr", "weight_decay"}:
             common = first[name]
             allowed = f"be that of the first group, {common!r}: a step moves all parameters together"
             require(group[name] == common, name, group[name], allowed)

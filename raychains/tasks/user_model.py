@@ -40,9 +40,9 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
                 "the model on an example there"
             )
         check_plain(tensor, field, f"as {name!r}", verb="build")
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    for name, saved in model.state_dict().items():
-        if name not in parameters and saved.is_floating_point() and not bool(torch.isfinite(saved).all()):
+    saved = model.state_dict().keys()
+    for name, buffer in model.named_buffers():
+        if name in saved and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
             raise UserError(
                 f"{field} must build finite buffers, got {name!r} with others: register a mask that holds infinities with persistent=False"
             )
