@@ -11,13 +11,14 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common, Run
+from raychains.core.config import Common, Compare, Run, Sweep
 from raychains.core.errors import (
     ChainsFailed,
     Interrupted,
@@ -135,6 +136,13 @@ def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
         return options
     digest = initial_states.publish(Storage(options.store), start)
     return dataclasses.replace(options, init_from=initial_states.file_of(digest))
+
+
+def lost_start(options: Run | Compare | Sweep) -> str | None:
+    """Return the file of ``init_from`` that is gone, of a run or a sweep that is resumed; None otherwise."""
+    file = options.init_from
+    gone = file is not None and is_file(file) and options.resume and not Path(file).exists()
+    return file if gone else None
 
 
 def origin(command: str, options: Common) -> dict[str, str]:

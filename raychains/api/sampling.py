@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
@@ -15,6 +14,7 @@ from raychains.api.drivers import (
     drive,
     interrupted,
     leased,
+    lost_start,
     name_kept,
     origin,
     planned_otherwise,
@@ -29,7 +29,6 @@ from raychains.core.config import Compare, Local, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
-from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
 from raychains.store import RunStore, Storage, finished_chains, initial_states
@@ -95,8 +94,8 @@ def _run(command: str, call: Call, workers: Workers | None = None, **settings: A
 def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
     """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its start."""
     plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
-    file = options.init_from
-    if file is None or not is_file(file) or not options.resume or Path(file).exists():
+    file = lost_start(options)
+    if file is None:
         return plan(options)
     root = Storage(options.store)
     digest = _start_of(root, options.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raychains.api.drivers import (
@@ -14,6 +13,7 @@ from raychains.api.drivers import (
     interrupted,
     leased,
     located,
+    lost_start,
     name_kept,
     on_ray,
     origin,
@@ -34,7 +34,6 @@ from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
-from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
 from raychains.plotting.tables import Table, with_error
@@ -118,18 +117,17 @@ def sweep(call: Call) -> SweepResult:
     """
     check_refused(call.options, "of a sweep")
     with rooted(call.options.data_root), call.callbacks() as called:
-        options = _with_start(call.options)
+        options = _with_stored_start(call.options)
         planned = sweep_points.plan(options, call.task)
         return _execute(options, planned, called, call.task)
 
 
-def _with_start(options: Sweep) -> Sweep:
+def _with_stored_start(options: Sweep) -> Sweep:
     """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of its start."""
-    file, root = options.init_from, Storage(options.store)
-    if file is None or not is_file(file) or not options.resume or options.name is None or Path(file).exists():
+    root = Storage(options.store)
+    if lost_start(options) is None or options.name is None or not (folder := SweepStore(root, options.name)).exists():
         return options
-    folder = SweepStore(root, options.name)
-    stored = folder.plan().get("options", {}).get("init_from") if folder.exists() else file
+    stored = folder.plan().get("options", {}).get("init_from")
     return dataclasses.replace(options, init_from=initial_states.as_file(root, stored))
 
 

@@ -69,10 +69,11 @@ class WandB:
         for point in self._points.of(event):
             values = {f"{name}/{point.chain}": value for name, value in point.values.items()}
             axis = f"gradients/{point.chain}"
-            for name in [axis, *values]:
-                if name not in self._curves:  # W&B's own x axis counts calls of all chains together
-                    self._curves.add(name)
-                    self._run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+            if axis not in self._curves:
+                self._run.define_metric(axis, hidden=True)
+            for name in values.keys() - self._curves:  # W&B's own x axis counts calls of all chains together
+                self._run.define_metric(name, step_metric=axis)
+            self._curves |= {axis, *values}
             self._run.log({**values, axis: point.gradients})
         if isinstance(event, Planned):
             self._run.summary["gradients planned"] = event.budget.unique

@@ -371,7 +371,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     beside = (
         " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
         if published
-        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; of the standard deviation 1."
+        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the ratio of spreads 1."
         if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
         if halves

@@ -52,6 +52,7 @@ def drawing(run: RunData) -> Drawing | None:
     if not single and not costly:
         return None
     exact = any(curve.what == "training nll" for curve in single)
+    of_theta = ", of Entropy-MCMC those of θ" if any(len(samplers.variables(part)) > 1 for part in parts) else ""
     curves = [*([] if exact else _of_progress(run)), *single]
     if not curves:
         return None
@@ -61,7 +62,7 @@ def drawing(run: RunData) -> Drawing | None:
     )
     text += "" if exact else "Training NLL: mean minibatch loss since the record before. "
     text += (
-        f"{'All' if exact else 'The other'} panels: each kept sample by itself, of Entropy-MCMC those of θ, a point per sample. "
+        f"{'All' if exact else 'The other'} panels: each kept sample by itself{of_theta}, a point per sample. "
         if single
         else "raychains evaluate RUN --views samples adds the test metrics of every kept sample. "
     )
