@@ -17,14 +17,16 @@ from raychains.samplers.velocity import VelocitySampler
 
 
 class SWAG(VelocitySampler):
-    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the mean of θ² and the last K deviations D = θ − θ̄;
-    a draw is θ̄ + √(s/2)·√(mean(θ²) − θ̄²)·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
+    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the variance Σ of each coordinate and the last K deviations D = θ − θ̄;
+    a draw is θ̄ + √(s/2)·√Σ·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
 
     Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its ``noise_from``, under
     its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing: the Gaussian's width is that
     of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is then, so that draws late in a run
     come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself. Steps at temperature 0
     forget what was collected: cycles that begin without noise (β above 0) have a Gaussian of their own each.
+
+    Σ is that of the paper, mean(θ²) − θ̄², kept as the mean of squared deviations, which single precision does not cancel.
 
     Several chains are MultiSWAG (Wilson & Izmailov 2020), the mixture of their Gaussians.
 
@@ -50,6 +52,7 @@ class SWAG(VelocitySampler):
     """
 
     kind = "swag"
+    revision = 2
     presets: ClassVar[Presets] = {
         "swag": MethodPreset(schedule="constant", label="SWAG"),
         "multiswag": MethodPreset(schedule="constant", label="MultiSWAG"),
@@ -85,7 +88,7 @@ class SWAG(VelocitySampler):
             if group["temperature"] > 0:
                 self._collect(group, p)
             elif "noisy_steps" in self.state[p]:  # of the last cycle
-                for name in ("mean", "square", "deviations"):
+                for name in ("mean", "variance", "deviations"):
                     self.state[p].pop(name, None)
                 self.state[p]["forgotten"] = self.state[p]["noisy_steps"]
 
@@ -95,9 +98,10 @@ class SWAG(VelocitySampler):
         count, rest = divmod(_steps(state), group["collect_every"])
         if rest:
             return
-        mean, square = self.state_of(p, "mean"), self.state_of(p, "square")
-        mean.lerp_(p.to(mean.dtype), 1 / count)
-        square.lerp_(p.to(mean.dtype).square(), 1 / count)
+        mean, variance = self.state_of(p, "mean"), self.state_of(p, "variance")
+        away = p.to(mean.dtype) - mean
+        mean.add_(away, alpha=1 / count)
+        variance.lerp_(away * (p - mean), 1 / count)  # Welford 1962
         if "deviations" not in state:
             state["deviations"] = mean.new_zeros((group["rank"], *p.shape))
         state["deviations"][(count - 1) % group["rank"]] = p - mean
@@ -125,7 +129,7 @@ class SWAG(VelocitySampler):
         if count < 2 or group["temperature"] == 0:
             return p.detach().clone()
         mean, deviations = state["mean"], state["deviations"]
-        spread = (state["square"] - mean.square()).clamp_min(0.0).sqrt()
+        spread = state["variance"].clamp_min(0.0).sqrt()
         half = group["scale"] / 2
         kept = min(count, group["rank"])
         weights = shared[:kept].to(mean.device, mean.dtype)

@@ -72,12 +72,25 @@ def test_each_cycle_has_a_gaussian_of_its_own_and_other_draws() -> None:
             sampler.param_groups[0]["temperature"] = 0.0 if k < 2 else 1.0
             p.grad = torch.full_like(p, float(k))
             sampler.step()
-        moments.append([sampler.state[p][name].clone() for name in ("mean", "square", "deviations")])
+        moments.append([sampler.state[p][name].clone() for name in ("mean", "variance", "deviations")])
         drawn += [tensors[0] for _, tensors in sampler.draws()]
     assert all(torch.equal(a, b) for a, b in zip(*moments, strict=True))
     path = 1 - 0.1 * torch.arange(9.0, dtype=torch.float64).cumsum(0)
     torch.testing.assert_close(moments[0][0], path[[4, 7]].mean().expand(3))
     assert not torch.equal(*drawn)
+
+
+def test_a_spread_far_smaller_than_the_weights_is_kept_in_single_precision() -> None:
+    path = 100 + 1e-3 * torch.randn(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p = torch.zeros(4, requires_grad=True)
+    sampler = SWAG([p], lr=1.0, momentum=0.0, rank=RANK, seed=0)
+    for theta in path:
+        p.data.copy_(theta)
+        p.grad = torch.zeros_like(p)
+        sampler.step()
+    exact = path.float().double().var(0, correction=0)
+    rounding = 2**-18 / 1e-3  # of the mean, half a unit in the last place of 100, over the spread
+    torch.testing.assert_close(sampler.state[p]["variance"].double(), exact, rtol=4 * rounding, atol=0.0)
 
 
 def test_drawing_moves_nothing_and_can_be_repeated() -> None:
