@@ -24,15 +24,18 @@ FACTOR = 0.02
 SHORTEST, LONGEST = 1e-8, 10.0
 """h stays between them."""
 LEAST_DEVIATION = 1e-7**0.5
+LEAST_SHAPE = 0.1
+"""Shapes of the gamma law below are taken as this: the cube is negative where one |ΔE| of several hundred times the usual makes
+them .02, so that every step would be undone, and h would shrink, until it is forgotten."""
 
 
 def gamma_quantile(q: float, mean: Tensor, deviation: Tensor) -> Tensor:
     """Return the q-quantile of the gamma law of a mean and standard deviation, by Wilson and Hilferty's cube.
 
-    The variance is increased by 1e-6, as in the authors' code.
+    The variance is increased by 1e-6, as in the authors' code; the shape is at least `LEAST_SHAPE`, which it is not there.
     """
     variance = deviation.square() + 1e-6
-    part = 1 / (9 * mean.square() / variance)
+    part = 1 / (9 * (mean.square() / variance).clamp_min(LEAST_SHAPE))
     return mean * (1 - part + NormalDist().inv_cdf(q) * part.sqrt()) ** 3
 
 
@@ -44,7 +47,8 @@ class SMILE(Isokinetic):
     begins a step, and its log p, are of the minibatch before. ΔE = ΔK − Δlog p; before there is a log p, ΔK alone.
     Quantiles are of the gamma law with the running mean μ and standard deviation s of |ΔE| before the step:
     μ ← .99μ + .01|ΔE| (the first two are |ΔE| itself), s² ← .99s² + .01(|ΔE| − μ)², from step 5 divided by 1 − .5^(t−4)
-    and stored so. |ΔE| is judged from step 10 on. After a reset the next gradient makes u = ∇log p/‖∇log p‖; |ΔE|, gradient and log p
+    and stored so. |ΔE| is judged from step 10 on. Shapes of the law below .1 are taken as .1, unlike the authors: one large |ΔE| made
+    their quantile negative, and chains stood still. After a reset the next gradient makes u = ∇log p/‖∇log p‖; |ΔE|, gradient and log p
     stay the rejected point's. Entries of ∇log p are cut off at ±1e6, and 0 where they are NaN, as in the authors' code; there a
     NaN of ΔE never resets, here it always does, and counts for no average.
 
@@ -71,6 +75,7 @@ class SMILE(Isokinetic):
     """
 
     kind = "smile"
+    revision = 2
     presets: ClassVar[Presets] = {"smile": MethodPreset(schedule="constant", label="SMILE", settings={"burn_in": 0})}
 
     def __init__(

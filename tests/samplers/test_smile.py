@@ -58,7 +58,8 @@ def stretch(u: Array, g: Array, length: float) -> float:
 
 def quantile(q: float, mean: float, s: float) -> float:
     shape, scale = mean**2 / (s**2 + 1e-6), (s**2 + 1e-6) / mean
-    return shape * scale * (1 - 1 / (9 * shape) + norm.ppf(q) * math.sqrt(1 / (9 * shape))) ** 3
+    part = 1 / (9 * max(shape, 0.1))  # ours; .1 is not in theirs
+    return shape * scale * (1 - part + norm.ppf(q) * math.sqrt(part)) ** 3
 
 
 def transcription(
@@ -199,6 +200,33 @@ def test_quantiles_are_near_the_gamma_laws() -> None:
     for q in (0.05, 0.5, 0.9, 0.99):
         exact = gamma.ppf(q, a=4 / 2.25, scale=2.25 / 2)
         assert float(gamma_quantile(q, mean, s)) == pytest.approx(exact, rel=0.02 if q > 0.1 else 0.06)
+
+
+def test_quantiles_of_small_shapes_are_positive_and_of_the_right_size() -> None:
+    for shape in np.geomspace(0.01, 1, 9):
+        mean, s = torch.tensor([[1.0]]).double(), torch.tensor([[shape**-0.5]]).double()
+        for q in (0.99, 1 - 0.1 / 3):
+            exact = gamma.ppf(q, a=shape) / shape
+            assert exact / 3.2 < float(gamma_quantile(q, mean, s)) < 3.2 * exact, (shape, q)
+
+
+@pytest.mark.parametrize("outlier", [300.0, 3000.0, 1e5])
+def test_one_large_change_of_energy_does_not_stop_the_chain(outlier: float) -> None:
+    """A loss that jumps once: in the 300 steps behind no more are undone than by chance, and h stays."""
+    theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    sampler, noise = SMILE([theta], lr=0.05, num_data=1), np.random.default_rng(0).normal(size=(401, 5))
+    moved, lengths = [], []
+    for k in range(401):
+
+        def closure(k: int = k) -> Tensor:
+            theta.grad = theta.detach() + torch.from_numpy(noise[k])
+            return (0.5 * theta.detach() ** 2).sum() + noise[k, 0] + (outlier if k == 100 else 0.0)
+
+        before = theta.detach().clone()
+        sampler.step(closure)
+        moved.append(not torch.equal(before, theta.detach()))
+        lengths.append(float(sampler._adaptive["h"]))
+    assert moved[102:].count(False) < 20 and lengths[-1] > 0.5 * lengths[99]
 
 
 def test_a_quiet_coordinate_moves_farther_by_psmile() -> None:
