@@ -58,7 +58,7 @@ def stretch(u: Array, g: Array, length: float) -> float:
 
 def quantile(q: float, mean: float, s: float) -> float:
     shape, scale = mean**2 / (s**2 + 1e-6), (s**2 + 1e-6) / mean
-    part = 1 / (9 * max(shape, 0.1))  # ours; .1 is not in theirs
+    part = 1 / (9 * max(shape, 0.1))  # the floor is ours
     return shape * scale * (1 - part + norm.ppf(q) * math.sqrt(part)) ** 3
 
 
