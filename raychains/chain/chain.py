@@ -452,7 +452,7 @@ class Chain:
         }
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point()}
+        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if _rounds(t)}
         if finite and not gpus.value(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
             name = next(name for name, ok in finite.items() if not bool(ok))
             self._fail(f"{name} has a non-finite value")
@@ -564,6 +564,10 @@ class Chain:
             threads=self.spec.threads,
             numpy=np.__version__,
         )
+
+
+def _rounds(t: Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
 
 
 def _finite(value: Tensor | float | None) -> float | None:
