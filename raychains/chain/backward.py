@@ -92,7 +92,8 @@ class Backward:
     def _evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         assert isinstance(self._task, PredictiveTask)
         loss = self._task.loss_on(self._model, inputs, targets, self._augmentation)
-        loss.backward()
+        if loss.requires_grad:
+            loss.backward()
         return loss.detach()
 
     def _record(self, examples: Sequence[Tensor], graphs: gpus.Graphs) -> _Recorded:

@@ -39,6 +39,9 @@ Event = Progress | Sample
 LOG_POINTS = 200
 """Progress records of a chain whose epoch is a single step; others report once per epoch."""
 
+WITHOUT_GRADIENT = "sampled"
+"""What becomes of a parameter that a batch does not use, in checkpoints: those of older versions, where it was left out, do not say."""
+
 
 class Diverged(RaychainsError):
     """A non-finite loss, draw, parameter or sampler state; it is never handed out.
@@ -117,6 +120,8 @@ class Chain:
         """Kept draws, or blocks of them, so far."""
         self.noise_attempt = 0
         """Which noise streams the chain is on; above 0 after `restart_noise`."""
+        self._older = False
+        """True of a chain that goes on from a state of an older version: see `_refuse_older`."""
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._backward = Backward(spec, self.task, self.model, self._augmentation)
@@ -324,7 +329,8 @@ class Chain:
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
 
-        ``number`` is that of a part of the step's batch.
+        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part of
+        the step's batch.
         """
         if self._micro is None:
             if self._globals is not None:
@@ -336,7 +342,20 @@ class Chain:
             log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
                 (-log_density / self.num_data).backward()
+        for name, p in self.sampled.items():
+            if p.grad is None and p.requires_grad:
+                self._refuse_older(name)
+                p.grad = torch.zeros_like(p)
         return loss
+
+    def _refuse_older(self, name: str) -> None:
+        """Refuse to go on from a state of an older version, in which a parameter without a gradient made no step."""
+        if self._older:
+            raise UserError(
+                f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, where {name!r} made no step if a "
+                "batch does not use it, so that it followed another law: sample the chain anew, in another `store` or under "
+                "another `version` of its task"
+            )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
         """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
@@ -433,7 +452,7 @@ class Chain:
         }
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if t.is_floating_point()}
+        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if _rounds(t)}
         if finite and not gpus.value(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
             name = next(name for name, ok in finite.items() if not bool(ok))
             self._fail(f"{name} has a non-finite value")
@@ -485,6 +504,7 @@ class Chain:
             "loss_count": self._loss_count,
             "block": block,
             "noise_attempt": self.noise_attempt,
+            "without_gradient": WITHOUT_GRADIENT,
             **({} if self._early is None else {"early_stop": self._early.state_dict()}),
         }
 
@@ -518,6 +538,7 @@ class Chain:
         self.leave()
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
+        self._older = tasks.is_own(self.spec.task) and state.get("without_gradient") != WITHOUT_GRADIENT
         self._failure = None
         self.model.load_state_dict({**self.model.state_dict(), **state["model"]})
         initialization.restore(self.model, state.get("buffers", {}))  # states of older versions have none
@@ -543,6 +564,10 @@ class Chain:
             threads=self.spec.threads,
             numpy=np.__version__,
         )
+
+
+def _rounds(t: Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
 
 
 def _finite(value: Tensor | float | None) -> float | None:

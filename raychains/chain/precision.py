@@ -90,7 +90,7 @@ class Execution:
 
     def place(self, model: nn.Module) -> nn.Module:
         """Return ``model`` on the chain's device, in its dtype and memory format."""
-        model = model.to(self._device, DTYPES[self._spec.precision])
+        model = cast(model.to(self._device), self._spec.precision)
         return model.to(memory_format=torch.channels_last) if self._format is torch.channels_last else model
 
     def equip(self, model: nn.Module) -> None:
@@ -134,6 +134,20 @@ class Execution:
             except TorchDynamoException as error:
                 why = format_error(error)
                 raise UserError(f"compile must be none for this task, got {self._spec.compile}: {why}") from error
+
+
+def cast(model: nn.Module, precision: str) -> nn.Module:
+    """Return ``model`` with what has a dtype of its `built` parameters in that of a precision.
+
+    Other buffers stay as they are: complex ones, and statistics or times in double precision.
+    """
+    own = built(model)
+    return model._apply(lambda t: t.to(DTYPES[precision]) if t.dtype in own else t)
+
+
+def built(model: nn.Module) -> set[torch.dtype]:
+    """Return the dtypes of a model's parameters."""
+    return {p.dtype for p in model.parameters() if p.is_floating_point()}
 
 
 def like(parameter: Tensor, value: Tensor) -> Tensor:

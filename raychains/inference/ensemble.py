@@ -360,7 +360,8 @@ class PosteriorPredictive(nn.Module):
         network = self._network[0]
         samples, shared = dict(self.samples.named_buffers()), dict(self.shared.named_buffers())
         shared |= dict(self._constants.named_buffers())
-        dtype = next((t.dtype for t in (*samples.values(), *shared.values()) if t.is_floating_point()), torch.float32)
+        tensors = {**shared, **samples}
+        dtype = next((tensors[n].dtype for n, _ in network.named_parameters() if n in tensors), torch.float32)
         x = prepare_inputs(x, self.prepare, dtype)
         network.eval()  # its owner may have set it to training
         return self._outputs(_Runner(network, samples, shared), x)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from raychains import __version__
+from raychains.chain.precision import built
 from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
@@ -46,7 +47,7 @@ def export(
         selection: the samples.
         to: a new file.
         run: the run's name, for the file's users.
-        dtype: fp32, bf16 or fp16: what floating tensors are rounded to; None keeps the samples' own.
+        dtype: fp32, bf16 or fp16: what parameters, and buffers of their dtype, are rounded to; None keeps the samples' own.
         progress: called after each sample.
 
     Raises:
@@ -73,7 +74,9 @@ def export(
     }
     path, rounded = Path(path_of("to", to)), DTYPES[dtype] if dtype is not None else None
     samples = _counted(_Own(selection, shared), progress)
-    length = file.write(path, samples, size, shared=shared, dtype=rounded, about=about)
+    model = task.build_model(seed=0, lanes=1)
+    kept = {name for name, t in model.state_dict().items() if t.dtype not in built(model)}
+    length = file.write(path, samples, size, shared=shared, dtype=rounded, kept=kept, about=about)
     return Exported(path=path, samples=size, bytes=length, arm=selection.arm, network=network)
 
 
@@ -114,9 +117,10 @@ def common(selection: Selection) -> dict[str, Tensor]:
     if starts or start is None:
         return {}
     stored, spec = next(selection.stored()), selection.records[0][0]
-    network = selection.task.build_model(seed=0, lanes=1).state_dict()
+    model = selection.task.build_model(seed=0, lanes=1)
+    network, own = model.state_dict(), built(model)
     tensors = initial_states.read(selection.root, start)
-    return {name: as_in_chain(t, network[name], spec) for name, t in tensors.items() if name not in stored}
+    return {n: as_in_chain(t, network[n].dtype, own, spec) for n, t in tensors.items() if n not in stored}
 
 
 class _Own:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +29,8 @@ KEY = "posterior"
 BLOCK = 1 << 24
 """Bytes that are hashed at a time."""
 _NO_HASH = "0" * 64
-_DTYPES = "float64=F64 float32=F32 float16=F16 bfloat16=BF16 int64=I64 int32=I32 int16=I16 int8=I8 uint8=U8 bool=BOOL"
+_DTYPES = "complex64=C64 float64=F64 float32=F32 float16=F16 bfloat16=BF16 "
+_DTYPES += "int64=I64 int32=I32 int16=I16 int8=I8 uint8=U8 bool=BOOL"
 _NAMES = {getattr(torch, ours): theirs for ours, theirs in (pair.split("=") for pair in _DTYPES.split())}
 """safetensors' names of torch's dtypes."""
 
@@ -44,12 +45,13 @@ def write(
     *,
     shared: Mapping[str, Tensor],
     dtype: torch.dtype | None,
+    kept: Collection[str] = (),
     about: Mapping[str, Any],
 ) -> int:
     """Write ``size`` samples to ``target``, which must be a new name; return the file's length in bytes.
 
-    Samples have equal names and shapes and are read once, one at a time; floating tensors are rounded to ``dtype``; ``about`` is
-    JSON for the file's users.
+    Samples have equal names and shapes and are read once, one at a time; floating tensors are rounded to ``dtype``,
+    but for those named in ``kept``; ``about`` is JSON for the file's users.
 
     Raises:
         UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for ``dtype``.
@@ -59,7 +61,7 @@ def write(
     try:
         with filesystem.temporary(target) as path:
             with open(path, "w+b") as f:
-                length = _fill(f, samples, size, shared, dtype, about)
+                length = _fill(f, samples, size, shared, lambda name: None if name in kept else dtype, about)
                 filesystem.sync(f)
             if not filesystem.take_name(path, target):
                 raise _taken(target)
@@ -92,15 +94,15 @@ def _fill(
     samples: Iterable[Mapping[str, Tensor]],
     size: int,
     shared: Mapping[str, Tensor],
-    dtype: torch.dtype | None,
+    dtype: Callable[[str], torch.dtype | None],
     about: Mapping[str, Any],
 ) -> int:
-    shared = {name: _rounded(name, t, dtype) for name, t in shared.items()}
+    shared = {name: _rounded(name, t, dtype(name)) for name, t in shared.items()}
     layout: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     offsets: dict[str, int] = {}
     s = start = 0
     for s, sample in enumerate(samples, 1):
-        rounded = {name: _rounded(name, t, dtype) for name, t in sample.items()}
+        rounded = {name: _rounded(name, t, dtype(name)) for name, t in sample.items()}
         if s == 1:
             layout = _layout(rounded, size, shared)
             start = len(_header(layout, about, _NO_HASH))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raychains import samplers, schedules, tasks
-from raychains.chain.precision import DTYPES
+from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
@@ -52,16 +52,18 @@ class Selection:
             UserError: one has other tensors than the task's network.
         """
         complete = initial_states.Completion(self.root)
-        network = self.task.build_model(seed=0, lanes=1).state_dict()
+        model = self.task.build_model(seed=0, lanes=1)
+        network, own = model.state_dict(), built(model)
         for (spec, record), tensors in zip(self.records, self.stored(), strict=True):
             whole = complete(tensors, initial_states.needed(spec))
             check_tensors(whole, network, f"{self.root.location(f'chains/{spec.digest}/{record.file}')}: ")
-            yield {n: t if n in tensors else as_in_chain(t, network[n], spec) for n, t in whole.items()}
+            yield {n: t if n in tensors else as_in_chain(t, network[n].dtype, own, spec) for n, t in whole.items()}
 
 
-def as_in_chain(start: Tensor, initial: Tensor, spec: ChainSpec) -> Tensor:
-    """Return a tensor of a chain's start in the dtype that it has there, whose network's own tensor is ``initial``."""
-    return start.to(initial.dtype).to(DTYPES[spec.precision]) if start.is_floating_point() else start
+def as_in_chain(start: Tensor, initial: torch.dtype, own: set[torch.dtype], spec: ChainSpec) -> Tensor:
+    """Return a tensor of a chain's start in the dtype that it has there; its network's is ``initial``, and those `built` ``own``."""
+    start = start.to(initial)
+    return start.to(DTYPES[spec.precision]) if initial in own else start
 
 
 def records_of(

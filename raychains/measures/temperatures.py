@@ -13,11 +13,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor, nn
+from torch import Tensor
 
 from raychains import priors, samplers, schedules
 from raychains.chain import initialization
-from raychains.chain.precision import DTYPES
+from raychains.chain.precision import cast
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.data.prepared.order import Part
@@ -195,7 +195,7 @@ class Gradient:
     def __init__(self, task: Task, spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> None:
         task.to(torch.device("cpu"))
         self._task, self._spec = task, spec
-        self._model: nn.Module = task.build_model(seed=0, lanes=1).to(DTYPES[spec.precision])
+        self._model = cast(task.build_model(seed=0, lanes=1), spec.precision)
         self._sampled = initialization.sampled(self._model, spec.sample_only)
         if spec.sample_only:
             initialization.freeze(self._model, self._sampled.values())

@@ -10,7 +10,7 @@ import torch
 
 from raychains import samplers, schedules
 from raychains.chain import initialization
-from raychains.chain.precision import DTYPES
+from raychains.chain.precision import cast
 from raychains.chain.sample_index import expected_samples
 from raychains.core.config import Plan
 from raychains.core.errors import require
@@ -91,7 +91,7 @@ def draws(spec: ChainSpec) -> int:
 
 def sizes(spec: ChainSpec, task: Task) -> Sizes:
     """Sizes of a chain's files: its network and the states that its sampler has after a step."""
-    model = task.build_model(seed=0, lanes=spec.lanes).to(DTYPES[spec.precision])
+    model = cast(task.build_model(seed=0, lanes=spec.lanes), spec.precision)
     parameters = list(initialization.sampled(model, spec.sample_only).values())
     sampler = samplers.build(spec.sampler, parameters, lr=1e-6, temperature=0.0, seed=0, lanes=spec.lanes)
 

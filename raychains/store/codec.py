@@ -131,7 +131,7 @@ def decode_sample(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, own = decode(data)
     draws = own.get("draws", 1)
     for name, t in tensors.items():
-        if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+        if (t.is_floating_point() or t.is_complex()) and not bool(torch.isfinite(t).all()):
             raise Corrupt(f"{name!r} has values that are not finite, which no chain writes")
         if draws != 1 and (t.dim() < 2 or t.shape[0] != draws):
             raise Corrupt(f"{name!r} must hold {draws!r} draws, got shape {list(t.shape)}")

@@ -42,7 +42,13 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
         check_plain(tensor, field, f"as {name!r}", verb="build")
     saved = model.state_dict().keys()
     for name, buffer in model.named_buffers():
-        if name in saved and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+        if buffer.dtype == torch.complex128:
+            raise UserError(
+                f"{field} must build buffers that a safetensors file can hold, got {name!r} of complex128: make it complex64, or "
+                "keep its real and imaginary parts"
+            )
+        rounds = buffer.is_floating_point() or buffer.is_complex()
+        if name in saved and rounds and not bool(torch.isfinite(buffer).all()):
             raise UserError(
                 f"{field} must build finite buffers, got {name!r} with others: register a mask that holds infinities with persistent=False"
             )
