@@ -15,7 +15,7 @@ import numpy as np
 from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.drivers import connected, placement, store_results, with_bins
-from raychains.api.keywords import present_names
+from raychains.api.keywords import ALONE, present_names
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
@@ -111,7 +111,7 @@ def evaluate(
     chosen = list({measure.name: measure for measure in map(named, measures)}.values())
     used = reference is None or any(measure.takes_reference for measure in chosen)
     require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
-    with rooted(options.data_root), callbacks.called(own, progress=progress) as called:
+    with ALONE, rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
         if isinstance(options, Evaluate):
             _check_place(options, loaded)

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import textwrap
+import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from raychains.tasks import Task
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 C = TypeVar("C", contravariant=True)
+ALONE = threading.RLock()
+"""Held by a call that samples or evaluates: a process has one Ray, one data root, and one task under a name. Other threads' calls wait."""
 RENAMED = {"listen": "callback", "listener": "callback"}
 """Deprecated keywords and their present names."""
 PYTHONS = {
@@ -109,7 +112,8 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
     def decorate(function: Callable[[Call], R]) -> Function[C, P, R]:
         @functools.wraps(function)
         def called(options: Any = None, **settings: Any) -> R:
-            return function(read(kind, options, settings, pythons))
+            with ALONE:
+                return function(read(kind, options, settings, pythons))
 
         pythons = {*inspect.signature(keywords).parameters} - {*options_of(kind)} | {"callback"}
         hints = get_type_hints(keywords)

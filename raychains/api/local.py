@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from raychains.api import sampling
-from raychains.api.keywords import Call, read
+from raychains.api.keywords import ALONE, Call, read
 from raychains.api.result import Result
 from raychains.core.config import Local
 from raychains.core.errors import UserError, renamed, require
@@ -50,7 +50,8 @@ def local(
 
     Source: Lau et al. 2023, https://arxiv.org/abs/2308.12108.
     """
-    return run(_call(model, data, loss, noise, settings))
+    with ALONE:
+        return run(_call(model, data, loss, noise, settings))
 
 
 def _call(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]) -> Call:

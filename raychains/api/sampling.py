@@ -21,7 +21,7 @@ from raychains.api.drivers import (
     publish,
     with_bins,
 )
-from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, read
+from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
@@ -80,8 +80,9 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
         UserError, Interrupted, ChainsFailed: as `run`.
     """
     pythons = ("callback", "progress", "worker_pool")
-    call = read(Run, None, {"progress": False, **settings, "task": task}, pythons)
-    return _run("run", call, workers, page=False, evaluate=False)
+    with ALONE:
+        call = read(Run, None, {"progress": False, **settings, "task": task}, pythons)
+        return _run("run", call, workers, page=False, evaluate=False)
 
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains import samplers
 from raychains.api import sampling
+from raychains.api.keywords import ALONE
 from raychains.core.errors import ChainsFailed, UserError, renamed, require, shown
 from raychains.core.validation import as_number, is_int, is_number, one_of
 from raychains.inference.intervals import mixture_quantiles
@@ -42,8 +42,6 @@ NAMED = {"sampler": "method", "seed": "random_state"}
 """Arguments of the estimators by the options of `run` that they are."""
 OWN = {"task", "workers", "store", "resume", "repeats"}
 """Arguments of a run that ``options`` cannot have."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Chains in this process use its global random streams, and a fit's task replaces that of the fit before."""
 
 
 class _PosteriorEstimator(BaseEstimator):
@@ -119,7 +117,7 @@ class _PosteriorEstimator(BaseEstimator):
             if is_number(settings["lr"]):
                 settings["lr"] = {self.method: settings["lr"], "deep-ensemble": LR}
         own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
-        with self._stored() as store, _ONE_AT_A_TIME:
+        with self._stored() as store, ALONE:  # a fit's task replaces that of the fit before
             try:
                 with renamed(own):
                     result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)

@@ -184,6 +184,10 @@ class Chain:
             torch.set_num_threads(self.spec.threads)  # counts are per calling thread
         if self.spec.pack:
             return self._advance_in_pack(stop)
+        with nullcontext() if self.group.size > 1 else GLOBALS:  # ranks have processes of their own
+            return self._advance(stop)
+
+    def _advance(self, stop: Callable[[], bool]) -> list[Event]:
         outside = streams(self.device)
         set_streams(self.device, self.dropout)
         try:

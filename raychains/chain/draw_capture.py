@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from raychains.chain.initialization import stored
 from raychains.core import gpus
 from raychains.core.errors import UserError
+from raychains.core.rng import GLOBALS
 from raychains.core.spec import ChainSpec
 from raychains.data.source import EpochOrder
 from raychains.models.batchnorm import reestimate
@@ -155,7 +156,7 @@ def pass_over(task: Task, model: nn.Module, batch_size: int, device: torch.devic
     """Estimate BatchNorm's statistics from one pass over the training data, the same for the same weights."""
     batches, dtype = indices_to(task.epoch(seed=0, batch_size=batch_size), device), next(model.parameters()).dtype
     inputs = (task.inputs(b) for b in batches)
-    with gpus.kept_rng(device):
+    with GLOBALS, gpus.kept_rng(device):
         torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
         reestimate(model, (x.to(dtype) if x.is_floating_point() else x for x in inputs))
 

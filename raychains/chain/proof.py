@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core.errors import UserError, format_error
+from raychains.core.rng import GLOBALS
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Environment
 from raychains.core.threads import threads
@@ -75,7 +76,7 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Trial |
     if not spec.exact or not tasks.is_own(spec.task):
         return None
     task = tasks.build(spec.task)
-    with threads():
+    with GLOBALS, threads():  # nothing of another thread comes between two chains
         return _compare(_small(spec, task), task, start)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, shown
+from raychains.core.rng import GLOBALS
 from raychains.core.validation import integer
 
 
@@ -359,9 +360,10 @@ def _kind(t: Tensor) -> str:
 
 def _refuse_random(dataset: MapDataset, name: str, times: int = 4) -> None:
     """Look at the first example a few times: a dataset that augments would break exact resume silently."""
-    before = torch.get_rng_state()
-    first, *others = (examples(dataset, [0], name) for _ in range(times))
-    torch.set_rng_state(before)
+    with GLOBALS:
+        before = torch.get_rng_state()
+        first, *others = (examples(dataset, [0], name) for _ in range(times))
+        torch.set_rng_state(before)
     for other in others:
         if not all(torch.equal(a, b) or _same_nan(a, b) for a, b in zip(first, other, strict=True)):
             raise UserError(

@@ -18,6 +18,7 @@ from torch import Tensor
 from raychains import priors, samplers, schedules
 from raychains.chain import initialization
 from raychains.chain.precision import cast
+from raychains.core.rng import GLOBALS
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.data.prepared.order import Part
@@ -218,7 +219,7 @@ class Gradient:
         generator = torch.Generator().manual_seed(seed)
         total: dict[str, Tensor] = {}
         weight = 0
-        with torch.random.fork_rng([]):
+        with GLOBALS, torch.random.fork_rng([]):
             torch.manual_seed(seed)
             for i in range(count):
                 self._model.zero_grad(set_to_none=True)

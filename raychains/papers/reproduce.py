@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import raychains
 from raychains.api import callbacks, drivers, evaluating, sampling
 from raychains.api.drivers import Clock, KeepOpen, OutOfTime
+from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
 from raychains.core.config import Compare, Reproduce
 from raychains.core.errors import (
@@ -150,7 +151,7 @@ def reproduce(
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
     experiments = [list(parts) for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name)]
-    with CallbackList(own) as called, at_scale(given) as common:
+    with ALONE, CallbackList(own) as called, at_scale(given) as common:
 
         def run(callback: Callback, workers: WorkerPool | None = None) -> None:
             for parts in experiments[len(done) :]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from raychains import models
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import kept_globals, seed_globals
+from raychains.core.rng import GLOBALS, kept_globals, seed_globals
 from raychains.core.spec import TaskSpec
 from raychains.data.source import EpochOrder, Source
 from raychains.evaluation.base import Array, Evaluation
@@ -499,12 +499,16 @@ def check_decay(task: Task, decay: float) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Start torch's global generator, which `torch.nn` initialises from, Python's and NumPy's at ``seed`` in the body."""
-    before = torch.get_rng_state()
-    torch.manual_seed(seed)
-    try:
-        with kept_globals():
-            seed_globals(seed)
-            yield
-    finally:
-        torch.set_rng_state(before)
+    """Start torch's global generator, which `torch.nn` initialises from, Python's and NumPy's at ``seed`` in the body.
+
+    Other threads that need them wait.
+    """
+    with GLOBALS:
+        before = torch.get_rng_state()
+        torch.manual_seed(seed)
+        try:
+            with kept_globals():
+                seed_globals(seed)
+                yield
+        finally:
+            torch.set_rng_state(before)
