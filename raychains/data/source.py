@@ -18,7 +18,7 @@ from torch import Tensor
 
 from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, shown
-from raychains.core.rng import GLOBALS
+from raychains.core.rng import GLOBALS, kept_globals
 from raychains.core.validation import integer
 
 
@@ -68,7 +68,7 @@ class Source(Protocol):
         """Number of examples."""
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [n, …] and targets [n, …] of the examples ``indices`` [n] int64, in their order."""
+        """Inputs [n, …] and targets [n, …] of the examples ``indices`` [n] int64, in their order: tensors that the caller may change."""
 
     def to(self, device: torch.device) -> Self:
         """Give batches on ``device`` from now on; returns itself."""
@@ -147,7 +147,7 @@ class Streamed:
         """The batch that was asked for last, on the device: parts of it and repetitions come from here."""
         self._pool: ThreadPoolExecutor | None = None
         if length(dataset, name):
-            _refuse_random(dataset, name)
+            refuse_random(dataset, [0], name, times=3)
 
     def __reduce__(self) -> Any:
         return partial(Streamed, depth=self.depth, threads=self.threads, name=self.name), (self.dataset,)
@@ -182,8 +182,8 @@ class Streamed:
         stop = start + place.stop - place.start
         if start == stop or stop > order.batch_size:  # of no batch, or of two
             return self._sent(self._submit(order.permutation[place]).result())
-        inputs, targets = self._batch(order, number)
-        return inputs[start:stop], targets[start:stop]
+        inputs, targets = (t[start:stop].clone() for t in self._batch(order, number))
+        return inputs, targets
 
     def close(self) -> None:
         """End the threads, each after the batch it loads; a later `batch` starts new ones."""
@@ -358,18 +358,25 @@ def _kind(t: Tensor) -> str:
     return f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
 
 
-def _refuse_random(dataset: MapDataset, name: str, times: int = 4) -> None:
-    """Look at the first example a few times: a dataset that augments would break exact resume silently."""
-    with GLOBALS:
+def refuse_random(dataset: MapDataset, indices: Sequence[int], name: str, times: int = 1) -> None:
+    """Read some examples again, as often as said: a dataset that augments would break exact resume without a word.
+
+    Raises:
+        UserError: an example differs between two readings; the line names its index.
+    """
+    with GLOBALS, kept_globals():
         before = torch.get_rng_state()
-        first, *others = (examples(dataset, [0], name) for _ in range(times))
+        first = examples(dataset, indices, name)
+        again = [examples(dataset, indices, name) for _ in range(times)]
         torch.set_rng_state(before)
-    for other in others:
-        if not all(torch.equal(a, b) or _same_nan(a, b) for a, b in zip(first, other, strict=True)):
-            raise UserError(
-                f"{name} must give the same example for the same index, got two different ones at index 0: "
-                "leave random augmentation to the task, whose generator is resumed"
-            )
+    for other in again:
+        for i, *pairs in zip(indices, *first, *other, strict=True):
+            x, y, x2, y2 = pairs
+            if not (torch.equal(x, x2) or _same_nan(x, x2)) or not (torch.equal(y, y2) or _same_nan(y, y2)):
+                raise UserError(
+                    f"{name} must give the same example for the same index, got two different ones at index {i}: "
+                    "leave random augmentation to the task, whose generator is resumed"
+                )
 
 
 def _same_nan(a: Tensor, b: Tensor) -> bool:

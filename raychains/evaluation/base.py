@@ -233,6 +233,11 @@ def load_sample(model: nn.Module, tensors: Mapping[str, Any]) -> None:
         raise  # the device's
 
 
+def fed(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy of inputs for a network of ``dtype``, whose forward pass may change it; integers stay integers."""
+    return inputs.to(dtype, copy=True) if inputs.is_floating_point() else inputs.clone()
+
+
 def draws_of(tensors: Mapping[str, Any], dim: int) -> Array:
     """Return the draws [draws, lanes, dim] in a density's sample.
 

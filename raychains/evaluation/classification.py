@@ -23,6 +23,7 @@ from raychains.evaluation.base import (
     Sharded,
     add_curves,
     add_sums,
+    fed,
     gather,
     load_sample,
     normalised,
@@ -215,7 +216,7 @@ def log_probabilities(
     at_once = IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs))
     for part in inputs.split(at_once):
         x = part if prepare is None else prepare(part)
-        logits = model(x.to(dtype) if x.is_floating_point() else x)
+        logits = model(fed(x, dtype))
         log_p = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
         blocks.append(log_p.to(torch.float16 if logits.shape[-1] > MANY_CLASSES else torch.float32))
     return gpus.array(torch.cat(blocks))  # a GPU is waited for once

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from raychains.core import gpus
 from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, gather, load_sample, normalised
+from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, fed, gather, load_sample, normalised
 
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
@@ -182,7 +182,8 @@ class Pointwise(_Targeted):
         out = outputs(self._model, tensors, self.inputs[at].to(self._device))
         targets = self.targets[at].to(self._device)
         with torch.no_grad():
-            each = [self._loss(out[i : i + 1], targets[i : i + 1]).reshape(()) for i in range(len(out))]
+            # copies: a loss may change what it is given
+            each = [self._loss(out[i : i + 1], targets[i : i + 1].clone()).reshape(()) for i in range(len(out))]
         return -gpus.array(torch.stack(each).double())
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
@@ -200,8 +201,7 @@ class Pointwise(_Targeted):
 def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
     """Return the network's outputs for inputs [n, …] under one sample, in float32 at least."""
     load_sample(model, tensors)
-    parameter = next(model.parameters())
-    out = model(inputs.to(parameter.dtype)) if inputs.is_floating_point() else model(inputs)
+    out = model(fed(inputs, next(model.parameters()).dtype))
     return out.to(torch.promote_types(out.dtype, torch.float32))
 
 

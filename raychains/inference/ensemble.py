@@ -434,7 +434,7 @@ class _Runner:
         self._network, self._samples, self._shared = network, samples, shared
 
     def _call(self, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        out = functional_call(self._network, {**self._shared, **tensors}, (x,))
+        out = functional_call(self._network, {**self._shared, **tensors}, (x.clone(),))  # it may change its input
         if not isinstance(out, Tensor):
             raise UserError(f"model must give one tensor of logits, [n, …, classes], got {type(out).__name__}")
         return out

@@ -18,6 +18,7 @@ from raychains.core.registry import is_local, is_path
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer, is_int, is_number
+from raychains.evaluation.base import fed
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, moments, outputs
 from raychains.inference.networks import refused, tensor_of
@@ -270,7 +271,7 @@ class Predictive:
         try:
             prepared = task.prepare(first) if first.dtype == torch.uint8 and task.predicts == "classes" else first
             with torch.no_grad():
-                self._model(prepared.to(dtype) if prepared.is_floating_point() else prepared)
+                self._model(fed(prepared, dtype))
         except Exception as error:  # of the network
             raise refused(inputs, error) from error
         return inputs

@@ -14,13 +14,25 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from raychains.core.errors import UserError, require
-from raychains.data.source import Pair, Resident, Source, Streamed, check_plain, examples, length, tensor_of
+from raychains.data.source import (
+    Pair,
+    Resident,
+    Source,
+    Streamed,
+    check_plain,
+    examples,
+    length,
+    refuse_random,
+    tensor_of,
+)
 from raychains.evaluation.base import Array
 
 RESIDENT_SHARE = 0.25
 """Share of the machine's memory above which a data set is streamed."""
 AT_ONCE = 1000
 """Examples that are read from a dataset at a time."""
+REREAD = 64
+"""Examples of a dataset, chosen at random, that are read twice to see that they are functions of their index."""
 
 
 class UserDataset:
@@ -187,7 +199,11 @@ def _dataset(given: Any, name: str) -> Any:
         )
     if not length(given, name):
         raise UserError(f"{name} must hold at least one example, got none")
-    Streamed(given, name=name)  # refuses examples that differ from one reading to the next
+    Streamed(given, name=name)  # refuses a first example that differs from one reading to the next
+    if not isinstance(getattr(given, "fingerprint", None), str):  # what states its identity is believed
+        n = len(given)
+        some = np.random.default_rng(n).choice(n, min(REREAD, n), replace=False)
+        refuse_random(given, some.tolist(), name)
     return given
 
 
