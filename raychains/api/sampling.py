@@ -146,17 +146,18 @@ def execute(
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
-    trial = None
+    found = proof.Proof(notes=[])
     if not folder.exists() or not begun(root, comparison.chains()):  # a plan alone proves nothing
         check_evaluated(tasks.build(comparison.task_spec).splits(), comparison.split, comparison.task)
-        trial = proof.prove(next(iter(comparison.chains().values())), planned.start)
+        found = proof.prove(next(iter(comparison.chains().values())), planned.start)
+    notes = [*planned.notes, *found.notes]
     with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
         finished = finished_chains(root, comparison.chains())
-        callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=planned.notes))
+        callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
         before = folder.plan() if folder.exists() else {}
         plan = dict(before)
         if not before:
-            plan = {"command": command, "comparison": comparison.to_json(), "notes": planned.notes}
+            plan = {"command": command, "comparison": comparison.to_json(), "notes": notes}
             plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
         options = with_bins(options, before)
         if options.bins is not None:  # by which a later evaluation makes the same numbers
@@ -167,7 +168,7 @@ def execute(
             if start is not None:
                 initial_states.publish(root, start)
         with name_kept(folder, comparison.chains(), fresh=not before):
-            outcome = drive(comparison, folder, options, callback, lease, workers, trial, evaluate=evaluate)
+            outcome = drive(comparison, folder, options, callback, lease, workers, found.trial, evaluate=evaluate)
         check_kept(lease)
         if outcome.stopped:
             raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)

@@ -26,7 +26,7 @@ from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.core import gpus
 from raychains.core.errors import RaychainsError, UserError, require
-from raychains.core.rng import GLOBALS, ReplayClosure, kept_globals, seed_globals, seeded, set_streams, streams
+from raychains.core.rng import GLOBALS, ReplayClosure, kept_globals, seed_globals, set_streams, streams, streams_at
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
@@ -34,6 +34,7 @@ from raychains.data.source import device_of
 from raychains.samplers import LastLayerLaplace
 from raychains.schedules import ScheduleValues
 from raychains.tasks import Task
+from raychains.tasks.user_model import train
 
 Event = Progress | Sample
 LOG_POINTS = 200
@@ -94,7 +95,7 @@ class Chain:
         self.task.to(self.device)  # first: its memory format may depend on the device
         self._execution = Execution(spec, self.task, self.device)
         with GLOBALS:  # other chains of the process may be built by other threads
-            built = self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes)
+            built = train(self.task.build_model(seed=stream_seed(spec, "init"), lanes=spec.lanes))
         initialization.begin(built, start, spec.start, spec.start_chain)
         self.model: nn.Module = self._execution.place(built)
         self.sampled = initialization.sampled(self.model, spec.sample_only)
@@ -125,7 +126,7 @@ class Chain:
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._backward = Backward(spec, self.task, self.model, self._augmentation)
-        self.dropout = seeded(self.device, stream_seed(spec, "dropout"))
+        self.dropout = streams_at(self.device, stream_seed(spec, "dropout"))
         """States of the streams that dropout draws from: `raychains.core.rng.streams`."""
         # Python's and NumPy's generators, from which a user's network may draw, start anew with each gradient.
         own = tasks.is_own(spec.task) and not self.task.low_dimensional

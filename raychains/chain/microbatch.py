@@ -17,7 +17,7 @@ from raychains.chain.backward import Backward
 from raychains.chain.process_group import Group, run_of
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import kept_buffers, seed_globals, seeded, set_streams, streams
+from raychains.core.rng import kept_buffers, seed_globals, set_streams, streams, streams_at
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, stream_seed
 from raychains.tasks import Task
@@ -85,7 +85,7 @@ class MicroBatches:
         if number >= len(parts):
             return flat  # the last batch of an epoch is too short for all of them
         index = step * self.count + number
-        set_streams(self._device, seeded(self._device, stream_seed(self._spec, "dropout", index)))
+        set_streams(self._device, streams_at(self._device, stream_seed(self._spec, "dropout", index)))
         self._augmentation.manual_seed(stream_seed(self._spec, "augmentation", index))
         if self._globals is not None:
             seed_globals(self._globals, index)

@@ -44,6 +44,7 @@ from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
 from raychains.tasks.base import LogDensity, PredictiveTask
 from raychains.tasks.likelihoods import belongs
+from raychains.tasks.user_model import train
 
 Stop = Callable[[], bool]
 AHEAD = 64
@@ -157,7 +158,7 @@ def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
         return "its data are streamed"
     if task.memory_format is not torch.contiguous_format:
         return "channels_last is not packed"
-    model = model if model is not None else task.build_model(seed=0, lanes=1)
+    model = model if model is not None else train(task.build_model(seed=0, lanes=1))
     try:
         first = next(layer for layer in stacked.layers(model) if isinstance(layer, str))
     except UserError as error:

@@ -1,4 +1,4 @@
-"""A trial of a user's task before it runs: its chain must be a function of the state that a checkpoint holds."""
+"""A trial of a user's task before it runs: a sample must be the whole function, and a chain a function of a checkpoint's state."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
-from raychains.chain.chain import Chain
+from raychains.chain import initialization
+from raychains.chain.chain import Chain, Diverged
+from raychains.chain.early_stopping import EarlyStopping
+from raychains.chain.unreached import unreached
 from raychains.core.errors import UserError, format_error
-from raychains.core.rng import GLOBALS
+from raychains.core.rng import GLOBALS, seeded
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Environment
 from raychains.core.threads import threads
-from raychains.tasks import Task, user_model
+from raychains.tasks import PredictiveTask, Task, user_model
 
 STEPS = 3
 """Steps of the trial; its checkpoint is taken after the first."""
 EXAMPLES = 4
-"""Examples of each step at most: whether there is hidden state does not depend on their number."""
+"""Examples of each gradient at most: whether there is hidden state does not depend on their number."""
 COMPARED = ("model", "buffers", "sampler", "loss_sum")
 """Entries of a chain's state that tell whether two chains part ways."""
 LARGEST = 10_000_000
@@ -37,6 +40,8 @@ HOLDERS: tuple[type, ...] = (
     *(random.Random, np.random.Generator, np.random.RandomState, torch.Generator),
 )
 """Types of attributes that are compared, to name those that change."""
+SAME = 1e-5
+"""Share of the largest output by which two networks with the same state may differ."""
 
 log = logging.getLogger(__name__)
 
@@ -54,30 +59,41 @@ class Trial:
     start: Mapping[str, Tensor] | None = None
 
 
-def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Trial | None:
-    """Try whether a chain of a user's task is a function of its state; chains that are not exact are not tried.
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """The result of trying a task."""
 
-    A few steps are made on the CPU, with few examples, three times: at once, in a new chain from a checkpoint of the first,
-    and in another new chain. All must end at the same bits. State that a process makes once, such as a cache in a module's
-    global variable, is seen by `repeat` in another process; what shows after more steps only is not.
+    notes: list[str]
+    """Lines for the plan."""
+    trial: Trial | None = None
+    """What another process is to repeat; None of chains that are not exact, and of a task that could not be tried here."""
 
-    A task that fails here otherwise is left to its workers, which may have what it needs.
 
-    Returns:
-        What another process is to repeat; None of what was not tried.
+def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
+    """Try a chain of a user's task: a sample must be the whole function, and an exact chain a function of its state.
+
+    A few steps are made on the CPU, with few examples. A network of another seed that is given the state after them must have the
+    same outputs in evaluation mode. The steps of exact chains are made three times: at once, in a new chain from a checkpoint of
+    the first, and in another new chain. All must end at the same bits. State that a process makes once, such as a cache in a
+    module's global variable, is seen by `repeat` in another process; what shows after more steps only is not.
+
+    A task that fails here for want of a GPU, a file or a library is left to its workers, which may have it.
 
     Args:
         spec: one of the task's chains.
         start: as for `Chain`.
 
     Raises:
-        UserError: two of them differ; the line names what changed beside the state, where it is found.
+        UserError: the task fails, its network's outputs depend on more than a sample holds or on other examples of the batch, or
+            two chains differ; the line names what changed beside the state, where it is found.
     """
-    if not spec.exact or not tasks.is_own(spec.task):
-        return None
+    if not tasks.is_own(spec.task):
+        return Proof(notes=[])
     task = tasks.build(spec.task)
+    if task.low_dimensional and not spec.exact:
+        return Proof(notes=[])
     with GLOBALS, threads():  # nothing of another thread comes between two chains
-        return _compare(_small(spec, task), task, start)
+        return _try(spec, task, start)
 
 
 def repeat(trial: Trial) -> None:
@@ -102,26 +118,51 @@ def repeat(trial: Trial) -> None:
         raise _refused(task, [], ", and a chain that continues in another process takes another path")
 
 
-def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) -> Trial | None:
+def _try(whole: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) -> Proof:
+    spec, trial = _small(whole, task), None
     try:
-        first = Chain(spec, task, start=start)
-        begun, unused = _told(first), _attributes(task, first.model)
-        _run(first, 1)
-        saved = copy.deepcopy(first.state_dict())
-        _run(first, STEPS)
-        end = _told(first)
+        chain = Chain(spec, task, start=start)
+        user_model.check(chain.model, "build_model")
+        begun, unused = _told(chain), _attributes(task, chain.model)
+        _run(chain, 1)
+        saved = copy.deepcopy(chain.state_dict())
+        _run(chain, STEPS)
+        if spec.exact:
+            end = _told(chain)
+            changed = _different(_attributes(task, chain.model), unused)
+            del chain  # one model at a time
+            chain = _compare(spec, task, start, saved, begun, end, changed)
+            trial = Trial(spec=spec, saved=saved, end=end, environment=chain.environment(), start=start)
+        notes = [] if task.low_dimensional else _check_network(whole, chain, start)
+    except UserError:
+        raise
     except Exception as error:
+        if not isinstance(error, Diverged) and not _elsewhere(error):
+            raise _mistake(task, error) from None
         log.info("task %s was not tried: %s", tasks.name_of(task), format_error(error, kind=True))
-        return None
-    user_model.check(first.model, "build_model")
-    changed = [name for name, value in _attributes(task, first.model).items() if unused.get(name) != value]
-    del first  # one model at a time
+        return Proof(notes=[])
+    return Proof(notes=notes, trial=trial)
+
+
+def _compare(
+    spec: ChainSpec,
+    task: Task,
+    start: Mapping[str, Tensor] | None,
+    saved: Any,
+    begun: Any,
+    end: Any,
+    changed: list[str],
+) -> Chain:
+    """Return a chain that has taken the steps anew.
+
+    Raises:
+        UserError: it began or ended otherwise than the first, or one that went on from the first's checkpoint did.
+    """
     try:
         chain = Chain(spec, task, start=start)
         chain.load_state_dict(saved)
         _run(chain, STEPS)
         same = _told(chain) == end
-        environment = chain.environment()
         del chain
         chain = Chain(spec, task, start=start)
         built = _told(chain) == begun
@@ -137,7 +178,107 @@ def _compare(spec: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) ->
         )
     if not same:
         raise _refused(task, changed)
-    return Trial(spec=spec, saved=saved, end=end, environment=environment, start=start)
+    return chain
+
+
+def _elsewhere(error: Exception) -> bool:
+    """Return whether another machine may have what is missing here: a GPU, a file, a library or memory."""
+    missing = isinstance(error, OSError | ImportError | MemoryError | NotImplementedError)
+    return missing or any(word in str(error) for word in ("CUDA", "cuda", "GPU", "CPU", "Triton", "out of memory"))
+
+
+def _mistake(task: Task, error: Exception, what: str = "a step on the CPU, or a prediction,") -> UserError:
+    return UserError(f"task {tasks.name_of(task)!r}: {what} fails: {format_error(error, kind=True)}")
+
+
+def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] | None) -> list[str]:
+    """Try a chain's network after its steps; return lines for the plan.
+
+    Raises:
+        UserError: another network with the same state has other outputs, examples are not independent, the loss has parameters of
+            its own, or the smallest batch fails.
+    """
+    task, model, batch = chain.task, chain.model, chain.order(0)[0]
+    modes = [] if whole.sample_only else user_model.evaluating(model)
+    notes = [f"in evaluation mode while the others train: {initialization.some(modes)}"] if modes else []
+    _try_smallest(whole, chain)
+    if type(task).loss is not Task.loss:
+        with seeded(0):
+            user_model.check_loss(task.loss(model, batch, torch.Generator().manual_seed(0)), model)
+    other = Chain(dataclasses.replace(chain.spec, seed=chain.spec.seed + 1), task, start=start).model
+    try:
+        other.load_state_dict(model.state_dict())
+    except RuntimeError as error:
+        raise _mistake(task, error, "another network that loads a sample") from None
+    notes += unreached(task, model, chain.sampled)
+    names = [*_different(_attributes(task, model), _attributes(task, other))]
+    names += _different(*({n: _bare(b) for n, b in initialization.unsaved(m).items()} for m in (model, other)))
+    one, again, two = (_outputs(task, m, batch) for m in (model, model, other))
+    if one is None or again is None or two is None:
+        return notes
+    # Outputs that change from call to call are left to the comparison of exact chains.
+    if user_model.equal(one, again, SAME) and not user_model.equal(one, two, SAME):
+        where = f" ({initialization.some(names)})" if names else ""
+        raise UserError(
+            f"task {tasks.name_of(task)!r}: its network's outputs depend on more than its state_dict(), which is what a sample "
+            f"holds{where}: a network of another seed with the same state has other outputs. Keep what is drawn or changed in buffers, "
+            "self.register_buffer(name, tensor), and layers of a list in torch.nn.ModuleList"
+        )
+    if isinstance(task, PredictiveTask):
+        inputs = task.source.batch(batch)[0]
+        if not user_model.check_apart(other, task.network_inputs, inputs, "build_model"):
+            notes.append(
+                "in evaluation mode the network's outputs are random: a sample predicts otherwise at each call"
+            )
+    return notes
+
+
+def _different(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    return [name for name in one if name not in two or one[name] != two[name]]
+
+
+@torch.no_grad()
+def _outputs(task: Task, model: nn.Module, batch: Any) -> Tensor | None:
+    """Return a network's outputs of a batch in evaluation mode, or its loss where the task has no inputs of it; None without both."""
+    model.eval()
+    with seeded(0):
+        if isinstance(task, PredictiveTask):
+            outputs: Tensor = model(task.network_inputs(task.source.batch(batch)[0], next(model.parameters()).dtype))
+            return outputs
+        return task.loss(model, batch, torch.Generator().manual_seed(0)) if type(task).loss is not Task.loss else None
+
+
+def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
+    """Try the smallest batch that the whole chain has, of which BatchNorm needs two examples.
+
+    Raises:
+        UserError: it fails; the line says how the batch comes about.
+    """
+    task = chain.task
+    early = EarlyStopping(spec, task) if spec.early_stop is not None else None
+    order = early.epoch(seed=0) if early is not None else task.epoch(seed=0, batch_size=spec.batch_size)
+    n = len(early.learned) if early is not None else task.num_data
+    count = chain.sampler.parts if spec.micro_batch is None else math.ceil(spec.batch_size / spec.micro_batch)
+    batches = [order[i] for i in {0, len(order) - 1}]
+    if not all(isinstance(b, Tensor) for b in batches):
+        return
+    parts = [part for b in batches for part in (task.divide(b, count) if count > 1 else [b])]
+    smallest = min(parts, key=len)
+    if len(smallest) >= len(chain.order(0)[0]):
+        return
+    try:
+        with seeded(0):
+            task.backward(chain.model, smallest, torch.Generator().manual_seed(0))
+    except Exception as error:
+        if _elsewhere(error):
+            raise
+        divided = f", divided in {count}" if count > 1 else ""
+        sizes = range(spec.batch_size + 1, 2 * spec.batch_size + 2)
+        better = next((b for b in sizes if n % b == 0 or n % b >= 2 * count), "another one")
+        raise UserError(
+            f"task {tasks.name_of(task)!r}: batches of batch_size={spec.batch_size} from N = {n} training examples{divided} have one "
+            f"with {len(smallest)}, which fails: {format_error(error, kind=True)}; take batch_size={better}, or leave examples out"
+        ) from None
 
 
 def _refused(task: Task, changed: list[str], how: str = "") -> UserError:
@@ -156,9 +297,15 @@ def _refused(task: Task, changed: list[str], how: str = "") -> UserError:
 
 def _small(spec: ChainSpec, task: Task) -> ChainSpec:
     """Return the chain with the arithmetic that every CPU has, in small batches."""
-    fields: dict[str, Any] = {"precision": "fp64" if spec.precision == "fp64" else "fp32", "micro_batch": None}
+    fields: dict[str, Any] = {
+        "precision": "fp64" if spec.precision == "fp64" else "fp32",
+        "micro_batch": None,
+        "compile": "none",
+    }
     if not task.low_dimensional:
-        size = min(EXAMPLES, spec.batch_size)
+        size = min(EXAMPLES * int(spec.sampler.settings.get("m_sharpness", 1)), spec.batch_size)
+        if task.num_data < STEPS * size:
+            size = spec.batch_size  # the chain's own batches are small
         fields |= {"batch_size": size, "steps_per_epoch": math.ceil(task.num_data / size)}
         fields |= {"early_stop": None}
         if spec.start_chain is not None:  # which is not there yet
@@ -191,6 +338,8 @@ def _bare(value: Any) -> Any:
             return [_bare(entry) for entry in value]
         case set() | frozenset():
             return sorted(map(repr, value))
+        case nn.Module():
+            return _bare(value.state_dict())
         case random.Random():
             return value.getstate()
         case np.random.Generator():

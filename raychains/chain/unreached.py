@@ -10,9 +10,8 @@ from torch import nn
 from raychains import tasks
 from raychains.chain.initialization import some
 from raychains.core.errors import UserError
-from raychains.core.rng import GLOBALS
+from raychains.core.rng import GLOBALS, seeded
 from raychains.tasks import Task
-from raychains.tasks.base import seeded
 
 EXAMPLES = 16
 """Of a batch."""

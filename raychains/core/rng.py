@@ -30,7 +30,7 @@ def set_streams(device: torch.device, states: list[Tensor]) -> None:
         gpus.set_rng_state(device, states[1])
 
 
-def seeded(device: torch.device, seed: int) -> list[Tensor]:
+def streams_at(device: torch.device, seed: int) -> list[Tensor]:
     """Return the states of `streams` after both generators were seeded with ``seed``."""
     devices = [torch.device("cpu"), *([device] if gpus.is_gpu(device) else [])]
     return [torch.Generator(each).manual_seed(seed).get_state() for each in devices]
@@ -54,6 +54,23 @@ def kept_globals() -> Iterator[None]:
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Start torch's global generator, which `torch.nn` initialises from, Python's and NumPy's at ``seed`` in the body.
+
+    Other threads that need them wait.
+    """
+    with GLOBALS:
+        before = torch.get_rng_state()
+        torch.manual_seed(seed)
+        try:
+            with kept_globals():
+                seed_globals(seed)
+                yield
+        finally:
+            torch.set_rng_state(before)
 
 
 @contextmanager

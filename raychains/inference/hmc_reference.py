@@ -24,6 +24,7 @@ from raychains.models import stacked
 from raychains.store import Storage, codec
 from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
+from raychains.tasks.user_model import train
 
 CHAINS = 8
 ROUND = 100
@@ -67,7 +68,7 @@ def refusal(task: Task) -> str | None:
     if why := pack.task_refusal(task):
         return why
     assert isinstance(task, PredictiveTask)
-    model = task.build_model(seed=0, lanes=1)
+    model = train(task.build_model(seed=0, lanes=1))
     if any(isinstance(layer, stacked.Dropout) for layer in stacked.layers(model)):
         return "its network has dropout"
     size = sum(p.numel() for p in model.parameters())

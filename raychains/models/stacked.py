@@ -135,7 +135,7 @@ def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[Layer]:
         kind = type(module)
         if kind is nn.Linear:
             return [str(node.target)]
-        if type(module) is nn.Dropout and 0 < module.p < 1:
+        if type(module) is nn.Dropout and 0 < module.p < 1 and module.training:
             return [Dropout(module.p)]
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise UserError(f"its network has {module}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from raychains import models
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import GLOBALS, kept_globals, seed_globals
+from raychains.core.rng import seeded
 from raychains.core.spec import TaskSpec
 from raychains.data.source import EpochOrder, Source
 from raychains.evaluation.base import Array, Evaluation
@@ -495,20 +494,3 @@ def check_decay(task: Task, decay: float) -> None:
         raise UserError(
             f"weight_decay must be 0 for a task with a prior of its own, got {decay}: the prior counts once"
         )
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Start torch's global generator, which `torch.nn` initialises from, Python's and NumPy's at ``seed`` in the body.
-
-    Other threads that need them wait.
-    """
-    with GLOBALS:
-        before = torch.get_rng_state()
-        torch.manual_seed(seed)
-        try:
-            with kept_globals():
-                seed_globals(seed)
-                yield
-        finally:
-            torch.set_rng_state(before)

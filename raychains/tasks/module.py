@@ -13,19 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from raychains.core.errors import UserError, format_error, require
+from raychains.core.rng import seeded
 from raychains.core.sample import tensors_sha256
 from raychains.core.validation import integer
 from raychains.data.source import Source
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.tasks import user_model
-from raychains.tasks.base import PredictiveTask, Task, seeded
-from raychains.tasks.likelihoods import Likelihood, likelihood
+from raychains.tasks.base import PredictiveTask, Task
+from raychains.tasks.likelihoods import Likelihood, check_mean, likelihood, varied
 from raychains.tasks.splits import LazySplits, divide, sizes
 from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
 TRIED = 4
 """Examples of each set on which a model is tried before anything starts."""
+VARIED = 16
+"""Training examples, with targets as different as possible, on which network and loss are tried together and one by one."""
 
 
 class FromModule(PredictiveTask):
@@ -103,8 +106,9 @@ class FromModule(PredictiveTask):
         self.num_data = len(self._train)
         self.defaults = checked_defaults(defaults)
         self._metrics: tuple[Metric, ...] = ()
-        model = self._checked_model()
+        model, other = self._checked_models()
         self._classes = self._try(model)
+        self.data_notes = self._check_examples(model, other)
         self._metrics = self._checked_metrics(metrics, model)
         self._parts = {
             "version": self.version,
@@ -202,8 +206,8 @@ class FromModule(PredictiveTask):
                 ) from None
         return metrics
 
-    def _checked_model(self) -> nn.Module:
-        """Return the model of seed 0, built twice to see that a seed determines it."""
+    def _checked_models(self) -> tuple[nn.Module, nn.Module]:
+        """Return two models of seed 0, built to see that a seed determines them."""
         models = []
         for _ in range(2):
             try:
@@ -224,7 +228,24 @@ class FromModule(PredictiveTask):
                     f"model_fn must draw its initial parameters from torch, random or numpy.random alone, got two values of {name!r} "
                     "at one seed"
                 )
-        return first
+        return first, second
+
+    def _check_examples(self, model: nn.Module, other: nn.Module) -> list[str]:
+        """Refuse a network or a loss in which examples do not count by themselves; return lines for the plan.
+
+        ``other`` is left in another precision.
+        """
+        train = self._train
+        some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
+        inputs, targets = train.some(some)
+        user_model.check_apart(other, self.network_inputs, inputs)
+        with torch.no_grad(), seeded(0):
+            outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
+        user_model.check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
+        k = check_mean(self.likelihood, model, outputs, targets)
+        model.train()
+        how = f"the loss averages over the {k:,} entries of an example: temperature T is {k:,}·T for the sum over them"
+        return [how] if k > 1 else []
 
     def _try_not_finite(self, model: nn.Module, data: UserDataset, name: str) -> None:
         """Refuse an example with NaN or infinity whose loss is no number: models and losses may have a use for missing values."""
@@ -264,5 +285,4 @@ class FromModule(PredictiveTask):
                 self.likelihood.check_all(outputs, data.targets, name)
             self._try_not_finite(model, data, name)
             width = outputs.shape[-1] if outputs.ndim > 1 else 1
-        model.train()
         return width

@@ -222,7 +222,8 @@ def test_a_model_with_state_that_no_checkpoint_holds_is_refused_by_its_name(mode
     made = spec(task(model))
     with refused("task 'kept': its model uses state that no checkpoint holds", HIDDEN[model], "`exact=False`"):
         prove(made)
-    prove(dataclasses.replace(made, exact=False))
+    if model is not Exhausts:  # which fails after some calls, exact or not
+        prove(dataclasses.replace(made, exact=False))
 
 
 @pytest.mark.parametrize("model", [Net, Drawn, Buffered, Remembers, NumpyStart], ids=lambda m: m.__name__)
