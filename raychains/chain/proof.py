@@ -202,20 +202,19 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
     modes = [] if whole.sample_only else user_model.evaluating(model)
     notes = [f"in evaluation mode while the others train: {initialization.some(modes)}"] if modes else []
     _try_smallest(whole, chain)
-    if type(task).loss is not Task.loss:
-        with seeded(0):
-            user_model.check_loss(task.loss(model, batch, torch.Generator().manual_seed(0)), model)
+    notes += unreached(task, model, chain.sampled)
+    if type(task).loss is Task.loss:  # its backward() tells nothing of outputs
+        return notes
+    with seeded(0):
+        loss = task.loss(model, batch, torch.Generator().manual_seed(0))
     other = Chain(dataclasses.replace(chain.spec, seed=chain.spec.seed + 1), task, start=start).model
     try:
         other.load_state_dict(model.state_dict())
     except RuntimeError as error:
         raise _mistake(task, error, "another network that loads a sample") from None
-    notes += unreached(task, model, chain.sampled)
     names = [*_different(_attributes(task, model), _attributes(task, other))]
     names += _different(*({n: _bare(b) for n, b in initialization.unsaved(m).items()} for m in (model, other)))
     one, again, two = (_outputs(task, m, batch) for m in (model, model, other))
-    if one is None or again is None or two is None:
-        return notes
     # Outputs that change from call to call are left to the comparison of exact chains.
     if user_model.equal(one, again, SAME) and not user_model.equal(one, two, SAME):
         where = f" ({initialization.some(names)})" if names else ""
@@ -224,6 +223,7 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
             f"holds{where}: a network of another seed with the same state has other outputs. Keep what is drawn or changed in buffers, "
             "self.register_buffer(name, tensor), and layers of a list in torch.nn.ModuleList"
         )
+    user_model.check_loss(loss, model)
     if isinstance(task, PredictiveTask):
         inputs = task.source.batch(batch)[0]
         if not user_model.check_apart(other, task.network_inputs, inputs, "build_model"):
@@ -238,14 +238,14 @@ def _different(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 @torch.no_grad()
-def _outputs(task: Task, model: nn.Module, batch: Any) -> Tensor | None:
-    """Return a network's outputs of a batch in evaluation mode, or its loss where the task has no inputs of it; None without both."""
+def _outputs(task: Task, model: nn.Module, batch: Any) -> Tensor:
+    """Return a network's outputs of a batch in evaluation mode, or its loss where the task has no inputs of it."""
     model.eval()
     with seeded(0):
-        if isinstance(task, PredictiveTask):
-            outputs: Tensor = model(task.network_inputs(task.source.batch(batch)[0], next(model.parameters()).dtype))
-            return outputs
-        return task.loss(model, batch, torch.Generator().manual_seed(0)) if type(task).loss is not Task.loss else None
+        if not isinstance(task, PredictiveTask):
+            return task.loss(model, batch, torch.Generator().manual_seed(0))
+        outputs: Tensor = model(task.network_inputs(task.source.batch(batch)[0], next(model.parameters()).dtype))
+        return outputs
 
 
 def _try_smallest(spec: ChainSpec, chain: Chain) -> None:

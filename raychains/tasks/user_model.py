@@ -133,9 +133,9 @@ def check_loss(loss: Tensor, model: nn.Module) -> None:
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in own:
             raise UserError(
-                f"loss must have no parameters of its own that require gradients, got one of shape {list(leaf.shape)}: it would "
-                "be neither sampled nor stored. Put it into the network, learn the noise of a regression by loss='gaussian', "
-                "noise='learned', or freeze it by requires_grad_(False)"
+                f"loss must depend on the network's parameters alone, got another one of shape {list(leaf.shape)} that requires "
+                "gradients: it would be neither sampled nor stored. Put it into the network, layers of a list into torch.nn.ModuleList; "
+                "learn the noise of a regression by loss='gaussian', noise='learned'; or freeze it by requires_grad_(False)"
             )
 
 
