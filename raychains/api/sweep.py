@@ -143,7 +143,9 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
     folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))
     if not folder.exists():
         point = plan.points[0] if plan.points else planned.points.make(0, {})
-        proof.prove(point.specs[0], planned.points.start)
+        found = proof.prove(point.specs[0], planned.points.start)
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *found.notes))
+        planned = dataclasses.replace(planned, plan=plan)
     with leased(options, folder, task, callback, lambda: _check_plan(folder, plan, options)) as lease:
         callback.on(_planned(plan, folder, root))
         fresh = not folder.exists()

@@ -115,7 +115,7 @@ def trainer(
             planned = train.plan(made, given, repeat)  # what is wrong is said here, not in every worker
         except UserError as error:  # the options call it so
             raise UserError(str(error).replace("workers_per_chain", "num_workers")) from None
-        proof.prove(planned.spec, planned.start)
+        proof.prove(planned.spec, planned.start).warn()
     made = with_start(made, planned.start)
     settings = train.TrainSettings(options=made, parts=UserParts.of(given), repeat=repeat, reports=reports)
     return train.chain_trainer(settings, scaling, run_config or train.RunConfig())

@@ -91,7 +91,7 @@ def trainable(
         built, shared, _ = swept.with_validation(made, given)
         points = swept.Points(shared, built)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
-        proof.prove(point.specs[0], points.start)
+        proof.prove(point.specs[0], points.start).warn()
     made = with_start(made, points.start)
     return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
 

@@ -68,6 +68,11 @@ class Proof:
     trial: Trial | None = None
     """What another process is to repeat; None of chains that are not exact, and of a task that could not be tried here."""
 
+    def warn(self) -> None:
+        """Log the notes, where there is no plan to show them in."""
+        for note in self.notes:
+            log.warning("%s", note)
+
 
 def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
     """Try a chain of a user's task: a sample must be the whole function, and an exact chain a function of its state.

@@ -239,10 +239,11 @@ class FromModule(PredictiveTask):
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
         user_model.check_apart(other, self.network_inputs, inputs)
-        with torch.no_grad(), seeded(0):
-            outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
-        user_model.check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
-        k = check_mean(self.likelihood, model, outputs, targets)
+        with seeded(0):
+            with torch.no_grad():
+                outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
+            user_model.check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
+            k = check_mean(self.likelihood, model, outputs, targets)
         model.train()
         how = f"the loss averages over the {k:,} entries of an example: temperature T is {k:,}·T for the sum over them"
         return [how] if k > 1 else []
