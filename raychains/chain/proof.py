@@ -26,6 +26,7 @@ from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Environment
 from raychains.core.threads import threads
 from raychains.tasks import PredictiveTask, Task, user_model
+from raychains.tasks.likelihoods import check_mean
 
 STEPS = 3
 """Steps of the trial; its checkpoint is taken after the first."""
@@ -200,8 +201,8 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
     """Try a chain's network after its steps; return lines for the plan.
 
     Raises:
-        UserError: another network with the same state has other outputs, examples are not independent, the loss has parameters of
-            its own, or the smallest batch fails.
+        UserError: another network with the same state has other outputs, examples are not independent, the loss is no mean or has
+            parameters of its own, or the smallest batch fails.
     """
     task, model, batch = chain.task, chain.model, chain.order(0)[0]
     modes = [] if whole.sample_only else user_model.evaluating(model)
@@ -230,7 +231,8 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
         )
     user_model.check_loss(loss, model)
     if isinstance(task, PredictiveTask):
-        inputs = task.source.batch(batch)[0]
+        inputs, targets = task.source.batch(batch)
+        check_mean(task.likelihood, model, one, targets)
         if not user_model.check_apart(other, task.network_inputs, inputs, "build_model"):
             notes.append(
                 "in evaluation mode the network's outputs are random: a sample predicts otherwise at each call"
