@@ -33,8 +33,8 @@ from raychains.samplers.noise import Noise
 
 SEEDS = -(2**63), 2**64 - 1
 """Least and largest seed of torch's generators."""
-CHECKPOINT = "torch.distributed.checkpoint.state_dict"
-"""The module of torch that keeps two entries of an optimizer's state."""
+CHECKPOINT = "torch.distributed.checkpoint"
+"""The package of torch that restores only those entries of an optimizer's state that it knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,8 @@ class Sampler(torch.optim.Optimizer):
         positive_int("lanes", lanes)
         if seed is not None:
             integer("seed", seed, *SEEDS)
-        check_unsharded(type(self).__name__)
+        if self._whole:
+            check_unsharded(type(self).__name__)
         self.num_data, self.lanes = num_data, lanes
         self._built = self._begun = False
         """True once all groups are there, and once a parameter has had a gradient."""
@@ -170,12 +171,17 @@ class Sampler(torch.optim.Optimizer):
         try:
             check_names(self.param_groups[-1], self.defaults, self.kind, new=True)
             self._check_group(self.param_groups[-1])
-            check_params(self.param_groups[-1]["params"], type(self).__name__, self.lanes)
+            check_params(self.param_groups[-1]["params"], type(self).__name__, self.lanes, whole=self._whole)
             if self._built:
                 check_memory(self.param_groups)
         except UserError:
             self.param_groups.pop()
             raise
+
+    @property
+    def _whole(self) -> bool:
+        """True if every rank must have all parameters: the sampler draws noise, or does not update each number by itself."""
+        return self.noisy_counterpart is None or not self.elementwise
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a parameter group with settings out of range."""
@@ -188,9 +194,9 @@ class Sampler(torch.optim.Optimizer):
     def _check_changes(self) -> None:
         """Refuse settings out of range, and misspelt ones, that the loop has put into a group since the last step."""
         for number, group in enumerate(self.param_groups):
-            checked = self._checked.get(number, {})
-            if checked != {**group, "params": None}:
-                if checked.keys() != group.keys():
+            now, checked = {**group, "params": None}, self._checked.get(number, {})
+            if Tensor in map(type, now.values()) or now != checked:
+                if now.keys() != checked.keys():
                     check_names(group, self.defaults, self.kind, new=False)
                 self._check_group(group)
                 self._checked[number] = {**group, "params": None}
@@ -372,8 +378,8 @@ class Sampler(torch.optim.Optimizer):
         """
         if called_from(CHECKPOINT):
             raise UserError(
-                f"{type(self).__name__}: torch.distributed.checkpoint keeps no noise of an optimizer's state: save "
-                "sampler.state_dict() beside the model, with torch.save"
+                f"{type(self).__name__}: torch.distributed.checkpoint drops the entry 'sampler' of the state, where the noise "
+                "stands: save sampler.state_dict() with torch.save"
             )
         with self._without_hooks("state_dict_post") as (hooks,):
             state = {**self._of_torch("state_dict"), "sampler": self._own_state()}
@@ -405,7 +411,8 @@ class Sampler(torch.optim.Optimizer):
         """Restore the entry ``sampler`` and the rest of a state."""
         if own is None:
             raise UserError(
-                f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
+                f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer, or by "
+                "torch.distributed.checkpoint, which drops it"
             )
         saved_by = own.get("kind", self.kind)
         if saved_by != self.kind and ":" not in saved_by + self.kind:  # a user's class may be imported by another path

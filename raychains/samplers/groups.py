@@ -54,19 +54,19 @@ def _kind(value: object) -> str:
     return "a tensor alone" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def check_params(params: Iterable[Tensor], kind: str, lanes: int) -> None:
-    """Refuse parameters that cannot be sampled."""
+def check_params(params: Iterable[Tensor], kind: str, lanes: int, *, whole: bool) -> None:
+    """Refuse parameters that cannot be sampled; if they must be ``whole``, also those of which each rank has a part."""
     for p in params:
         if not p.is_floating_point():
             why = "store its real and imaginary parts" if p.is_complex() else "leave it out"
             raise UserError(
                 f"params must be of real floating-point numbers for {kind}, got one of dtype {p.dtype}: {why}"
             )
-        if hasattr(p, "device_mesh") or getattr(p, "_is_flat_param", False) or getattr(p, "_fsdp_flattened", False):
+        if whole and (hasattr(p, "device_mesh") or getattr(p, "_fsdp_flattened", False)):
             by = "a DTensor" if hasattr(p, "device_mesh") else "one that FSDP has flattened"
             raise UserError(
-                f"params must be whole on every rank for {kind}, got {by}: ranks would draw the same noise for different parts; "
-                "use DistributedDataParallel, with one seed for all ranks"
+                f"params must be whole on every rank for {kind}, got {by}, of which each rank has a part: use "
+                "DistributedDataParallel, with one seed for all ranks"
             )
         if lanes > 1 and (p.ndim == 0 or p.shape[0] != lanes):
             raise UserError(
@@ -78,8 +78,8 @@ def check_unsharded(kind: str) -> None:
     """Refuse to be built by `ZeroRedundancyOptimizer`, which does not tell its optimizers that they are parts of one."""
     if called_from(SHARDED):
         raise UserError(
-            f"optimizer_class must be no sampler for ZeroRedundancyOptimizer, got {kind}: ranks would draw the same noise for "
-            "different parameters; use DistributedDataParallel alone, with one seed for all ranks"
+            f"optimizer_class must be no sampler for ZeroRedundancyOptimizer, got {kind}: each rank would have a part of the "
+            "parameters; use DistributedDataParallel alone, with one seed for all ranks"
         )
 
 
@@ -132,8 +132,8 @@ def check_names(group: dict[str, Any], settings: Collection[str], kind: str, *, 
 
 
 def called_from(module: str) -> bool:
-    """Return whether a function of a module is among those that wait for this call."""
+    """Return whether a function of a module, or of a package, is among those that wait for this call."""
     frame: FrameType | None = sys._getframe(1) if module in sys.modules else None
-    while frame is not None and frame.f_globals.get("__name__") != module:
+    while frame is not None and not f"{frame.f_globals.get('__name__')}.".startswith(f"{module}."):
         frame = frame.f_back
     return frame is not None
