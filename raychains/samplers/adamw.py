@@ -67,6 +67,7 @@ class AdamW(Sampler):
             early_stop=EarlyStop(share=0.15, patience=20),
         ),
     }
+    missing_grad = "skip"
     noisy_counterpart = "psgld"
     elementwise = frozenset({"beta1", "beta2", "weight_decay"})
 

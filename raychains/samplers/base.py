@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from raychains.core.errors import UserError, format_error, require, shown
+from raychains.core.errors import UserError, format_error, shown
 from raychains.core.registry import own_kind
 from raychains.core.sample import THETA
 from raychains.core.spec import EarlyStop
-from raychains.core.validation import at_least_0, fraction, integer, is_int, is_number, positive_int
+from raychains.core.validation import integer, positive_int
+from raychains.samplers.groups import (
+    MISSING_GRAD,
+    called_from,
+    check_memory,
+    check_names,
+    check_params,
+    check_settings,
+    check_unsharded,
+    listed,
+)
 from raychains.samplers.noise import Noise
-from raychains.schedules.base import LARGEST_LR
 
-LARGEST_DECAY = 1e8
-"""Times the largest step size it is still a single-precision number."""
 SEEDS = -(2**63), 2**64 - 1
 """Least and largest seed of torch's generators."""
+CHECKPOINT = "torch.distributed.checkpoint"
+"""The package of torch that restores only those entries of an optimizer's state that it knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +79,23 @@ Number: TypeAlias = float | Tensor
 """A coefficient of an update: one number, or in a pack a column [rows, 1]."""
 
 
+def _guarded(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `step` that first checks settings which the loop has changed, and that `torch.compile` leaves as it is.
+
+    The compiler would trace NumPy's part of the noise, which gives other numbers. It is loaded by those who use it alone: see
+    `Sampler._of_torch`.
+    """
+    hidden = torch._disable_dynamo(step)
+
+    @functools.wraps(step)
+    def guarded(self: Sampler, *args: Any, **kwargs: Any) -> Any:
+        self._check_changes()
+        called = hidden if "torch._dynamo" in sys.modules else step
+        return called(self, *args, **kwargs)
+
+    return guarded
+
+
 class Sampler(torch.optim.Optimizer):
     """Base of all samplers; usable in any training loop and with any ``torch.optim.lr_scheduler``.
 
@@ -90,6 +119,9 @@ class Sampler(torch.optim.Optimizer):
     """Settings that are left out of specs at this value: they were added after samples had been stored."""
     statistics_fit: ClassVar[bool] = True
     """True if draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
+    missing_grad: ClassVar[str] = "zero"
+    """What a step does with a parameter that has no gradient, where its group does not say it: ``zero``, since prior and noise act
+    on it in every step; ``skip`` leaves it as it is, for optimisers."""
     noisy_counterpart: ClassVar[str | None] = None
     """The sampler that injects noise, for an optimiser, whose temperature must stay 0."""
     presets: ClassVar[Presets] = {}
@@ -103,6 +135,8 @@ class Sampler(torch.optim.Optimizer):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own_kind(cls)
+        if "step" in vars(cls):
+            cls.step = _guarded(cls.step)  # type: ignore[method-assign]
 
     def __init__(
         self, params: Any, *, num_data: int, temperature: float, seed: int | None, lanes: int = 1, **settings: Any
@@ -113,41 +147,59 @@ class Sampler(torch.optim.Optimizer):
         positive_int("lanes", lanes)
         if seed is not None:
             integer("seed", seed, *SEEDS)
+        if self._whole:
+            check_unsharded(type(self).__name__)
         self.num_data, self.lanes = num_data, lanes
+        self._built = self._begun = False
+        """True once all groups are there, and once a parameter has had a gradient."""
+        self._checked: dict[int, dict[str, Any]] = {}
+        """The settings of each group that were checked last."""
         # Drawn from torch's global generator, so that torch.manual_seed governs a loop that gives no seed.
         self._noise = Noise(int(torch.randint(2**62, ())) if seed is None else seed)
-        super().__init__(_listed(params), {**settings, "temperature": temperature})
+        super().__init__(listed(params), {**settings, "temperature": temperature})
+        check_memory(self.param_groups)
+        self._built = True
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if isinstance(param_group, dict) and "params" in param_group:
             given = param_group["params"]
-            param_group["params"] = [given] if isinstance(given, Tensor) else _listed(given)
+            param_group["params"] = [given] if isinstance(given, Tensor) else listed(given)
         try:
             self._of_torch("add_param_group", param_group)
         except (TypeError, ValueError, AssertionError) as error:  # torch's own checks
             raise UserError(f"params must be tensors that can be optimised, each once: {format_error(error)}") from None
         try:
+            check_names(self.param_groups[-1], self.defaults, self.kind, new=True)
             self._check_group(self.param_groups[-1])
+            check_params(self.param_groups[-1]["params"], type(self).__name__, self.lanes, whole=self._whole)
+            if self._built:
+                check_memory(self.param_groups)
         except UserError:
             self.param_groups.pop()
             raise
 
+    @property
+    def _whole(self) -> bool:
+        """True if every rank must have all parameters: the sampler draws noise, or does not update each number by itself."""
+        return self.noisy_counterpart is None or not self.elementwise
+
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Refuse a parameter group with settings out of range or parameters that cannot be sampled."""
-        check_group(group)
+        """Refuse a parameter group with settings out of range."""
+        check_settings(group)
         if self.noisy_counterpart is not None and group["temperature"] != 0:
             raise UserError(
                 f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.noisy_counterpart} does"
             )
-        for p in group["params"]:
-            if self.lanes > 1 and (p.ndim == 0 or p.shape[0] != self.lanes):
-                raise UserError(
-                    f"lanes must be the length of axis 0 of every parameter, got {self.lanes} for one of shape {tuple(p.shape)}"
-                )
-            if p.is_complex():
-                raise UserError(
-                    f"params must be real for {type(self).__name__}, got one of dtype {p.dtype}: store its real and imaginary parts"
-                )
+
+    def _check_changes(self) -> None:
+        """Refuse settings out of range, and misspelt ones, that the loop has put into a group since the last step."""
+        for number, group in enumerate(self.param_groups):
+            now, checked = {**group, "params": None}, self._checked.get(number, {})
+            if Tensor in map(type, now.values()) or now != checked:
+                if now.keys() != checked.keys():
+                    check_names(group, self.defaults, self.kind, new=False)
+                self._check_group(group)
+                self._checked[number] = {**group, "params": None}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._of_torch("zero_grad", set_to_none)
@@ -163,15 +215,18 @@ class Sampler(torch.optim.Optimizer):
             called = getattr(called, "__wrapped__", called)
         return called(self, *args)
 
+    @_guarded
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
-        """One update of every parameter that has a gradient.
+        """One update of every parameter; one without a gradient has the gradient 0, or is left as it is: see `missing_grad`.
+
+        Nothing happens before a parameter has had a gradient. A frozen parameter, with ``requires_grad=False``, stays.
 
         ``closure`` re-evaluates the loss, as in `torch.optim.SGD`; its value is returned. Methods with two gradients per
         step take one, or one per sub-minibatch.
 
         Raises:
-            UserError: a sparse gradient, or a list of closures for a method with one gradient per step.
+            UserError: a sparse gradient, a list of closures for a method with one gradient per step, or a setting out of range.
         """
         loss = None
         if closure is not None:
@@ -179,11 +234,25 @@ class Sampler(torch.optim.Optimizer):
                 raise UserError(f"step must be given one closure or none for {self.kind}, got {shown(closure)}")
             with torch.enable_grad():
                 loss = closure()
+        self._begin()
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if params:
-                self._update(group, params, [self._dense(p) for p in params])
+            found = [(p, g) for p in group["params"] if (g := self._gradient(p, group)) is not None]
+            if found:
+                self._update(group, [p for p, _ in found], [g for _, g in found])
         return loss
+
+    def _begin(self) -> None:
+        """Note whether a parameter has had a gradient."""
+        self._begun = self._begun or any(p.grad is not None for p in self.parameters())
+
+    def _gradient(self, p: Tensor, group: Mapping[str, Any]) -> Tensor | None:
+        """Return a parameter's gradient, or 0 where it is missing and the group does not skip it; None of one that stays."""
+        if not p.requires_grad and (p.grad is None or isinstance(p, nn.Parameter)):
+            return None
+        if p.grad is not None:
+            return self._dense(p)
+        skip = not self._begun or group.get(MISSING_GRAD, self.missing_grad) == "skip"
+        return None if skip else torch.zeros_like(p)
 
     @abstractmethod
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
@@ -227,9 +296,12 @@ class Sampler(torch.optim.Optimizer):
     def state_of(self, p: Tensor, name: str, fill: float = 0.0) -> Tensor:
         """Return ``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing small is lost."""
         state = self.state[p]
-        if name not in state:
-            state[name] = torch.full_like(p, fill, dtype=wide(p.dtype))
-        return state[name]
+        found = state.get(name)
+        if found is None:
+            found = state[name] = torch.full_like(p, fill, dtype=wide(p.dtype))
+        elif found.dtype != p.dtype and found.dtype != wide(p.dtype):  # loaded from a sampler of other precision
+            found = state[name] = found.to(wide(p.dtype))
+        return found
 
     def reseed(self, seed: int) -> None:
         """Draw all noise from here on from fresh streams of ``seed``; parameters and their states stay as they are."""
@@ -299,8 +371,26 @@ class Sampler(torch.optim.Optimizer):
         return {n: v for n, v in vars(self).items() if not n.startswith("_optimizer_") and n not in left}
 
     def state_dict(self) -> dict[str, Any]:
-        own = {"kind": self.kind, "num_data": self.num_data, **self._noise.state()}
-        return {**self._of_torch("state_dict"), "sampler": own}
+        """Return the state, as torch's optimizers do, and the noise's in the entry ``sampler``; hooks see both.
+
+        Raises:
+            UserError: `torch.distributed.checkpoint` asks for it, which would lose the noise.
+        """
+        if called_from(CHECKPOINT):
+            raise UserError(
+                f"{type(self).__name__}: torch.distributed.checkpoint drops the entry 'sampler' of the state, where the noise "
+                "stands: save sampler.state_dict() with torch.save"
+            )
+        with self._without_hooks("state_dict_post") as (hooks,):
+            state = {**self._of_torch("state_dict"), "sampler": self._own_state()}
+        for hook in hooks:
+            if (altered := hook(self, state)) is not None:
+                state = altered
+        return state
+
+    def _own_state(self) -> dict[str, Any]:
+        """Return the state's entry ``sampler``."""
+        return {"kind": self.kind, "num_data": self.num_data, **self._noise.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave: parameters' states, groups and where the noise stood, bit for bit.
@@ -308,11 +398,21 @@ class Sampler(torch.optim.Optimizer):
         Raises:
             UserError: another optimizer's state, or one of an older version, whose noise was another.
         """
-        rest = dict(state_dict)
-        own = rest.pop("sampler", None)
+        with self._without_hooks("load_state_dict_pre", "load_state_dict_post") as (before, after):
+            rest = dict(state_dict)
+            for hook in before:
+                if (altered := hook(self, rest)) is not None:
+                    rest = dict(altered)
+            self._load(rest.pop("sampler", None), rest)
+        for hook in after:
+            hook(self)
+
+    def _load(self, own: dict[str, Any] | None, rest: dict[str, Any]) -> None:
+        """Restore the entry ``sampler`` and the rest of a state."""
         if own is None:
             raise UserError(
-                f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer"
+                f"{type(self).__name__}: the state has no 'sampler' entry: it was saved by another optimizer, or by "
+                "torch.distributed.checkpoint, which drops it"
             )
         saved_by = own.get("kind", self.kind)
         if saved_by != self.kind and ":" not in saved_by + self.kind:  # a user's class may be imported by another path
@@ -325,56 +425,22 @@ class Sampler(torch.optim.Optimizer):
             for name, value in state.items():
                 if isinstance(value, Tensor):
                     self.state[p][name] = value.detach().to(p.device, copy=True)
-        self.num_data, self._noise = own["num_data"], noise
+        self.num_data, self._noise, self._begun = own["num_data"], noise, True
+
+    @contextmanager
+    def _without_hooks(self, *names: str) -> Iterator[list[list[Callable[..., Any]]]]:
+        """Yield the hooks of the names, which torch does not call in the body: it would not show them the entry ``sampler``."""
+        kept = {f"_optimizer_{name}_hooks": getattr(self, f"_optimizer_{name}_hooks") for name in names}
+        vars(self).update({name: OrderedDict() for name in kept})
+        try:
+            yield [list(hooks.values()) for hooks in kept.values()]
+        finally:
+            vars(self).update(kept)
 
 
 def arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return a constructor's arguments from its ``locals()``, for the base's: the first thing that it asks."""
     return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
-
-
-def _listed(params: Any) -> list[Any]:
-    """Return parameters or their groups as a list, read only as far as each is one.
-
-    Raises:
-        UserError: something else among them, or nothing.
-    """
-    allowed = "params must be tensors, (name, tensor) pairs or groups (dicts with 'params') in a fixed order"
-    if isinstance(params, Tensor | str | bytes | dict | Set) or not isinstance(params, Iterable):
-        raise UserError(f"{allowed}, got {_kind(params)}")
-    found: list[Any] = []
-    try:
-        for one in params:
-            named = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)
-            value = one[1] if named else one
-            if not isinstance(value, Tensor) and not (isinstance(value, dict) and "params" in value):
-                raise UserError(f"{allowed}, got {_kind(value)} among them")
-            found.append(one)
-    except UserError:
-        raise
-    except Exception as error:  # of a user's iterable
-        raise UserError(f"{allowed}, got {_kind(params)} that raised {format_error(error, kind=True)}") from None
-    if not found:
-        raise UserError(f"{allowed}, at least one, got none: is the model without parameters?")
-    return found
-
-
-def _kind(value: object) -> str:
-    return "a tensor alone" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-
-
-def check_group(group: dict[str, Any]) -> None:
-    """Refuse settings out of range."""
-    for name in ("lr", "temperature", "weight_decay"):
-        at_least_0(name, group[name])
-    for name, value in group.items():
-        most = LARGEST_DECAY if name.endswith("decay") else LARGEST_LR
-        require(not is_number(value) or value <= most, name, value, f"be at most {most:g}")
-    # torch takes larger integers for 64 bits
-    group |= {
-        name: float(value) for name, value in group.items() if is_int(value) and is_number(value) and abs(value) > 2**53
-    }
-    fraction("momentum", group.get("momentum", 0.0))
 
 
 def scale_(tensors: list[Tensor], factor: Number) -> None:

@@ -53,6 +53,7 @@ class BSAM(ClosureSampler):
     """
 
     kind = "bsam"
+    missing_grad = "skip"
     presets: ClassVar[Presets] = {
         # One cosine from the first step to the last, as in the paper's code; the last iterate is the sample.
         "bsam": MethodPreset(

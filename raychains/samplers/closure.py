@@ -104,10 +104,13 @@ class ClosureSampler(Sampler):
         return loss.detach() if isinstance(loss, Tensor) else loss
 
     def _gradients(self, params: list[Tensor]) -> Grads:
-        """Return the gradients that the parameters have now."""
-        if params and all(p.grad is None for p in params):
+        """Return the gradients that all parameters have now, None of those that stay."""
+        self._begin()
+        groups = (group for group in self.param_groups for _ in group["params"])
+        found = [self._gradient(p, group) for p, group in zip(params, groups, strict=True)]
+        if params and all(g is None for g in found):
             raise UserError("closure must call backward() on the loss: no parameter has a gradient behind it")
-        return [None if p.grad is None else self._dense(p).to(wide(p.dtype)) for p in params]
+        return [None if g is None else g.to(wide(p.dtype)) for p, g in zip(params, found, strict=True)]
 
     @contextmanager
     def _returning(self, params: list[Tensor]) -> Iterator[list[Tensor]]:

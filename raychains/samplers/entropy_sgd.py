@@ -125,6 +125,7 @@ class EntropySGD(LocalEntropySampler):
     kind = "entropy-sgd"
     presets: ClassVar[Presets] = {"entropy-sgd": MethodPreset(schedule="decreasing", label="Entropy-SGD")}
     revision = 2
+    missing_grad = "skip"
     noisy_counterpart = "entropy-sgld"
 
     def __init__(

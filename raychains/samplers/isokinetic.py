@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raychains.core.errors import UserError, require
 from raychains.samplers.base import wide
 from raychains.samplers.closure import Closure, ClosureSampler, Grads, place
+from raychains.samplers.groups import MISSING_GRAD
 
 B = 0.1931833275037836
 """McLachlan's b, the share of the first and of the last turn."""
@@ -101,6 +102,10 @@ class Isokinetic(ClosureSampler):
                 losses.append(loss)
                 self._join(parameters, start, grads)
             members = self._members()
+            if any(isinstance(p, nn.Parameter) and not p.requires_grad for p in members):
+                raise UserError(
+                    f"params must not be frozen between steps of {self.kind}, which moves all together: build another"
+                )
             if not members:  # no parameter has a gradient
                 return losses[0]
             index = {p: i for i, p in enumerate(parameters)}
@@ -140,7 +145,7 @@ class Isokinetic(ClosureSampler):
         """Return the u and g that the first step begins with, given g at its start, [lanes, d] each."""
 
     def _members(self) -> list[Tensor]:
-        """Return the parameters that have had a gradient."""
+        """Return the parameters that have had a gradient, or the gradient 0."""
         return [p for p in self.parameters() if "direction" in self.state.get(p, {})]
 
     def _join(self, parameters: list[Tensor], points: list[Tensor], grads: Grads) -> None:
@@ -188,6 +193,8 @@ class Isokinetic(ClosureSampler):
             common = first[name]
             allowed = f"be that of the first group, {common!r}: a step moves all parameters together"
             require(group[name] == common, name, group[name], allowed)
+        together = "be 'zero': a step moves all parameters together"
+        require(group.get(MISSING_GRAD) in (None, "zero"), MISSING_GRAD, group.get(MISSING_GRAD), together)
 
     def _of_groups(self, params: Sequence[Tensor], name: str) -> Tensor | float:
         """Return a setting of each coordinate's group, [d], or one number where all groups have the same."""
@@ -245,15 +252,14 @@ class Isokinetic(ClosureSampler):
             return loss
         return torch.where(torch.isfinite(loss), loss, (kept if loss.ndim else kept.mean()).to(loss.dtype))
 
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        state["sampler"]["adaptive"] = {n: v.clone() if isinstance(v, Tensor) else v for n, v in self._adaptive.items()}
-        return state
+    def _own_state(self) -> dict[str, Any]:
+        adaptive = {n: v.clone() if isinstance(v, Tensor) else v for n, v in self._adaptive.items()}
+        return {**super()._own_state(), "adaptive": adaptive}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+    def _load(self, own: dict[str, Any] | None, rest: dict[str, Any]) -> None:
+        super()._load(own, rest)
         device = self.parameters()[0].device
-        saved = state_dict["sampler"].get("adaptive", {})
+        saved = (own or {}).get("adaptive", {})
         self._adaptive = {n: v.to(device, copy=True) if isinstance(v, Tensor) else v for n, v in saved.items()}
 
 

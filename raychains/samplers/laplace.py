@@ -53,6 +53,7 @@ class LastLayerLaplace(VelocitySampler):
     """
 
     kind = "laplace"
+    missing_grad = "skip"
     presets: ClassVar[Presets] = {
         "laplace": MethodPreset(schedule="linear", label="Last-layer Laplace", last_epoch_measures=True)
     }

@@ -46,6 +46,7 @@ class SAM(ClosureSampler):
             schedule="cyclical", label="SAM", settings={"cycles": 1, "samples_per_cycle": 1, "exploration": 0.0}
         )
     }
+    missing_grad = "skip"
     noisy_counterpart = "bsam"
 
     def __init__(

@@ -40,6 +40,7 @@ class SGD(VelocitySampler):
         ),
     }
     revision = 2
+    missing_grad = "skip"
     noisy_counterpart = "sgld"
 
     def __init__(
@@ -88,6 +89,7 @@ class SGDM(VelocitySampler):
         ),
     }
     revision = 2
+    missing_grad = "skip"
     noisy_counterpart = "sghmc"
 
     def __init__(

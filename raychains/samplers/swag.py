@@ -52,6 +52,7 @@ class SWAG(VelocitySampler):
     """
 
     kind = "swag"
+    missing_grad = "skip"
     revision = 2
     presets: ClassVar[Presets] = {
         "swag": MethodPreset(schedule="constant", label="SWAG"),

@@ -103,20 +103,6 @@ def test_a_closure_is_evaluated_with_gradients_and_its_value_returned() -> None:
     assert torch.equal(p.detach(), torch.zeros(2))
 
 
-@pytest.mark.parametrize("kind", samplers.KINDS)
-def test_parameters_without_gradient_are_left_alone(kind: str) -> None:
-    used, unused = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    sampler = build(kind, [used, unused], weight_decay=0.1, seed=0)
-
-    def closure() -> Tensor:
-        used.grad = torch.ones(2)
-        return torch.zeros(())
-
-    sampler.step(closure)
-    assert torch.equal(unused.detach(), torch.ones(2)) and not torch.equal(used.detach(), torch.ones(2))
-    assert unused not in sampler.state
-
-
 FRICTION = 2 * 0.1
 """Momenta of these cases lose a tenth per step."""
 

@@ -147,3 +147,44 @@ def test_another_samplers_state_is_refused_and_one_without_a_name_taken() -> Non
         plain.load_state_dict(state)
     del state["sampler"]["kind"]
     fresh("sghmc", {}, [p.detach() for p in velocity.parameters()]).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("before", "after"), [(torch.float64, torch.float32), (torch.float32, torch.float64)], ids=str)
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_a_state_goes_on_in_another_precision(
+    kind: str, own: dict[str, Any], before: torch.dtype, after: torch.dtype
+) -> None:
+    first, values = interrupted(kind, own, before)
+    second = fresh(kind, own, [v.to(after) for v in values])
+    second.load_state_dict(first.state_dict())
+    steps(second, AFTER, start=BEFORE)
+    assert all(p.dtype == after and bool(torch.isfinite(p).all()) for p in second.parameters())
+    assert all(d.dtype == after and bool(torch.isfinite(d).all()) for _, ds in second.draws() for d in ds)
+
+
+def test_hooks_of_the_state_see_the_noise_and_may_put_it_elsewhere() -> None:
+    """A file that holds the whole state under a name of its own, by hooks alone."""
+    straight = two_groups("sghmc", parameters(torch.float32), seed=3)
+    steps(straight, BEFORE + AFTER)
+    first, values = interrupted("sghmc", {}, torch.float32)
+    second, seen = fresh("sghmc", {}, values), []
+    first.register_state_dict_post_hook(lambda sampler, state: {"optimizer": state, "keys": sorted(state)})
+    second.register_load_state_dict_pre_hook(lambda sampler, state: state["optimizer"])
+    second.register_load_state_dict_post_hook(lambda sampler: seen.append(sampler.state_dict()["sampler"]["positions"]))
+    saved = first.state_dict()
+    assert saved["keys"] == ["param_groups", "sampler", "state"]
+    second.load_state_dict(copy.deepcopy(saved))
+    steps(second, AFTER, start=BEFORE)
+    assert same_bits(everything(straight), everything(second))
+    assert seen == [saved["optimizer"]["sampler"]["positions"]] != [{}], "hooks behind loading see what was loaded"
+
+
+def test_a_hook_that_fails_leaves_all_hooks_in_place() -> None:
+    first, _ = interrupted("sghmc", {}, torch.float32)
+    calls: list[int] = []
+    first.register_load_state_dict_post_hook(lambda sampler: calls.append(1))
+    state = first.state_dict()
+    with refused("SGHMC", "sampler"):
+        first.load_state_dict({n: v for n, v in state.items() if n != "sampler"})
+    first.load_state_dict(state)
+    assert calls == [1]
