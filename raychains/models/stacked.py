@@ -9,18 +9,20 @@ left at a buffer's end, and both have other rounding errors. So a row's bits dep
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import GLOBALS
+from raychains.core.rng import GLOBALS, kept_globals
 
 VECTOR = 64
 """Numbers to whose multiple rows are padded: two vectors of 512 bits in single precision, twice over."""
@@ -90,10 +92,15 @@ def layers(model: nn.Module) -> list[Layer]:
     if type(model) is nn.Linear:
         return [""]
     try:
-        with GLOBALS:  # tracing patches torch.nn while it lasts
-            nodes = list(fx.symbolic_trace(model).graph.nodes)
+        with GLOBALS, kept_globals():  # tracing patches torch.nn while it lasts
+            before = _generators()
+            with torch.enable_grad():
+                nodes = list(_Tracer().trace(model).nodes)
+            drawn = _generators() != before
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
+    if drawn:
+        raise UserError("its forward pass draws random numbers, by which it may choose its layers")
     if nodes[-1].args != (nodes[-2],):
         raise UserError(NO_ROW)
     found: list[Layer] = []
@@ -107,6 +114,20 @@ def layers(model: nn.Module) -> list[Layer]:
     if len(set(linear)) < len(linear) or not linear or own != used:
         raise UserError(f"{NO_ROW}, each of them used once")
     return found
+
+
+class _Tracer(fx.Tracer):
+    """Refuses operations without gradients, which a graph does not tell from others."""
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if not torch.is_grad_enabled():
+            raise UserError(NO_ROW)
+        return super().create_node(*args, **kwargs)
+
+
+def _generators() -> tuple[Any, ...]:
+    """Return the states of the generators that a forward pass may draw from."""
+    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
 
 
 def named(layer: str, parameter: str) -> str:
