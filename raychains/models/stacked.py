@@ -9,20 +9,18 @@ left at a buffer's end, and both have other rounding errors. So a row's bits dep
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import GLOBALS, kept_globals
+from raychains.core.rng import GLOBALS, globals_state, kept_globals
 
 VECTOR = 64
 """Numbers to whose multiple rows are padded: two vectors of 512 bits in single precision, twice over."""
@@ -93,10 +91,10 @@ def layers(model: nn.Module) -> list[Layer]:
         return [""]
     try:
         with GLOBALS, kept_globals():  # tracing patches torch.nn while it lasts
-            before = _generators()
+            before = globals_state(), torch.get_rng_state()
             with torch.enable_grad():
                 nodes = list(_Tracer().trace(model).nodes)
-            drawn = _generators() != before
+            drawn = globals_state() != before[0] or not torch.equal(torch.get_rng_state(), before[1])
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
     if drawn:
@@ -123,11 +121,6 @@ class _Tracer(fx.Tracer):
         if not torch.is_grad_enabled():
             raise UserError(NO_ROW)
         return super().create_node(*args, **kwargs)
-
-
-def _generators() -> tuple[Any, ...]:
-    """Return the states of the generators that a forward pass may draw from."""
-    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
 
 
 def named(layer: str, parameter: str) -> str:
