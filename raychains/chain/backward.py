@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from raychains import samplers, tasks
 from raychains.core import gpus
 from raychains.core.errors import UserError, format_error
+from raychains.core.rng import globals_state
 from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
@@ -100,6 +101,7 @@ class Backward:
         static = [t.clone() for t in examples]
         for p in self._parameters:
             p.grad = None
+        before = globals_state()
         try:
             loss, replay = graphs.record(lambda: self._evaluate(*static))
         except Exception as error:
@@ -108,4 +110,9 @@ class Backward:
             raise UserError(
                 f"compile must be none or default for this task, got cuda-graphs: {format_error(error)}"
             ) from error
+        if self._own and globals_state() != before:
+            raise UserError(
+                "compile must be none or default for this task, got cuda-graphs: its forward pass draws from Python's or NumPy's "
+                "generators, and a recording would repeat these numbers in every step"
+            )
         return _Recorded(static, loss, [p.grad for p in self._parameters], replay)

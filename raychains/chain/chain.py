@@ -122,7 +122,7 @@ class Chain:
         self.noise_attempt = 0
         """Which noise streams the chain is on; above 0 after `restart_noise`."""
         self._older = False
-        """True of a chain that goes on from a state of an older version: see `_refuse_older`."""
+        """True of a user's task whose chain goes on from a state of an older version, which sampled some otherwise."""
         self._failure: Diverged | None = None
         self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
         self._backward = Backward(spec, self.task, self.model, self._augmentation)
@@ -349,18 +349,16 @@ class Chain:
                 (-log_density / self.num_data).backward()
         for name, p in self.sampled.items():
             if p.grad is None and p.requires_grad:
-                self._refuse_older(name)
+                if self._older:
+                    self._refuse_older(f"where {name!r} made no step if a batch does not use it")
                 p.grad = torch.zeros_like(p)
         return loss
 
-    def _refuse_older(self, name: str) -> None:
-        """Refuse to go on from a state of an older version, in which a parameter without a gradient made no step."""
-        if self._older:
-            raise UserError(
-                f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, where {name!r} made no step if a "
-                "batch does not use it, so that it followed another law: sample the chain anew, in another `store` or under "
-                "another `version` of its task"
-            )
+    def _refuse_older(self, what: str) -> NoReturn:
+        raise UserError(
+            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in another "
+            "`store` or under another `version` of its task"
+        )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
         """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
@@ -544,6 +542,11 @@ class Chain:
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
         self._older = tasks.is_own(self.spec.task) and state.get("without_gradient") != WITHOUT_GRADIENT
+        if self._older:
+            saved = {**state["model"], **state.get("buffers", {})}
+            for name, t in (*self.model.named_parameters(), *self.model.named_buffers()):
+                if (kind := saved.get(name, t).dtype) != t.dtype:
+                    self._refuse_older(f"which cast {name!r} of {t.dtype} to {kind}")
         self._failure = None
         self.model.load_state_dict({**self.model.state_dict(), **state["model"]})
         initialization.restore(self.model, state.get("buffers", {}))  # states of older versions have none

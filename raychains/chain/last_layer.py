@@ -35,20 +35,27 @@ class LastLayer:
         sampler: LastLayerLaplace,
         device: torch.device,
     ) -> None:
-        check_chain(spec, task, model, device)
+        self._layer = check_chain(spec, task, model, device)
         assert isinstance(task, PredictiveTask)
         self._task, self._model, self._sampler, self._device = task, model, sampler, device
 
     def measure(self, batch: Any) -> Tensor:
-        """Add a batch to what the sampler has measured; return its mean loss."""
+        """Add a batch to what the sampler has measured; return its mean loss.
+
+        Raises:
+            UserError: it is predicted by another layer.
+        """
         call, outputs, loss = _run(self._task, self._model, batch, self._device)
-        assert call is not None
+        if call is None or call[0] is not self._layer:
+            raise UserError(
+                "sampler must be another one for this network, got 'laplace': its last linear layer is not the same in all batches"
+            )
         self._sampler.measure(call[0], call[1], self._task.likelihood.fisher(self._model, outputs))
         return loss
 
 
-def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.device) -> None:
-    """Refuse a chain whose last layer cannot be measured; it is found by predicting one training example.
+def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.device) -> nn.Linear:
+    """Return the last layer, found by predicting one training example; refuse a chain in which it cannot be measured.
 
     Raises:
         UserError: a task, a network or an execution that has none that can be measured.
@@ -71,7 +78,7 @@ def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.dev
             whole = all(id(p) in ours for p in layer.parameters())
             allowed = "take in the whole last layer for laplace, which draws it"
             require(whole, "sample_only", " ".join(spec.sample_only), allowed)
-            return
+            return layer
     raise UserError(
         "sampler must be another one for this network, got 'laplace': what it returns is not what a linear layer makes of "
         "features [n, inputs]"

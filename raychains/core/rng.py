@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,11 @@ def seed_globals(seed: int, number: int = 0) -> None:
     """
     random.seed(seed << 32 | number)
     np.random.seed(random.getrandbits(32))
+
+
+def globals_state() -> tuple[Any, ...]:
+    """Return where Python's and NumPy's global generators are, to be compared."""
+    return random.getstate(), repr(np.random.get_state())
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from raychains.core import gpus
 from raychains.core.errors import UserError
-from raychains.core.rng import GLOBALS
+from raychains.core.rng import GLOBALS, globals_state, kept_globals
 
 VECTOR = 64
 """Numbers to whose multiple rows are padded: two vectors of 512 bits in single precision, twice over."""
@@ -90,10 +90,15 @@ def layers(model: nn.Module) -> list[Layer]:
     if type(model) is nn.Linear:
         return [""]
     try:
-        with GLOBALS:  # tracing patches torch.nn while it lasts
-            nodes = list(fx.symbolic_trace(model).graph.nodes)
+        with GLOBALS, kept_globals():  # tracing patches torch.nn while it lasts
+            before = globals_state(), torch.get_rng_state()
+            with torch.enable_grad():
+                nodes = list(_Tracer().trace(model).nodes)
+            drawn = globals_state() != before[0] or not torch.equal(torch.get_rng_state(), before[1])
     except Exception:  # of a user's forward pass
         raise UserError(NO_ROW) from None
+    if drawn:
+        raise UserError("its forward pass draws random numbers, by which it may choose its layers")
     if nodes[-1].args != (nodes[-2],):
         raise UserError(NO_ROW)
     found: list[Layer] = []
@@ -107,6 +112,15 @@ def layers(model: nn.Module) -> list[Layer]:
     if len(set(linear)) < len(linear) or not linear or own != used:
         raise UserError(f"{NO_ROW}, each of them used once")
     return found
+
+
+class _Tracer(fx.Tracer):
+    """Refuses operations without gradients, which a graph does not tell from others."""
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if not torch.is_grad_enabled():
+            raise UserError(NO_ROW)
+        return super().create_node(*args, **kwargs)
 
 
 def named(layer: str, parameter: str) -> str:

@@ -74,7 +74,7 @@ class Likelihood(ABC):
             places = [t.detach().requires_grad_() for t in (outputs, *parameters.values())]
             named = dict(zip(parameters, places[1:], strict=True))
             losses = (self.each(named, places[0], targets) * weights).sum(1)
-            first, *others = torch.autograd.grad(losses, places, torch.ones_like(losses))
+            first, *others = torch.autograd.grad(losses, places, torch.ones_like(losses), materialize_grads=True)
         return losses.detach(), first, dict(zip(named, others, strict=True))
 
     def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:

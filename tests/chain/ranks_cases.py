@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from raychains import samplers
 from raychains.core.spec import ChainSpec, Part
@@ -31,10 +32,30 @@ class PlainDigits(VariedDigits):
             return nn.Sequential(nn.Linear(64, 10))
 
 
+class BranchDigits(VariedDigits):
+    """A layer that some micro-batches alone use, and a parameter that none does."""
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        with seeded(seed):
+            return nn.Sequential(nn.Linear(64, 10), _Branch())
+
+
+class _Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.idle = nn.Linear(10, 10), nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.used(x) if bool(x.argmax() % 2) else x
+        return out
+
+
 def task(norm: str = "batch") -> VariedDigits:
     """With 90 training images: 4 batches of 24 an epoch, the last of 18."""
     if norm == "batch":
         return VariedDigits(batchnorm=True, dropout=0.2)
+    if norm == "branch":
+        return BranchDigits()
     return GroupNormDigits(dropout=0.2) if norm == "group" else PlainDigits()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -147,6 +149,18 @@ def test_a_network_that_cannot_be_recorded_is_refused_in_one_line() -> None:
     task = own()
     with refused("compile", "be none or default", "operation not permitted"):
         recording_fails(of_own(task), task, NOT_ALLOWED)
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_a_network_that_draws_in_python_is_refused_where_it_is_recorded(draw: Callable[[], float]) -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * draw()
+
+    data = own().source.inputs, own().source.targets  # type: ignore[attr-defined]
+    task = Task.from_module(lambda: Noisy(4, 3), data, data, name="own")
+    with refused("compile", "cuda-graphs", "none", "default", "NumPy"):
+        replays(of_own(task), task)
 
 
 def test_what_another_option_does_not_help_is_raised_as_it_is() -> None:

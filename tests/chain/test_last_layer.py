@@ -240,6 +240,25 @@ def test_what_has_no_last_layer_to_measure_is_refused() -> None:
         laplace(rc.Task.from_module(large, (x, y), (x, y)))
 
 
+class Heads(nn.Module):
+    """Batches of one example have a head of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.several = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = (self.one if len(x) == 1 else self.several)(x)
+        return out
+
+
+def test_a_last_layer_that_is_another_in_some_batches_is_refused_where_it_is() -> None:
+    x, y = torch.randn(20, 3), torch.arange(20) % 2
+    chain = laplace(rc.Task.from_module(Heads, (x, y), (x, y)), epochs=2, batch_size=10)
+    with refused("sampler", "laplace", "last linear layer"):
+        list(chain)
+
+
 def test_a_frozen_last_layer_is_refused(tmp_path: Path) -> None:
     torch.save(VariedDigits().build_model(seed=3, lanes=1).state_dict(), tmp_path / "net.pt")
     given: dict[str, Any] = {"epochs": 2, "init_from": str(tmp_path / "net.pt")}

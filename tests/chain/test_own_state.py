@@ -140,6 +140,35 @@ def test_states_of_older_versions_without_such_buffers_are_loaded() -> None:
     assert outcome(other, run(other)) == outcome(chain, run(chain))
 
 
+class Wide(Net):
+    """Has a buffer in double precision, which ``persistent`` says whether samples hold."""
+
+    persistent = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("time", torch.tensor(1 / 3, dtype=torch.float64), persistent=self.persistent)
+
+
+class WideConstant(Wide):
+    persistent = False
+
+
+@pytest.mark.parametrize("model", [Wide, WideConstant])
+def test_a_checkpoint_of_an_older_version_that_cast_a_buffer_is_refused(model: type[Net]) -> None:
+    chain = Chain(spec(task(model)))
+    run(chain, until=HALF)
+    state = stored(chain.state_dict())
+    chain.load_state_dict(state)
+    assert chain.model.time.dtype == torch.float64 and float(chain.model.time) == 1 / 3
+    del state["without_gradient"]
+    chain.load_state_dict(state)
+    place = state["model" if model.persistent else "buffers"]
+    place["time"] = place["time"].float()
+    with refused("checkpoint", "time", "float64", "float32", "store"):
+        chain.load_state_dict(state)
+
+
 class Counts(Net):
     """Counts its evaluations in an attribute."""
 

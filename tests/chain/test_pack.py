@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -124,6 +125,42 @@ class Unused(Own):
         return out
 
 
+class Idle(Own):
+    """Has a parameter that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+
+
+class Detached(Own):
+    """Learns its last layer alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = torch.sigmoid(self.first(x))
+        out: Tensor = self.second(x)
+        return out
+
+
+class Skipping(Own):
+    """Leaves out its activation at random."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        out: Tensor = self.second(x if torch.rand(()) < 0.5 else torch.sigmoid(x))
+        return out
+
+
+class SkippingInPython(Own):
+    """The same by Python's generator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        out: Tensor = self.second(x if random.random() < 0.5 else torch.sigmoid(x))
+        return out
+
+
 def frozen() -> nn.Module:
     network = Own()
     network.first.weight.requires_grad_(False)
@@ -155,6 +192,9 @@ NO_ROWS = [
     (Unused, "its network is no row of linear layers and activations"),
     (frozen, "some of its parameters are frozen"),
     (normed, "its network has hooks"),
+    (Detached, "its network is no row of linear layers and activations"),
+    (Skipping, "its forward pass draws random numbers"),
+    (SkippingInPython, "its forward pass draws random numbers"),
 ]
 
 
@@ -227,6 +267,7 @@ TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "smooth": (lambda: regression(smooth, "learned"), 37),
     "own": (lambda: regression(Own, 0.5), 10),
     "scattered": (scattered, 10),
+    "idle": (lambda: regression(Idle, 0.5), 10),
     "bare": (lambda: regression(lambda: nn.Linear(3, 1), "learned"), 10),
     "dropping": (lambda: regression(dropping, 0.5), 10),
 }

@@ -33,6 +33,7 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "float64": (2, {"spec": {"micro_batch": 12, "norm": "group", "precision": "fp64"}, "task": {"norm": "group"}}),
     "batchnorm float64": (2, {"spec": {"micro_batch": 12, "precision": "fp64"}}),
     "groupnorm": (2, {"spec": {"micro_batch": 12, "norm": "group"}, "task": {"norm": "group"}}),
+    "branch": (2, {"spec": {"micro_batch": 12, "norm": "branch"}, "task": {"norm": "branch"}}),
     "two gradients": (2, {"spec": {"micro_batch": 12, "sampler": "sam"}}),
     "first": (4, {"pauses": [3, 9], "end_at": 9}),
     "second": (4, {"resume": "first"}),
@@ -186,7 +187,7 @@ def test_batchnorm_follows_the_first_micro_batch() -> None:
 Outcomes = dict[str, list[dict[str, Any]]]
 
 
-@pytest.mark.parametrize("name", ["batchnorm", "batchnorm float64", "groupnorm", "float64", "two gradients"])
+@pytest.mark.parametrize("name", ["batchnorm", "batchnorm float64", "branch", "groupnorm", "float64", "two gradients"])
 def test_two_ranks_with_a_micro_batch_each_are_one_with_two(outcomes: Outcomes, name: str) -> None:
     ranks, spec = outcomes[name], PLANS[name][1]["spec"]
     assert [t["error"] for t in ranks] == ["", ""]

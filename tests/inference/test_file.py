@@ -35,6 +35,7 @@ def samples(size: int = 3) -> list[dict[str, Tensor]]:
             "fc.bias": torch.randn(3, generator=g, dtype=torch.float64),
             "norm.num_batches_tracked": torch.tensor(s),
             "mask": torch.tensor([True, s > 1]),
+            "angle": torch.polar(torch.ones(3), torch.randn(3, generator=g)),
             "half": torch.randn(5, generator=g).bfloat16(),
             "nothing": torch.zeros(0, 2),
         }
@@ -163,8 +164,8 @@ def test_samples_of_several_networks_are_refused(tmp_path: Path) -> None:
             file.write(tmp_path / "p", wrong, size, shared={}, dtype=None, about={})
     with refused("samples", "1", "2"):
         file.write(tmp_path / "p", [one], 2, shared={}, dtype=None, about={})
-    with refused("samples", "complex64"):
-        file.write(tmp_path / "p", [{"w": torch.zeros(2, dtype=torch.complex64)}], 1, shared={}, dtype=None, about={})
+    with refused("samples", "complex128"):
+        file.write(tmp_path / "p", [{"w": torch.zeros(2, dtype=torch.complex128)}], 1, shared={}, dtype=None, about={})
     assert not list(tmp_path.iterdir())
 
 
