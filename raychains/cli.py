@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
-from raychains.core import bounded
+from raychains.core import bounded, checksum
 from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, reason, unknown_name
 from raychains.core.options import Option, make, on_command_line, options_of, suggestion
 
@@ -358,6 +358,9 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
         raise UserError(f"--options must be a JSON file, got {file!r}: {reason(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"--options must be a JSON file with an object of names and values, got {file!r}")
+    found, whole = checksum.unsealed(found)
+    if not whole:
+        print(f"raychains: {file} was changed since a sweep wrote it; it is used as it is now", file=sys.stderr)
     known = options_of(kind)
     words: list[str] = []
     for name, given in found.items():

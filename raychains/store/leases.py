@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raychains.core import checksum
 from raychains.core.errors import StorageAway, StorageRefused
 from raychains.store.filesystem import Storage, json_bytes
 
@@ -70,7 +71,7 @@ class Entry:
             read = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name:
+        if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name or not checksum.unsealed(read)[1]:
             return None
         texts = {key: read.get(key) for key in ("driver_id", "run", "host", "place", "process")}
         pid: Any = read.get("pid")
