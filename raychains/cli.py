@@ -121,7 +121,8 @@ def _status_of(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM (`ray job stop`, schedulers) end the body as Ctrl-C does, so that leases are withdrawn.
+    """Let SIGTERM (`ray job stop`, schedulers) and SIGHUP (a terminal that closes) end the body as Ctrl-C does, so that leases
+    are withdrawn. Where SIGHUP is ignored, as by nohup, it stays so.
 
     Neither interrupts an import: an exception in Python code that C++ calls, as torch's does there, aborts the process. A
     repeated SIGTERM does not disturb the cleanup.
@@ -146,10 +147,19 @@ def _ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        for stream in terminals:  # nothing can be written there any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        signal.raise_signal(signal.SIGTERM)  # to who handles that now
+
     taken = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody ignores or handles it
         taken.append(signal.SIGINT)
     before = {number: signal.signal(number, end) for number in taken}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hung_up)
     try:
         yield
     finally:

@@ -181,10 +181,10 @@ class ChainStore:
 
     def begin(self, spec: ChainSpec, attempt: int, about: Mapping[str, Any]) -> None:
         """Write the spec, unless it is there, and this attempt's record, whose ``from_step`` supersedes others."""
-        there, data = b"", json_bytes(spec.to_json(), sealed=False)  # the folder's name is its checksum
+        there, data = None, json_bytes(spec.to_json(), sealed=False)  # the folder's name is its checksum
         with contextlib.suppress(FileNotFoundError):
-            there = self.root.read(self._name("spec.json"))
-        if there != data:  # none yet, or a torn or altered one
+            there = self.root.read_object(self._name("spec.json"))
+        if there != json.loads(data):  # none yet, or a torn or altered one
             self.root.publish(self._name("spec.json"), data)
         self.root.publish(self._name(f"incarnations/{attempt}.json"), json_bytes(dict(about)))
 
