@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,8 @@ from typing import Any
 from raychains.core import checksum
 from raychains.core.errors import StorageAway, StorageRefused
 from raychains.store.filesystem import Storage, json_bytes
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "drivers"
@@ -98,6 +101,7 @@ class Leases:
 
     def __init__(self, root: Storage) -> None:
         self._root = root
+        self._told: set[tuple[str, int]] = set()
 
     def publish(self, entry: Mapping[str, Any]) -> int:
         """Write or renew a driver's entry (`Entry`'s fields but ``renewed``); return its time by the storage's clock.
@@ -118,7 +122,7 @@ class Leases:
         )
 
     def entries(self) -> list[Entry]:
-        """Return all well-formed entries; malformed ones and other files are passed over."""
+        """Return all well-formed entries; malformed ones, which are logged once, and other files are passed over."""
         found = []
         for name, modified in self._root.modified(FOLDER).items():
             if not _ID.fullmatch(name.removesuffix(".json")):
@@ -129,6 +133,9 @@ class Leases:
                 continue  # its driver ended meanwhile
             if (entry := Entry.parse(name, data, modified)) is not None:
                 found.append(entry)
+            elif (name, modified) not in self._told:
+                self._told.add((name, modified))
+                log.warning("passed over, since it is no driver's entry: %s", self._root.location(f"{FOLDER}/{name}"))
         return found
 
     def remove(self, driver_id: str) -> None:
