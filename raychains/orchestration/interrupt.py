@@ -30,6 +30,9 @@ class Interrupt:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
+            if callable(before := self._before[number]):
+                before(number, frame)  # the command's, which guards its cleanup, or Python's own
+                return
             raise KeyboardInterrupt
         self.asked = True
 

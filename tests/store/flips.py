@@ -86,7 +86,10 @@ class Store:
         task, [kept] = made.comparison().task_spec, _stems(self.files, "predictions/")
         yield "prediction", lambda: _or_made(Predictions(root, task, SPLIT, 1).read(kept), _prediction)
         yield "point", lambda: _or_made(PointMetrics(root, task, SPLIT).read(POINT), lambda: _METRICS)
-        yield "drivers", lambda: [dataclasses.asdict(entry) | {"renewed": 0, "since": 0} for entry in Leases(root).entries()]
+        yield (
+            "drivers",
+            lambda: [dataclasses.asdict(entry) | {"renewed": 0, "since": 0} for entry in Leases(root).entries()],
+        )
 
     def _of_run(self, root: Storage) -> Iterator[tuple[str, Callable[[], Any]]]:
         path, folder = str(self.root / "runs" / RUN), RunStore(root, RUN)
@@ -196,7 +199,9 @@ def make(folder: Path) -> Store:
     root, comparison = Storage(folder), made.comparison()
     for spec in comparison.chains().values():
         chain = ChainStore(root, spec.digest)
-        chain.begin(spec, 1, {**chain.attempt(1), "driver_id": "d" * 32, "from_step": 0, "preemptions": 0, "workers": 1})
+        chain.begin(
+            spec, 1, {**chain.attempt(1), "driver_id": "d" * 32, "from_step": 0, "preemptions": 0, "workers": 1}
+        )
     half = comparison.arms[0].chains[0][1]
     steps = range(1, half.steps // 2)
     ChainStore(root, half.digest).publish_progress(
@@ -210,7 +215,9 @@ def make(folder: Path) -> Store:
     PointMetrics(root, comparison.task_spec, SPLIT).write(POINT, _METRICS)
     lease = {"driver_id": "d" * 32, "run": RUN, "host": "here", "place": "boot", "pid": 7, "process": "8", "since": 1}
     Leases(root).publish({**lease, "renewals": 3, "given_up": ["9" * 64], "stalled": []})
-    return Store(folder, _sweep(root), {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()})
+    return Store(
+        folder, _sweep(root), {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    )
 
 
 def _sweep(root: Storage) -> sweep_points.Planned:
@@ -232,7 +239,12 @@ def _sweep(root: Storage) -> sweep_points.Planned:
         stopped = point.number == 3
         for number, step in enumerate(steps[: len(steps) - stopped], 1):
             metrics = {metric.name: 0.7499 - 0.1 * point.number + 0.01 * number for metric in plan.metrics}
-            done = {"cycle": step.cycle, "epoch": 4.0 * number / len(steps), "gradients": 10 * number, "samples": number}
+            done = {
+                "cycle": step.cycle,
+                "epoch": 4.0 * number / len(steps),
+                "gradients": 10 * number,
+                "samples": number,
+            }
             folder.publish_report(spec.digest, {**done, "metrics": metrics})
         if stopped:
             folder.publish_stop(spec.digest, {"epoch": 2.0, "cycle": 0})
@@ -301,7 +313,9 @@ def flips(store: Store, count: int, seed: int) -> Iterator[tuple[str, str, int]]
         yield kind, file, chance.randrange(8 * len(store.files[file]))
 
 
-def study(store: Store, count: int, seed: int = 0, tell: Callable[[str], Any] = lambda line: None) -> dict[str, Counter[str]]:
+def study(
+    store: Store, count: int, seed: int = 0, tell: Callable[[str], Any] = lambda line: None
+) -> dict[str, Counter[str]]:
     """Outcomes by kind of file."""
     pristine = read(store)
     assert not [name for name, (value, warned) in pristine.items() if value == REFUSED or warned]
@@ -309,7 +323,9 @@ def study(store: Store, count: int, seed: int = 0, tell: Callable[[str], Any] = 
     for kind, file, bit in flips(store, count, seed):
         outcome, other = judge(store, pristine, file, bit)
         found[kind][outcome] += 1
-        tell(f"{kind}: {hashlib.sha256(store.files[file]).hexdigest()[:8]} {file} bit {bit}: {outcome} {' '.join(other)}")
+        tell(
+            f"{kind}: {hashlib.sha256(store.files[file]).hexdigest()[:8]} {file} bit {bit}: {outcome} {' '.join(other)}"
+        )
     return found
 
 
