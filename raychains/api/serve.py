@@ -176,9 +176,10 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
     where = session.check_address(options.address, object_store_memory=options.object_store_memory)
     if where == "local":
         check_free(options.host, options.port)
+    orchestration = _orchestration()
+    os.environ.setdefault(orchestration.READY_VARIABLE, orchestration.READY_WITHIN)
     joined = session.connect(options.address, object_store_memory=options.object_store_memory)
     try:
-        orchestration = _orchestration()
         orchestration.check_room(options.replicas, cpus=options.cpus_per_replica, gpus=options.gpus_per_replica)
         how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port, "say": say}
         if not is_loopback(options.host):

@@ -52,8 +52,8 @@ PATIENCE = 20.0
 """Seconds after which an application that has not started says how far it is."""
 HEALTH_PERIOD = 2.0
 """Seconds between Serve's looks whether a replica lives; its own default is 10."""
-READY_VARIABLE, READY_WITHIN = "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", 5
-"""The variable that says how many seconds Serve's proxy may take to start, and what Serve takes without it."""
+READY_VARIABLE, READY_WITHIN = "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60"
+"""How many seconds Serve's proxy may take to start, for a Ray that is started here; Serve's own default, 5, is short for a busy machine."""
 TOGETHER = "X-Raychains-Batch"
 """Header of an answer: the number of inputs that were predicted together."""
 METHODS = {"/": ("GET", "HEAD", "POST"), "/healthz": ("GET", "HEAD")}
@@ -310,8 +310,8 @@ def _start(http_options: dict[str, Any], logging_config: dict[str, Any]) -> None
     except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
         ray_watch.check()
         raise RayLost(
-            f"Ray Serve did not start: {last_line(format_error(error, kind=True))}; where the machine is busy, repeat the command when it is "
-            f"not, or give Serve's proxy more than {READY_WITHIN} s with {READY_VARIABLE}=60"
+            f"Ray Serve did not start: {format_error(error)} Where the machine is busy, repeat the command when it is not; on a cluster give "
+            f"Serve's proxy longer: {READY_VARIABLE}={READY_WITHIN} as Ray starts"
         ) from None
 
 
