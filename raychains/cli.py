@@ -9,6 +9,7 @@ import gc
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import select
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
-from raychains.core import bounded
+from raychains.core import bounded, checksum
 from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, reason, unknown_name
 from raychains.core.options import Option, make, on_command_line, options_of, suggestion
 
@@ -47,6 +48,8 @@ COMMANDS = {
 
 IMPORT_WITHIN = 10.0
 """Seconds for which an import is not interrupted."""
+CLEANUP_WITHIN = 10.0
+"""Seconds after Ctrl-C in which another one is ignored: leases are withdrawn and Ray is ended."""
 LONG = 140
 """Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
@@ -74,11 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    with _ended_by_signals():  # around the messages, too, which a further Ctrl-C does not cut off
+        return _told_of_errors(arguments)
+
+
+def _told_of_errors(arguments: Sequence[str]) -> int:
+    """Run one command and print its error, if there is one; return the exit status."""
     try:
-        with _ended_by_signals():
-            status = _status_of(arguments)
-            sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
-            return status
+        status = _status_of(arguments)
+        sys.stdout.flush()  # here, where a reader that left early (`| head`) is no error of ours
+        return status
     except BrokenPipeError:
         if not (closed := [stream for stream in (sys.stdout, sys.stderr) if _without_reader(stream)]):
             raise
@@ -121,16 +129,19 @@ def _status_of(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM (`ray job stop`, schedulers) end the body as Ctrl-C does, so that leases are withdrawn.
+    """Let SIGTERM (`ray job stop`, schedulers) and SIGHUP (a terminal that closes) end the body as Ctrl-C does, so that leases
+    are withdrawn. Where SIGHUP is ignored, as by nohup, it stays so.
 
-    Neither interrupts an import: an exception in Python code that C++ calls, as torch's does there, aborts the process. A
-    repeated SIGTERM does not disturb the cleanup.
+    None interrupts an import: an exception in Python code that C++ calls, as torch's does there, aborts the process. The next
+    ones do not disturb the cleanup: Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
     """
     held: threading.Timer | None = None
-    held_until = 0.0
+    held_until, ended = 0.0, -math.inf
 
     def end(number: int, frame: FrameType | None) -> None:
-        nonlocal held, held_until
+        nonlocal held, held_until, ended
+        if time.monotonic() < ended + CLEANUP_WITHIN or (number == signal.SIGTERM and ended > 0):
+            return
         if held is None:
             held_until = time.monotonic() + IMPORT_WITHIN
         else:
@@ -140,16 +151,25 @@ def _ended_by_signals() -> Iterator[None]:
             held.daemon = True
             held.start()
             return
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ended = time.monotonic()
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        for stream in terminals:  # nothing can be written there any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        signal.raise_signal(signal.SIGTERM)  # to who handles that now
+
     taken = [signal.SIGTERM]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody ignores or handles it
         taken.append(signal.SIGINT)
     before = {number: signal.signal(number, end) for number in taken}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hung_up)
     try:
         yield
     finally:
@@ -190,7 +210,10 @@ def entry_point() -> None:
     While torch and Ray are imported, and when the process ends, there is none: that saves a second of a CPU.
     """
     gc.set_threshold(100_000, 20, 20)
-    status = main()
+    try:
+        status = main()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be stopped, and the status is known
     gc.freeze()
     sys.exit(status)
 
@@ -358,6 +381,9 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
         raise UserError(f"--options must be a JSON file, got {file!r}: {reason(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"--options must be a JSON file with an object of names and values, got {file!r}")
+    found, whole = checksum.unsealed(found)
+    if not whole:
+        print(f"raychains: {file} was changed since a sweep wrote it; it is used as it is now", file=sys.stderr)
     known = options_of(kind)
     words: list[str] = []
     for name, given in found.items():

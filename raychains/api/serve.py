@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raychains.core.config import Serve
 from raychains.core.errors import UserError, renamed, require, shown
 from raychains.core.options import make, options_of
-from raychains.core.ports import check_free
+from raychains.core.ports import check_free, is_loopback
 from raychains.planning import duration
 
 if TYPE_CHECKING:
@@ -176,11 +176,17 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
     where = session.check_address(options.address, object_store_memory=options.object_store_memory)
     if where == "local":
         check_free(options.host, options.port)
+    orchestration = _orchestration()
+    os.environ.setdefault(orchestration.READY_VARIABLE, orchestration.READY_WITHIN)
     joined = session.connect(options.address, object_store_memory=options.object_store_memory)
     try:
-        orchestration = _orchestration()
         orchestration.check_room(options.replicas, cpus=options.cpus_per_replica, gpus=options.gpus_per_replica)
         how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port, "say": say}
+        if not is_loopback(options.host):
+            say(
+                f"warning: --host {options.host}: whoever reaches port {options.port} may ask for predictions, without a login; to "
+                "keep others out put a proxy with a login in front of it"
+            )
         with orchestration.running(_bound(options, source), **how) as url:
             say(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")
             orchestration.wait(options.name)

@@ -127,7 +127,7 @@ def _with_stored_start(options: Sweep) -> Sweep:
     root = Storage(options.store)
     if lost_start(options) is None or options.name is None or not (folder := SweepStore(root, options.name)).exists():
         return options
-    stored = folder.plan().get("options", {}).get("init_from")
+    stored = sweep_data.read_plan(folder)["options"].get("init_from")
     return dataclasses.replace(options, init_from=initial_states.as_file(root, stored))
 
 
@@ -208,7 +208,7 @@ def draw(path: str) -> SweepResult:
 
 def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     """Refuse to continue a sweep that was planned otherwise."""
-    before = folder.plan()
+    before = sweep_data.read_plan(folder)
     bins = before.get("bins", options.bins)
     allowed = f"be {bins or 'left out'}: the sweep's points were judged so"
     require(options.bins in (None, bins), "bins", options.bins, allowed)

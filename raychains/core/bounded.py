@@ -162,6 +162,7 @@ def rows_of(
         raise UserError(f"table must have at most {rows:,} rows, got {str(where)!r} with {count:,}")
     found, size = [], 0
     for batch in file.iter_batches(BATCH, row_groups=groups, columns=columns, use_threads=False):
+        batch.validate(full=True)  # a page's checksum leaves out its header
         size += batch.nbytes
         check_size(f"{where}, unpacked", size, LARGEST)
         found.append(batch)

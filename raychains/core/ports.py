@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from raychains.core.errors import UserError, reason, shown
@@ -24,3 +25,12 @@ def check_free(host: str, port: int) -> socket.AddressFamily:
         free = "be one that is free and may be used" if what == "port" else "be an address of this machine"
         raise UserError(f"{what} must {free}, got {shown(value)}: {reason(error)}") from None
     return family
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens at the host."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    return all(ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback for *_, where in found)

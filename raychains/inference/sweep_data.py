@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raychains.core.errors import UserError
 from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
 from raychains.inference import results
 from raychains.inference.run_data import built_in_metrics, read_metrics
-from raychains.planning.sweep_plan import shown
+from raychains.planning.sweep_plan import is_stored, shown
 from raychains.store import SweepStore
 
 FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
@@ -29,6 +30,18 @@ LABELS |= {
 }
 SHORT = {"exploration": "β", "cycles": "M", "temperature": "T", "weight_decay": "λ", "momentum": "m"}
 """Names of options within a sentence."""
+
+
+def read_plan(folder: SweepStore) -> dict[str, Any]:
+    """Return a sweep's plan.
+
+    Raises:
+        UserError: there is none, or a damaged one.
+    """
+    plan = folder.plan()
+    if not is_stored(plan):
+        raise UserError(f"sweep {folder.name}: plan.json is damaged; repeat it under another `name`")
+    return plan
 
 
 @dataclass(frozen=True)
@@ -46,10 +59,11 @@ class Sweep:
         Raises:
             UserError: a damaged file.
         """
+        plan = read_plan(folder)
         rows = results.read_rows(folder, "results", texts=["status"], numbers=["point", "repeat"])
         reports = results.read_rows(folder, "reports", numbers=["point", "cycle", "gradients"])
         rows = pd.DataFrame(columns=["point", "sampler", "status", "digest", "gradients"]) if rows is None else rows
-        return Sweep(rows, pd.DataFrame() if reports is None else reports, folder.plan())
+        return Sweep(rows, pd.DataFrame() if reports is None else reports, plan)
 
     @property
     def split(self) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag: the first asks for a clean stop, a second Ctrl-C interrupts at once."""
+"""Ctrl-C, SIGTERM and SIGHUP as a flag: the first asks for a clean stop, a second Ctrl-C interrupts at once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 
 class Interrupt:
-    """Context in which SIGINT and SIGTERM set `asked` instead of raising; outside the main thread it does nothing.
+    """Context in which SIGINT, SIGTERM and SIGHUP set `asked` instead of raising; outside the main thread it does nothing.
 
-    A second SIGTERM asks for nothing new: `ray job stop` signals a whole tree of processes, of which some pass theirs on.
+    A second SIGTERM asks for nothing new: `ray job stop` signals a whole tree of processes, of which some pass theirs on. Who handles
+    or, as nohup does, ignores SIGHUP goes on doing so.
     """
 
     def __init__(self) -> None:
@@ -22,12 +23,16 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+            for number in (signal.SIGINT, signal.SIGTERM, *hangup):
                 self._before[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
+            if callable(before := self._before[number]):
+                before(number, frame)  # the command's, which guards its cleanup, or Python's own
+                return
             raise KeyboardInterrupt
         self.asked = True
 

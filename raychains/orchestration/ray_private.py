@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -104,6 +105,15 @@ def on_this_machine() -> Iterator[None]:
             setattr(ray_constants, name, value)
         for name, method in left_out.items():
             setattr(Node, name, method)
+
+
+@_or_else(None, "the token's file stays as readable as it is")
+def protect_token() -> None:
+    """Let only its user read the token that Ray writes where it is started without one: Ray lets everybody."""
+    path = Path.home() / ".ray" / "auth_token"
+    found = path.lstat()
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and found.st_mode & 0o077:
+        path.chmod(0o600)
 
 
 def started_here() -> bool:

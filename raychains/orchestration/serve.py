@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import ClientDisconnect, Request
@@ -35,6 +36,8 @@ QUEUED = 4
 """Batches of single inputs that a replica may hold, so that the next one is full while one is predicted."""
 LEAST_ONGOING = 100
 """Requests that a replica takes at once at least: some clients send their bodies slowly."""
+MOST_ARRIVING = LEAST_ONGOING // 2
+"""Bodies that a replica reads at once; the other places are for requests whose bodies are whole."""
 BODY_WITHIN = 60.0
 """Seconds that a request's body may take to arrive."""
 LONG = 65_536
@@ -49,6 +52,8 @@ PATIENCE = 20.0
 """Seconds after which an application that has not started says how far it is."""
 HEALTH_PERIOD = 2.0
 """Seconds between Serve's looks whether a replica lives; its own default is 10."""
+READY_VARIABLE, READY_WITHIN = "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60"
+"""How many seconds Serve's proxy may take to start, for a Ray that is started here; Serve's own default, 5, is short for a busy machine."""
 TOGETHER = "X-Raychains-Batch"
 """Header of an answer: the number of inputs that were predicted together."""
 METHODS = {"/": ("GET", "HEAD", "POST"), "/healthz": ("GET", "HEAD")}
@@ -100,6 +105,7 @@ class Predictor:
     def __init__(self, config: ReplicaConfig) -> None:
         task_payload.import_from(config.folders)
         self._config = config
+        self._arriving: list[asyncio.Timeout] = []
         self._device = gpus.best().type if config.gpu else "cpu"
         self._loaded = config.source.load(self._device)
         batched: Any = self._predict
@@ -149,7 +155,7 @@ class Predictor:
         accepted = _accepted(loaded, self._config.max_batch_size)
         if request.method != "POST":
             return _card(request, loaded, accepted)
-        body = await _body(request, self._config.max_body)
+        body = await read_body(request, self._config.max_body, self._arriving)
         told = body, request.headers.get("content-type", ""), dict(request.query_params), accepted
         question = await _threaded(len(body) > LONG, requests.parse, *told)
         predicted: Any = await self._predict(question)
@@ -166,25 +172,37 @@ async def _threaded(threaded: bool, function: Callable[..., Any], *arguments: An
     return await asyncio.to_thread(function, *arguments) if threaded else function(*arguments)
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, most: int, arriving: list[asyncio.Timeout]) -> bytes:
     """Return a request's body, of which no more is read than may be sent.
 
+    ``arriving`` are the time limits of all bodies that are being read, the oldest first. Beyond `MOST_ARRIVING` of them the oldest
+    body is refused, so that clients that send slowly take no other's place.
+
     Raises:
-        Refused: it is longer (413), or does not arrive (408).
+        Refused: it is longer (413), or does not arrive (408; 503 where others were waiting).
     """
     too_long = Refused(413, f"body must have at most {most:,} bytes")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise too_long
     body = bytearray()
+    limit = asyncio.timeout(BODY_WITHIN)
     try:
-        async with asyncio.timeout(BODY_WITHIN):
+        async with limit:
+            arriving.append(limit)
+            if len(arriving) > MOST_ARRIVING:
+                arriving.pop(0).reschedule(0)
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > most:
                     raise too_long
     except TimeoutError:
-        raise Refused(408, f"body must arrive within {BODY_WITHIN:.0f} s") from None
+        if limit in arriving:
+            raise Refused(408, f"body must arrive within {BODY_WITHIN:.0f} s") from None
+        raise Refused(503, f"body must arrive faster: {MOST_ARRIVING} others are arriving; send it again") from None
+    finally:
+        if limit in arriving:
+            arriving.remove(limit)
     return bytes(body)
 
 
@@ -258,7 +276,7 @@ def running(
 
     Raises:
         UserError: the application does not start, or another one has its route prefix.
-        RayLost: Ray is gone.
+        RayLost: Ray is gone, or Serve does not start.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     quiet = {"log_level": "WARNING", "enable_access_log": False}
@@ -266,7 +284,7 @@ def running(
     there = bool(before.proxies or before.applications)
     try:
         if not there:
-            serve.start(http_options={"host": host, "port": port}, logging_config=quiet)
+            _start({"host": host, "port": port}, quiet)
         target = serve.RunTarget(app, name=name, route_prefix=route_prefix, logging_config=quiet)
         try:
             serve.run_many([target], wait_for_applications_running=False)
@@ -279,6 +297,22 @@ def running(
     finally:
         if ray_watch.lost() is None:
             _end(name, ours=not there)
+
+
+def _start(http_options: dict[str, Any], logging_config: dict[str, Any]) -> None:
+    """Start Serve on the connected Ray.
+
+    Raises:
+        RayLost: Ray is gone, or a process of Serve's did not start in the time that Ray allows.
+    """
+    try:
+        serve.start(http_options=http_options, logging_config=logging_config)
+    except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
+        ray_watch.check()
+        raise RayLost(
+            f"Ray Serve did not start: {format_error(error)} Where the machine is busy, repeat the command when it is not; on a cluster give "
+            f"Serve's proxy longer: {READY_VARIABLE}={READY_WITHIN} as Ray starts"
+        ) from None
 
 
 def _wait(name: str, say: Callable[[str], Any]) -> None:

@@ -101,6 +101,9 @@ def connect(
                 if where != "local":
                     raise
                 ray.init(**options)  # one of its processes may have died as it started
+            finally:
+                if where == "local":
+                    ray_private.protect_token()
     except BaseException as error:
         if folder is not None:
             ray.shutdown()

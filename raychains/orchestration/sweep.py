@@ -361,7 +361,7 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
 
     def _known(self, digest: str) -> list[dict[str, Any]]:
         if digest not in self._reports:
-            self._reports[digest] = self._folder.reports(digest)
+            self._reports[digest] = self._folder.reports(digest, self._plan.metric.name)
         return self._reports[digest]
 
     def _ended(self, digest: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raychains.core.spec import ChainSpec, digest_of
+from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
 
 Values = Mapping[str, Any]
@@ -119,6 +120,30 @@ class SweepPlan:
             "notes": list(self.notes),
             "digest": self.digest,
         }
+
+
+STORED: Mapping[str, Any] = {
+    **dict.fromkeys(("task", "unit", "split", "metric", "search"), str),
+    **dict.fromkeys(("options", "swept", "task_spec"), dict),
+    **dict.fromkeys(("count", "repeats", "gradients"), int),
+    "length": int | float,
+    "asha": dict | None,
+    "notes": list,
+}
+"""Entries that every version's `SweepPlan.to_json` has and that pages are drawn from, and their kinds."""
+
+
+def is_stored(plan: Mapping[str, Any]) -> bool:
+    """Return whether a stored plan has what pages are drawn from, of the kinds that `SweepPlan.to_json` writes."""
+    if not all(name in plan and isinstance(plan[name], kind) for name, kind in STORED.items()):
+        return False
+    asha = plan["asha"] or {}
+    return (
+        plan.get("better") in ("lower", "higher")
+        and isinstance(plan["task_spec"].get("kind"), str)
+        and all(isinstance(values, list | str) for values in plan["swept"].values())
+        and (not asha or (asha.keys() == {"grace", "reduction"} and all(map(is_number, asha.values()))))
+    )
 
 
 def shown(value: Any) -> str:

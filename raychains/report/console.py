@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +33,16 @@ SHARE = 1 / 20
 
 
 class Console(rich.console.Console):
-    """Rich's console, on which no text controls the terminal: names and reasons in a store may be anybody's."""
+    """Rich's console, on which no text controls the terminal: names and reasons in a store may be anybody's.
+
+    Where the reader closed the pipe, the process ends with the status of a program that SIGPIPE ended; rich's own is 1, that of a bug.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """See `rich.console.Console.on_broken_pipe`."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+        raise SystemExit(128 + signal.SIGPIPE)
 
     def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
         """See `rich.console.Console.render`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
+import logging
 import re
 import time
 from collections import Counter
@@ -35,9 +35,11 @@ from raychains.status.state import (
     StoreState,
     SweepState,
 )
-from raychains.store import ChainStore, Corrupt, RunStore, Storage, SweepStore, split_run_path
-from raychains.store.chains import History, is_progress, preemptions, valid_checkpoints
+from raychains.store import ChainStore, RunStore, Storage, SweepStore, split_run_path
+from raychains.store.chains import History, preemptions, progress_record, valid_checkpoints
 from raychains.store.leases import SECOND, Entry, Leases, Watch
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Chains that are read at the same time: on an object store each read is a wait."""
@@ -84,10 +86,8 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
     digest = spec.digest
     files = root.below(f"chains/{digest}")
     numbers = sorted(int(m[1]) for name in files if (m := _ATTEMPT.fullmatch(name)))
-    store, records = ChainStore(root, digest), {}
-    for number in numbers[-RECORDS:]:
-        with contextlib.suppress(FileNotFoundError, Corrupt):
-            records[number] = store.attempt(number)
+    store = ChainStore(root, digest)
+    records = {number: store.attempt_or_empty(number) for number in numbers[-RECORDS:]}
     history = History({n: step for n, r in records.items() if isinstance(step := r.get("from_step"), int)})
     newest = records.get(numbers[-1], {}) if numbers else {}
     resumed = newest.get("from_step")
@@ -149,20 +149,15 @@ def _progress(root: Storage, digest: str, files: Files, history: History) -> dic
             text = root.read_range(f"chains/{digest}/{name}", start, TAIL)
         except FileNotFoundError:
             continue
-        records = [r for line in text.splitlines()[1 if start else 0 :] if (r := _record(line)) is not None]
-        records = [r for r in records if not history.superseded(attempt, r["step"])]
+        read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
+        if None in read:
+            log.warning(
+                "passed over in part, since it is torn or altered: %s", root.location(f"chains/{digest}/{name}")
+            )
+        records = [r for r in read if r is not None and not history.superseded(attempt, r["step"])]
         if records:
             return _fields(records[0], records[-1])
     return {}
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A progress record; None for a torn line or one of another kind."""
-    with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if is_progress(record):
-            return dict(record)
-    return None
 
 
 def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:

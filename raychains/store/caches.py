@@ -8,7 +8,6 @@ holds one point's metrics; both names are sha256: of the split's fingerprint, an
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from raychains.core.spec import ChainSpec, TaskSpec, digest_of
 from raychains.evaluation.base import Array, Evaluation
 from raychains.store import codec, initial_states
 from raychains.store.chains import ChainStore, SampleRecord
-from raychains.store.filesystem import Storage
+from raychains.store.filesystem import Storage, json_bytes
 
 log = logging.getLogger(__name__)
 
@@ -153,11 +152,13 @@ class PointMetrics:
         if self._file(key) not in self._there:
             return None
         try:
-            own = json.loads(self._root.read(f"{self._folder}/{self._file(key)}"))
-            number, check = own.pop("format"), own.pop("sha256")
+            own = self._root.read_object(f"{self._folder}/{self._file(key)}")
+            if own is None:
+                return None
+            number = own["format"]
             if isinstance(number, int) and number > FORMAT:
                 raise UserError(f"points: format must be at most {FORMAT}, got {number}: a newer raychains wrote them")
-            if digest_of(own) != check or own["point"] != key or own["about"] != self._about:
+            if own["point"] != key or own["about"] != self._about:
                 return None
             return {name: float(value) for name, value in own["metrics"].items()}
         except (UserError, StorageAway):
@@ -169,8 +170,7 @@ class PointMetrics:
         """Make a point's metrics durable."""
         # As text: JSON has no infinities, which far points may have.
         own = {"about": self._about, "metrics": {n: repr(float(v)) for n, v in metrics.items()}, "point": key}
-        text = json.dumps({"format": FORMAT, "sha256": digest_of(own), **own}, indent=1, sort_keys=True)
-        self._root.publish(f"{self._folder}/{self._file(key)}", text.encode())
+        self._root.publish(f"{self._folder}/{self._file(key)}", json_bytes({"format": FORMAT, **own}))
 
     def _file(self, key: str) -> str:
         return f"{digest_of([key, self._about])}.json"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
 import itertools
 import json
 import logging
@@ -26,17 +25,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from raychains.chain.sample_index import expected_samples
-from raychains.core import bounded
+from raychains.core import checksum
 from raychains.core.errors import RaychainsError, UserError
 from raychains.core.retry import KeepTrying
 from raychains.core.sample import Sample, SampleMeta
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_int, is_number
-from raychains.store import codec
+from raychains.store import codec, tables
 from raychains.store.filesystem import Storage, json_bytes, table_of
 
 log = logging.getLogger(__name__)
@@ -98,19 +96,17 @@ def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
     """Return a finished chain's rows as parquet, stamped with the attempt that they describe."""
     table = table_of(rows)
     stamp = json.dumps({"format": INDEX_FORMAT, "incarnation": attempt}).encode()
-    out = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({_STAMP: stamp}), out, write_page_checksum=True)
-    return out.getvalue()
+    return tables.encode(table.replace_schema_metadata({_STAMP: stamp}))
 
 
 def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]] | None:
-    """Return the rows; None for a torn table, or one that was made before ``attempt`` began.
+    """Return the rows; None for a torn or altered table, or one that was made before ``attempt`` began.
 
     Raises:
         UserError: a newer format.
     """
     try:
-        table = bounded.table(data, where)
+        table = tables.decode(data, where)
         stamp = json.loads((table.schema.metadata or {}).get(_STAMP, b"{}"))
         made, number = stamp.get("incarnation"), stamp.get("format", INDEX_FORMAT)
     except UserError:
@@ -185,26 +181,33 @@ class ChainStore:
 
     def begin(self, spec: ChainSpec, attempt: int, about: Mapping[str, Any]) -> None:
         """Write the spec, unless it is there, and this attempt's record, whose ``from_step`` supersedes others."""
-        there = None
+        there, data = None, json_bytes(spec.to_json(), sealed=False)  # the folder's name is its checksum
         with contextlib.suppress(FileNotFoundError):
             there = self.root.read_object(self._name("spec.json"))
-        if there is None:  # none yet, or a torn one
-            self.root.publish(self._name("spec.json"), json_bytes(spec.to_json()))
+        if there != json.loads(data):  # none yet, or a torn or altered one
+            self.root.publish(self._name("spec.json"), data)
         self.root.publish(self._name(f"incarnations/{attempt}.json"), json_bytes(dict(about)))
 
     def spec(self) -> ChainSpec:
         """Return the chain's spec as stored.
 
         Raises:
-            Corrupt: its file is torn.
+            Corrupt: its file is torn or altered.
         """
-        return ChainSpec.from_json(self._object("spec.json"))
+        spec = ChainSpec.from_json(self._object("spec.json"))
+        if spec.digest != self.digest:
+            raise codec.Corrupt(f"{self.location('spec.json')} is the specification of another chain than its folder's")
+        return spec
+
+    def location(self, name: str) -> str:
+        """Return a file's path or URI for messages."""
+        return self.root.location(self._name(name))
 
     def _object(self, name: str) -> dict[str, Any]:
         """A JSON object of the chain's folder."""
         found = self.root.read_object(self._name(name))
         if found is None:
-            raise codec.Corrupt(f"{self.root.location(self._name(name))} is torn")
+            raise codec.Corrupt(f"{self.location(name)} is torn or altered")
         return found
 
     def _attempts(self) -> list[int]:
@@ -218,18 +221,23 @@ class ChainStore:
         """Return the record that `begin` wrote.
 
         Raises:
-            Corrupt: its file is torn.
+            Corrupt: its file is torn or altered.
         """
         return self._object(f"incarnations/{n}.json")
 
+    def attempt_or_empty(self, n: int) -> dict[str, Any]:
+        """Return the record that `begin` wrote; an empty one where there is none, or a torn or altered one, which is logged."""
+        try:
+            return self.attempt(n)
+        except FileNotFoundError:
+            return {}
+        except codec.Corrupt as error:
+            log.warning("passed over: %s", error)
+            return {}
+
     def attempts(self) -> dict[int, dict[str, Any]]:
-        """Return the records of all attempts by number, the newest last; that of a torn one is empty."""
-        found: dict[int, dict[str, Any]] = {}
-        for n in sorted(self._attempts()):
-            found[n] = {}
-            with contextlib.suppress(FileNotFoundError, codec.Corrupt):
-                found[n] = self.attempt(n)
-        return found
+        """Return the records of all attempts by number, the newest last, as `attempt_or_empty` does."""
+        return {n: self.attempt_or_empty(n) for n in sorted(self._attempts())}
 
     def reserve(self, above: int, record: Mapping[str, Any]) -> int | None:
         """Take the number that follows ``above`` by writing ``record``; None when another driver was faster."""
@@ -240,20 +248,17 @@ class ChainStore:
 
     def newest_attempt(self) -> tuple[int, str | None]:
         """Return the highest attempt (0: none) and the id of its driver; None when the record holds none."""
-        last, driver = self.last_attempt(), None
-        if last:
-            with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # torn, or not ours
-                driver = self.attempt(last).get("driver_id")
+        last = self.last_attempt()
+        driver = self.attempt_or_empty(last).get("driver_id") if last else None
         return last, driver if isinstance(driver, str) else None
 
     def history(self) -> History:
         """Return from which step each attempt resumed."""
         for n in self._attempts():
             if n not in self._from_steps:
-                with contextlib.suppress(FileNotFoundError, codec.Corrupt):  # a torn record began nothing
-                    step = self.attempt(n).get("from_step")
-                    if isinstance(step, int):
-                        self._from_steps[n] = step
+                step = self.attempt_or_empty(n).get("from_step")  # a torn record began nothing
+                if isinstance(step, int):
+                    self._from_steps[n] = step
         return History(self._from_steps)
 
     # Samples
@@ -277,7 +282,7 @@ class ChainStore:
         try:
             return self.root.read(self._name(file))
         except FileNotFoundError:
-            raise codec.Corrupt(f"{self.root.location(self._name(file))}: there is no such sample") from None
+            raise codec.Corrupt(f"{self.location(file)}: there is no such sample") from None
 
     def sample(self, file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and description of a sample's file, checked.
@@ -289,7 +294,7 @@ class ChainStore:
         try:
             return codec.decode_sample(data)
         except codec.Corrupt as error:
-            raise codec.Corrupt(f"{self.root.location(self._name(file))}: {error}") from None
+            raise codec.Corrupt(f"{self.location(file)}: {error}") from None
 
     def records(self) -> list[SampleRecord]:
         """Return the valid samples: for each (variable, index) the highest attempt's whole file, in order.
@@ -378,8 +383,8 @@ class ChainStore:
     # Progress
 
     def publish_progress(self, records: Sequence[Mapping[str, Any]], step: int, attempt: int) -> None:
-        """Make progress records durable as one file of JSON lines."""
-        lines = "".join(json.dumps(dict(r), sort_keys=True) + "\n" for r in records)
+        """Make progress records durable as one file of JSON lines, each with its checksum."""
+        lines = "".join(json.dumps(checksum.sealed(r), sort_keys=True) + "\n" for r in records)
         self.root.publish(self._name(f"progress/{step:010d}-{attempt}.jsonl"), lines.encode())
 
     def progress(self) -> list[dict[str, Any]]:
@@ -399,11 +404,11 @@ class ChainStore:
 
     def _records_of_progress(self, name: str) -> Iterator[dict[str, Any]]:
         for line in self.root.read(self._name(f"progress/{name}")).splitlines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                return  # the rest of this file is torn
-            if not is_progress(record):
+            record = progress_record(line)
+            if record is None:
+                log.warning(
+                    "the rest is passed over, since it is torn or altered: %s", self.location(f"progress/{name}")
+                )
                 return
             yield record
 
@@ -430,8 +435,14 @@ class ChainStore:
     def diagnoses(self) -> list[dict[str, Any]]:
         """Return the diagnoses that `publish_diagnosis` wrote, the oldest first; torn ones are left out."""
         names = sorted((int(m[2]), int(m[1]), m[0]) for m in self._names("diagnoses", _DIAGNOSIS))
-        found = [self.root.read_object(self._name(f"diagnoses/{name}")) for _, _, name in names]
-        return [one for one in found if one is not None]
+        found = []
+        for _, _, name in names:
+            one = self.root.read_object(self._name(f"diagnoses/{name}"))
+            if one is None:
+                log.warning("passed over, since it is torn or altered: %s", self.location(f"diagnoses/{name}"))
+            else:
+                found.append(one)
+        return found
 
     # The finished chain
 
@@ -482,7 +493,7 @@ class ChainStore:
             data = self.root.read(self._name(name))
         except FileNotFoundError:
             return None
-        return _decode_index(data, self.last_attempt(), self.root.location(self._name(name)))
+        return _decode_index(data, self.last_attempt(), self.location(name))
 
 
 def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
@@ -537,6 +548,16 @@ def device_seconds(store: ChainStore) -> float:
 def workers(attempt: Mapping[str, Any]) -> int:
     """Return the number of workers that ran a chain together, from an attempt's record."""
     return n if is_number(n := attempt.get("workers")) and is_int(n) and n > 0 else 1
+
+
+def progress_record(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line of a progress file; None for a torn or altered line, or one of another kind."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    own, whole = checksum.unsealed(record) if isinstance(record, dict) else ({}, False)
+    return own if whole and is_progress(own) else None
 
 
 def is_progress(record: Any) -> bool:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from raychains.core import bounded
+from raychains.core import bounded, checksum
 from raychains.core.errors import StorageRefused, UserError, format_error
 from raychains.core.retry import KeepTrying, Patience, Retrying, is_transient
 
@@ -84,9 +84,10 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([{column: row.get(column) for column in columns} for row in rows])
 
 
-def json_bytes(value: Any, *, allow_nan: bool = False) -> bytes:
-    """Return ``value`` as an indented JSON file with sorted keys."""
-    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=allow_nan) + "\n").encode()
+def json_bytes(value: Mapping[str, Any], *, allow_nan: bool = False, sealed: bool = True) -> bytes:
+    """Return a JSON object as an indented file with sorted keys, by default with its checksum, which `Storage.read_object` verifies."""
+    found = checksum.sealed(value) if sealed else dict(value)
+    return (json.dumps(found, indent=1, sort_keys=True, allow_nan=allow_nan) + "\n").encode()
 
 
 # Files of a local or network filesystem: written whole under a hidden temporary name, forced to the disk, then renamed
@@ -396,7 +397,7 @@ class Storage:
         return self._repeat("read", name, lambda: self._read(self._path(name), start, length))
 
     def read_object(self, name: str) -> dict[str, Any] | None:
-        """Return the JSON object in a file; None for a torn file, or one that holds something else.
+        """Return the JSON object in a file, without its checksum; None for a torn or altered file, or one that holds something else.
 
         Raises:
             FileNotFoundError: there is none.
@@ -406,7 +407,8 @@ class Storage:
             found = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        own, whole = checksum.unsealed(found) if isinstance(found, dict) else ({}, False)
+        return own if whole else None
 
     def _read(self, path: str, start: int, length: int | None) -> bytes:
         if self._local:

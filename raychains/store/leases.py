@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from raychains.core import checksum
 from raychains.core.errors import StorageAway, StorageRefused
 from raychains.store.filesystem import Storage, json_bytes
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "drivers"
@@ -70,7 +74,7 @@ class Entry:
             read = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name:
+        if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name or not checksum.unsealed(read)[1]:
             return None
         texts = {key: read.get(key) for key in ("driver_id", "run", "host", "place", "process")}
         pid: Any = read.get("pid")
@@ -97,6 +101,7 @@ class Leases:
 
     def __init__(self, root: Storage) -> None:
         self._root = root
+        self._told: set[tuple[str, int]] = set()
 
     def publish(self, entry: Mapping[str, Any]) -> int:
         """Write or renew a driver's entry (`Entry`'s fields but ``renewed``); return its time by the storage's clock.
@@ -117,7 +122,7 @@ class Leases:
         )
 
     def entries(self) -> list[Entry]:
-        """Return all well-formed entries; malformed ones and other files are passed over."""
+        """Return all well-formed entries; malformed ones, which are logged once, and other files are passed over."""
         found = []
         for name, modified in self._root.modified(FOLDER).items():
             if not _ID.fullmatch(name.removesuffix(".json")):
@@ -128,6 +133,9 @@ class Leases:
                 continue  # its driver ended meanwhile
             if (entry := Entry.parse(name, data, modified)) is not None:
                 found.append(entry)
+            elif (name, modified) not in self._told:
+                self._told.add((name, modified))
+                log.warning("passed over, since it is no driver's entry: %s", self._root.location(f"{FOLDER}/{name}"))
         return found
 
     def remove(self, driver_id: str) -> None:

@@ -7,20 +7,21 @@ driver was killed has lost none. Its tables are derived from them at its end.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from raychains.core import bounded
+from raychains.core import bounded, checksum
 from raychains.core.errors import UserError, near_miss, shown
 from raychains.core.spec import check_format
+from raychains.core.validation import is_int, is_number
+from raychains.store import tables
 from raychains.store.filesystem import Storage, json_bytes, table_of
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,7 @@ class RunStore:
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Publish the plan as JSON with its format number."""
-        text = json.dumps({"format": FORMAT, **plan}, indent=1, sort_keys=True, allow_nan=False)
-        self.root.publish(self._name("plan.json"), text.encode())
+        self.root.publish(self._name("plan.json"), json_bytes({"format": FORMAT, **plan}))
 
     def remove_plan(self) -> None:
         """Remove the plan, so that another may have the name."""
@@ -115,22 +115,20 @@ class RunStore:
 
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""
-        out = io.BytesIO()
-        pq.write_table(table, out, write_page_checksum=True)
-        self.root.publish(self._name(f"{name}.parquet"), out.getvalue())
+        self.root.publish(self._name(f"{name}.parquet"), tables.encode(table))
 
     def table(self, name: str) -> pa.Table | None:
         """Return the table of ``<name>.parquet``, None when it was never written.
 
         Raises:
-            UserError: the file is damaged, or too large: see `bounded.table`.
+            UserError: the file is damaged, or too large: see `tables.decode`.
         """
         if not self.root.exists(self._name(f"{name}.parquet")):
             return None
         data = self.root.read(self._name(f"{name}.parquet"))
         rows = None if name in COLUMNAR or name.startswith("draws/") else bounded.ROWS
         try:
-            return bounded.table(data, self.location(f"{name}.parquet"), rows=rows)
+            return tables.decode(data, self.location(f"{name}.parquet"), rows=rows)
         except UserError:
             raise
         except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError):
@@ -160,14 +158,17 @@ class SweepStore(RunStore):
         name = self._name(f"reports/{digest}/{report['cycle']:05d}-1.json")
         self.root.publish(name, json_bytes(dict(report), allow_nan=True))
 
-    def reports(self, digest: str) -> list[dict[str, Any]]:
-        """Return a chain's reports by cycle; torn files are left out. Of two on one cycle the higher number's counts."""
+    def reports(self, digest: str, metric: str | None = None) -> list[dict[str, Any]]:
+        """Return a chain's reports by cycle, those that have ``metric``; torn and altered files are left out, and logged.
+
+        Of two on one cycle the higher number's counts.
+        """
         found: dict[int, tuple[int, dict[str, Any]]] = {}
         for name in self.root.names(self._name(f"reports/{digest}")):
             if (match := _REPORT.fullmatch(name)) is None:
                 continue
             cycle, attempt = int(match[1]), int(match[2])
-            report = self._object(f"reports/{digest}/{name}")
+            report = self._object(f"reports/{digest}/{name}", partial(_is_report, cycle=cycle, metric=metric))
             if report is not None and attempt >= found.get(cycle, (-1, {}))[0]:
                 found[cycle] = attempt, report
         return [found[cycle][1] for cycle in sorted(found)]
@@ -177,8 +178,8 @@ class SweepStore(RunStore):
         self.root.publish(self._name(f"stops/{digest}.json"), json_bytes(dict(why), allow_nan=True))
 
     def stops(self) -> dict[str, dict[str, Any]]:
-        """Return the chains that the scheduler stopped, by digest."""
-        return self._objects("stops")
+        """Return the chains that the scheduler stopped, by digest; torn and altered files are left out, and logged."""
+        return self._objects("stops", lambda stop: is_number(stop.get("epoch")))
 
     def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:
         """Record a point that the search chose, before it is run."""
@@ -197,27 +198,54 @@ class SweepStore(RunStore):
         return self.write_file(BEST, json_bytes(dict(options), allow_nan=True))
 
     def best(self) -> dict[str, Any] | None:
-        """Return the options of the best point; None where no point has any result."""
-        return self._object(BEST)
+        """Return the options of the best point, which people may edit: that is logged; None where no point has any result."""
+        try:
+            found = json.loads(self.root.read(self._name(BEST)))
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            log.warning("passed over, since it is torn: %s", self.location(BEST))
+            return None
+        own, whole = checksum.unsealed(found)
+        if not whole:
+            log.warning("changed since the sweep wrote it, and read as it is now: %s", self.location(BEST))
+        return own
 
     def damaged(self, name: str) -> UserError:
         return UserError(f"sweep {self.name}: {name}.parquet is damaged; repeat it with `resume=True` to write it")
 
-    def _objects(self, folder: str) -> dict[str, dict[str, Any]]:
+    def _objects(self, folder: str, ok: Callable[[dict[str, Any]], bool] = bool) -> dict[str, dict[str, Any]]:
         """The whole JSON objects of a folder by their files' stems."""
         names = [n for n in self.root.names(self._name(folder)) if n.endswith(".json")]
-        found = {name.removesuffix(".json"): self._object(f"{folder}/{name}") for name in names}
+        found = {name.removesuffix(".json"): self._object(f"{folder}/{name}", ok) for name in names}
         return {stem: value for stem, value in found.items() if value is not None}
 
-    def _object(self, name: str) -> dict[str, Any] | None:
-        """A JSON object; None without one, or for a torn one."""
+    def _object(self, name: str, ok: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any] | None:
+        """A JSON object; None without one, or for one that is torn, altered or not ``ok``, which is logged."""
         try:
             value = self.root.read_object(self._name(name))
         except FileNotFoundError:
             return None
-        if value is None:
-            log.warning("passed over, since it is torn: %s", self.location(name))
+        if value is None or not ok(value):
+            log.warning("passed over, since it is torn or altered: %s", self.location(name))
+            return None
         return value
+
+
+def _is_report(report: Mapping[str, Any], *, cycle: int, metric: str | None) -> bool:
+    """Return whether this is what `SweepStore.publish_report` wrote for a cycle, with this metric."""
+    metrics = report.get("metrics")
+    return (
+        report.get("cycle") == cycle
+        and is_number(report.get("epoch"))
+        and is_int(report.get("gradients"))
+        and is_int(report.get("samples"))
+        and isinstance(metrics, dict)
+        and all(isinstance(value, float) for value in metrics.values())  # not finite is a value, too
+        and (metric is None or metric in metrics)
+    )
 
 
 def split_run_path(path: str | os.PathLike[str], kind: str = "run") -> tuple[str, str]:

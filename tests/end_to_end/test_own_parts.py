@@ -17,6 +17,7 @@ import pytest
 
 import raychains as rc
 from raychains.core import registry
+from raychains.core.checksum import unsealed
 from raychains.planning import methods
 from raychains.schedules import base as schedule_base
 from tests.checks import refused
@@ -216,7 +217,11 @@ def test_an_older_versions_plan_is_read_without_import(folder: Path, path: str) 
     """It says nothing of the classes: tables are read, and what needs the schedule is refused in one line."""
     plan = folder / RUN / "plan.json"
     stored = json.loads(plan.read_text())
-    older = {**stored, "comparison": {k: v for k, v in stored["comparison"].items() if k != "facts"}, "metrics": None}
+    older = {
+        **unsealed(stored)[0],
+        "comparison": {k: v for k, v in stored["comparison"].items() if k != "facts"},
+        "metrics": None,
+    }
     plan.write_text(json.dumps(older))
     try:
         [done] = commands(folder, f"status {RUN}", path=path)

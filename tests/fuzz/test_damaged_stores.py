@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import raychains as rc
+from raychains.core.checksum import sealed
 from raychains.plotting.style import Drawing
 from raychains.report import page
 from raychains.store import ChainStore, Storage, codec
@@ -220,7 +221,8 @@ def test_a_plan_that_says_something_else(
     name = "runs/small/plan.json"
     plan = json.loads(stored.files[name])
     places = list(paths(plan))
-    before = damaged(stored, name, json.dumps(changed(plan, places[number % len(places)], how, new)).encode())
+    written = changed(plan, places[number % len(places)], how, new)
+    before = damaged(stored, name, json.dumps(sealed(written) if isinstance(written, dict) else written).encode())
     try:
         say([command, str(stored.run)])
         assert tree(stored.root) == before

@@ -26,6 +26,7 @@ from torch import Tensor
 
 import raychains as rc
 from raychains.core import bounded
+from raychains.core.checksum import sealed
 from raychains.core.errors import RaychainsError, StorageRefused, UserError
 from raychains.data.formats import read_idx
 from raychains.data.prepared import local
@@ -184,7 +185,7 @@ def test_no_text_of_a_store_controls_a_terminal(store: Path) -> None:
     for arm in told["comparison"]["arms"]:
         arm["label"] = f"arm {CONTROLS}"
     told |= {"command": CONTROLS, "notes": [f"warning: {CONTROLS}"]}
-    plan.write_text(json.dumps(told))
+    plan.write_text(json.dumps(sealed(told)))
     run = str(plan.parent)
     shown = [said.out + said.err for said in (say(["status", run]), say(["report", run]))]
     shown.append(repr(rc.load(run)))

@@ -18,6 +18,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import raychains as rc
+from raychains.core.checksum import sealed
 from raychains.core.errors import RaychainsError
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import process_identity
@@ -125,12 +126,16 @@ def table(file: Path, chance: random.Random) -> None:
     pq.write_table(found, file)
 
 
+def resealed(value: Any) -> Any:
+    return sealed(value) if isinstance(value, dict) else value
+
+
 def text(file: Path, chance: random.Random) -> None:
-    file.write_text(json.dumps(altered(json.loads(file.read_text()), chance)))
+    file.write_text(json.dumps(resealed(altered(json.loads(file.read_text()), chance))))
 
 
 def lines(file: Path, chance: random.Random) -> None:
-    records = [altered(json.loads(line), chance) for line in file.read_text().splitlines()]
+    records = [resealed(altered(json.loads(line), chance)) for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -141,7 +146,7 @@ def spec(file: Path, chance: random.Random) -> None:
     old = chance.choice(sorted(chains))
     chains[old] = altered(chains[old], chance)
     new = ChainSpec.from_json(chains[old]).digest
-    file.write_text(json.dumps(plan).replace(old, new))
+    file.write_text(json.dumps(resealed(json.loads(json.dumps(plan).replace(old, new)))))
     (file.parents[2] / "chains" / old).rename(file.parents[2] / "chains" / new)
     (file.parents[2] / "chains" / new / "spec.json").write_text(json.dumps(chains[old]))
 

@@ -17,6 +17,7 @@ import pytest
 
 import raychains
 import raychains as rc
+from raychains.core.checksum import sealed
 from raychains.core.errors import UserError
 from raychains.planning import Comparison
 from raychains.report import page
@@ -223,7 +224,7 @@ def drawn(folder: Path, texts: list[str]) -> Elements:
     plan = dataclasses.replace(plan, task=stored)
     store = runs.store_run(folder, plan, notes=[f"warning: {everything}", everything])
     told = json.loads((folder / "runs" / "small" / "plan.json").read_text())
-    (folder / "runs" / "small" / "plan.json").write_text(json.dumps({**told, "command": everything}))
+    (folder / "runs" / "small" / "plan.json").write_text(json.dumps(sealed({**told, "command": everything})))
     digests = list(plan.chains())
     store.write_table("failed", [{"digest": d, "reason": f"{stored}\n{stored}"} for d in digests])
     chain = ChainStore(Storage(folder), digests[0])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from raychains import cli
+from raychains.core.errors import Interrupted
 from raychains.orchestration.interrupt import Interrupt, sigterm_kept
+from tests.processes import outside
 
 
 def test_sigterms_ask_once_while_a_second_ctrl_c_interrupts() -> None:
@@ -48,6 +52,96 @@ def test_sigterm_outside_the_driver_unwinds_and_exits_as_ctrl_c_does(
     assert cli.main(["run", "--task", "digits"]) == 130
     assert unwound == ["run"] and capsys.readouterr().err == "raychains: interrupted\n"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_terminal_that_closes_asks_as_sigterm_does_unless_somebody_ignores_or_handles_that() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert interrupt.asked
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupt.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("driving", [False, True], ids=["planning", "in the driver"])
+def test_a_terminal_that_closes_ends_a_command_as_sigterm_does(
+    driving: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def do(command: str, options: Any) -> None:
+        with Interrupt() if driving else contextlib.nullcontext() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+        assert interrupt is not None and interrupt.asked
+        raise Interrupted("stopped")
+
+    before = signal.getsignal(signal.SIGHUP)
+    monkeypatch.setattr(cli, "_do", do)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert cli.main(["run", "--task", "digits"]) == 130
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert capsys.readouterr().err == f"raychains: {'stopped' if driving else 'interrupted'}\n"
+
+
+def test_a_third_ctrl_c_disturbs_no_cleanup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = []
+
+    def do(command: str, options: Any) -> None:
+        try:
+            with Interrupt():
+                for _ in range(2):
+                    signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            ended.append(command)
+            monkeypatch.setattr(cli, "CLEANUP_WITHIN", 0.0)  # one that hangs can be interrupted later
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(cli, "_do", do)
+    assert cli.main(["run", "--task", "digits"]) == 130
+    assert ended == ["run"] and capsys.readouterr().err == "raychains: interrupted\n"
+
+
+LATER = """
+import atexit, signal, sys
+from raychains import cli
+from raychains.report.console import standard_output
+
+def do(command, options):
+    atexit.register(signal.raise_signal, signal.SIGINT)  # while Ray ends by itself
+    standard_output().print("first")
+    sys.stdin.read()
+    standard_output().print("second")
+    signal.raise_signal(signal.SIGINT)
+
+cli._do = do
+sys.argv[1:] = ["run", "--task", "digits"]
+cli.entry_point()
+"""
+
+
+@pytest.mark.parametrize(("reads", "status"), [(True, 130), (False, 141)], ids=["Ctrl-C at the end", "head -1"])
+def test_the_exit_status_is_kept_to_the_end_of_the_process(reads: bool, status: int) -> None:
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", LATER], env=outside(), text=True, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "first\n"
+        if not reads:
+            process.stdout.close()
+        process.stdin.close()
+        said = process.stderr.read()
+    assert process.returncode == status and said == "raychains: interrupted\n" * reads
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

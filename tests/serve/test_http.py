@@ -13,8 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -24,6 +27,7 @@ import torch
 import raychains as rc
 from raychains.cli import main
 from raychains.core.errors import RayLost
+from raychains.core.ports import is_loopback
 from raychains.inference import PosteriorPredictive
 from raychains.store import ChainStore
 from tests.checks import refused
@@ -168,6 +172,20 @@ def test_a_body_that_is_too_long_is_not_read_to_its_end(served: Served) -> None:
     assert ask(f"{served.url}healthz").status == 200
 
 
+def test_clients_that_send_slowly_keep_nobody_out(served: Served) -> None:
+    port = int(served.url.rstrip("/").rpartition(":")[2])
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n{"
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(300)]
+        for connection in slow:
+            connection.sendall(head)
+        slow[0].settimeout(SECONDS)
+        assert slow[0].recv(65536).startswith(b"HTTP/1.1 503 ")
+        began = time.monotonic()
+        assert ask(served.url, {"inputs": images()[:1].tolist()}).status == 200
+        assert time.monotonic() - began < 30
+
+
 def test_a_replica_that_is_killed_is_replaced(served: Served) -> None:
     before, x = served.replica(), {"inputs": images()[:1].tolist()}
     before.kill()
@@ -261,6 +279,33 @@ def test_a_proxy_that_listens_on_every_interface_needs_a_host_that_says_so(
     assert main(["serve", run.path]) == 2
     line = "raychains: --host must be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1, got '127.0.0.1': HAProxy listens on every interface\n"
     assert capsys.readouterr().err == line
+
+
+def test_a_host_that_others_reach_is_warned_of() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "localhost", "::1", "127.8.8.8"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.0.2.1"]))
+
+
+def test_a_serve_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a starved machine: Ray kills Serve's proxy, or gives it up."""
+    from ray import serve
+    from ray.exceptions import ActorDiedError
+
+    from raychains.orchestration.serve import running
+
+    nothing = SimpleNamespace(proxies={}, applications={})
+    monkeypatch.setattr(serve, "status", lambda: nothing)
+    monkeypatch.setattr(serve, "shutdown", lambda: None)
+    how: dict[str, Any] = {"name": "x", "route_prefix": "/", "host": "127.0.0.1", "port": 8000, "say": print}
+    for error in (ActorDiedError(), TimeoutError("HTTP proxies not available after 60s.")):
+
+        def start(**_: Any) -> None:
+            raise error  # noqa: B023
+
+        monkeypatch.setattr(serve, "start", start)
+        with pytest.raises(RayLost, match=r"did not start: .*busy") as lost, running(None, **how):
+            pass
+        assert "\n" not in str(lost.value)
 
 
 def test_without_ray_serve_it_says_what_to_install(run: rc.Result) -> None:
