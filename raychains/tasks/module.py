@@ -167,7 +167,7 @@ class FromModule(PredictiveTask):
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            return self.likelihood.extend(user_model.check(self._model_fn()))
+            return self.likelihood.extend(user_model.check(user_model.without_extra_state(self._model_fn())))
 
     def splits(self) -> Mapping[str, Evaluation]:
         sets = {"test": self._test, "train": self._train, "val": self._val}
