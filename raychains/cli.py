@@ -26,8 +26,8 @@ from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
 from raychains.core import bounded, checksum
-from raychains.core.errors import ChainsFailed, RaychainsError, UserError, printable, reason, unknown_name
-from raychains.core.options import Option, make, on_command_line, options_of, suggestion
+from raychains.core.errors import ChainsFailed, RaychainsError, UserError, near_miss, printable, reason, unknown_name
+from raychains.core.options import Option, make, on_command_line, options_of
 
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
@@ -257,7 +257,7 @@ def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -
     if rest:
         name = rest[0].partition("=")[0]
         if name.startswith("-"):
-            close = suggestion(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
+            close = near_miss(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
             hint = close.replace("mean ", "mean --") or ";"
             raise UserError(f"unknown option {name}{hint} see raychains {command} --help-all")
         raise UserError(f"{command} takes no argument {rest[0]!r}; see raychains {command} --help")

@@ -326,7 +326,7 @@ def _matching(patterns: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) ->
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in shapes):
-            hint = near_miss(pattern, shapes, cutoff=0.3)
+            hint = near_miss(pattern, shapes, share=0.5)
             raise UserError(
                 f"parameters must match names of the samples' tensors ({some(shapes)}), got {pattern!r}{hint}"
             )

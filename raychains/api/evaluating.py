@@ -19,8 +19,8 @@ from raychains.api.keywords import ALONE, present_names
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
-from raychains.core.errors import Interrupted, UserError, require
-from raychains.core.options import check_refused, options_of, suggestion
+from raychains.core.errors import Interrupted, UserError, near_miss, require
+from raychains.core.options import check_refused, options_of
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import results
@@ -87,7 +87,7 @@ def evaluate(
     renamed = present_names(deprecated)
     callback = renamed.pop("callback", callback)
     for name in renamed:
-        raise UserError(f"unknown argument {name!r}{suggestion(name, inspect.signature(evaluate).parameters)}")
+        raise UserError(f"unknown argument {name!r}{near_miss(name, inspect.signature(evaluate).parameters)}")
     ok = options is None or isinstance(options, Common)
     require(ok, "options", options, "be a raychains.Run, a raychains.Compare or another command's options")
     if isinstance(options, Evaluate):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from raychains.core import bounded
 from raychains.core.errors import UserError, format_error
 from raychains.core.sample import tensors_sha256
+from raychains.tasks.user_model import EXTRA
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")
 """Entries under which training scripts keep the network, next to optimizers and counters."""
@@ -64,6 +65,7 @@ def _read(path: str, _modified: int, _size: int) -> Tensors:
             break
     if not isinstance(found, Mapping) or not found or not all(isinstance(name, str) for name in found):
         raise UserError(f"init_from must hold a state dict, names with tensors, got {path!r}: {type(found).__name__}")
+    found = _without_extra(found)
     for name, value in found.items():
         if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_quantized:
             raise UserError(f"init_from must hold dense tensors alone, got {path!r}: {name!r} is something else")
@@ -92,6 +94,7 @@ def to_file(start: Any) -> str:
     if not isinstance(state, Mapping) or not state:
         got = type(start).__name__
         raise UserError(f"init_from must be a file, a torch.nn.Module or its state dict, got {got}")
+    state = _without_extra(state)
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout is not torch.strided:
             raise UserError(f"init_from must hold names with dense tensors alone, got {name!r}: {type(value).__name__}")
@@ -100,6 +103,11 @@ def to_file(start: Any) -> str:
     path = Path(_folder(), f"{hashlib.sha256(data).hexdigest()[:16]}.safetensors")
     path.write_bytes(data)
     return str(path)
+
+
+def _without_extra(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a state dict without what modules gave as ``get_extra_state``, which is no variable."""
+    return {name: t for name, t in state.items() if str(name).rpartition(".")[2] != EXTRA}
 
 
 def is_own(path: str) -> bool:

@@ -26,7 +26,7 @@ from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec, Environment
 from raychains.core.threads import threads
 from raychains.tasks import PredictiveTask, Task, user_model
-from raychains.tasks.likelihoods import check_mean
+from raychains.tasks.examples import check_apart, check_loss, check_mean, equal
 
 STEPS = 3
 """Steps of the trial; its checkpoint is taken after the first."""
@@ -96,6 +96,7 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
     if not tasks.is_own(spec.task):
         return Proof(notes=[])
     task = tasks.build(spec.task)
+    _check_state(task, spec.lanes)
     if task.low_dimensional and not spec.exact:
         return Proof(notes=[])
     with GLOBALS, threads():  # nothing of another thread comes between two chains
@@ -187,6 +188,24 @@ def _compare(
     return chain
 
 
+def _check_state(task: Task, lanes: int) -> None:
+    """Refuse a task whose model's state dict holds other things than tensors; a build that fails here is left to workers.
+
+    Raises:
+        UserError: such a state dict.
+    """
+    try:
+        state = task.build_model(seed=0, lanes=lanes).state_dict()
+    except Exception:
+        return
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"build_model must build a model whose state dict holds tensors alone, got a {type(value).__name__} as {name!r}: "
+                "keep it in a buffer, or in an attribute where it never changes"
+            )
+
+
 def _elsewhere(error: Exception) -> bool:
     """Return whether another machine may have what is missing here: a GPU, a file, a library or memory."""
     missing = isinstance(error, OSError | ImportError | MemoryError | NotImplementedError)
@@ -222,18 +241,18 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
     names += _different(*({n: _bare(b) for n, b in initialization.unsaved(m).items()} for m in (model, other)))
     one, again, two = (_outputs(task, m, batch) for m in (model, model, other))
     # Outputs that change from call to call are left to the comparison of exact chains.
-    if user_model.equal(one, again, SAME) and not user_model.equal(one, two, SAME):
+    if equal(one, again, SAME) and not equal(one, two, SAME):
         where = f" ({initialization.some(names)})" if names else ""
         raise UserError(
             f"task {tasks.name_of(task)!r}: its network's outputs depend on more than its state_dict(), which is what a sample "
             f"holds{where}: a network of another seed with the same state has other outputs. Keep what is drawn or changed in buffers, "
             "self.register_buffer(name, tensor), and layers of a list in torch.nn.ModuleList"
         )
-    user_model.check_loss(loss, model)
+    check_loss(loss, model)
     if isinstance(task, PredictiveTask):
         inputs, targets = task.source.batch(batch)
         check_mean(task.likelihood, model, one, targets)
-        if not user_model.check_apart(other, task.network_inputs, inputs, "build_model"):
+        if not check_apart(other, task.network_inputs, inputs, "build_model"):
             notes.append(
                 "in evaluation mode the network's outputs are random: a sample predicts otherwise at each call"
             )

@@ -11,6 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 LONGEST = 300
 """Characters of a value in a message."""
+MOST_NAMES = 40
+"""Names that a message lists beside the one that was meant."""
+OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_chains": "chains"}
+OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
+"""Names that people try, which no spelling is near."""
 
 
 class RaychainsError(Exception):
@@ -75,7 +80,9 @@ def shown(value: object) -> str:
 def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest known name suggested."""
     names = sorted(known)
-    return UserError(f"{field} must be one of {', '.join(names)}, got {shown(value)}{near_miss(value, names)}")
+    hint = near_miss(value, names)
+    listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)
+    return UserError(f"{field} must be one of {listed}, got {shown(value)}{hint}")
 
 
 @contextlib.contextmanager
@@ -90,12 +97,29 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
         raise type(error)(f"{names[first]} {rest}") from None
 
 
-def near_miss(value: object, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return ``; did you mean 'sgld'?`` with the known name that is nearest, or nothing where none is near."""
+def near_miss(value: object, known: Iterable[str], share: float = 0.25) -> str:
+    """Return ``; did you mean 'sgld'?`` with the known name that is meant, or nothing where none is near.
+
+    Near is a name with at most ``share`` of its letters wrong, one that begins alike for half of its length, and one that has
+    the same words and more.
+    """
     if not isinstance(value, str) or len(value) > LONGEST:
         return ""
-    close = difflib.get_close_matches(value, list(known), n=1, cutoff=cutoff)
+    names = list(known)
+    if (other := OTHER_NAMES.get(value)) in names:
+        return f"; did you mean {other!r}?"
+    near = [name for name in names if _is_near(value.casefold(), name.casefold(), share)]
+    close = difflib.get_close_matches(value, near, n=1, cutoff=0.0)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _is_near(a: str, b: str, share: float) -> bool:
+    longest = max(len(a), len(b))
+    common = sum(block.size for block in difflib.SequenceMatcher(None, a, b).get_matching_blocks())
+    one, other = ({*re.split(r"\W|_", name)} for name in (a, b))
+    half = max(3, (longest + 1) // 2)
+    wrong = longest - common
+    return common > 0 and (wrong <= max(1, share * longest) or one <= other or other <= one or a[:half] == b[:half])
 
 
 def format_error(error: BaseException, *, kind: bool = False) -> str:

@@ -16,7 +16,7 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -30,8 +30,6 @@ KINDS = {int: "an integer", float: "a number", str: "a text", bool: "true or fal
 """Types of values in words, in the order in which they are named."""
 MOST_TEXTS = 10_000
 """Texts that an option takes; an iterator may have no end."""
-OTHER_NAMES = {"beta": "exploration", "learning_rate": "lr", "step_size": "lr", "num_chains": "chains"}
-"""Names that people try, which no spelling is near."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +258,7 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     known = options_of(kind)
     for name in settings:
         if name not in known:
-            raise UserError(f"unknown argument {name!r}{suggestion(name, known)}")
+            raise UserError(f"unknown argument {name!r}{near_miss(name, known)}")
     for option in known.values():
         if option.default is dataclasses.MISSING and option.name not in settings:
             raise UserError(f"{option.name} must be given: {option.help.rstrip('.')}")
@@ -299,13 +297,6 @@ def command_line(command: str, options: Options) -> str:
         elif value != option.default:
             words += [option.flag, *(value if option.several else [str(value)])]
     return shlex.join(words)
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'exploration'?`` for an unknown name that is near to a known one, else nothing."""
-    known = list(known)
-    other = OTHER_NAMES.get(name)
-    return f"; did you mean {other!r}?" if other in known else near_miss(name, known)
 
 
 def on_command_line(text: str, kind: type[Any]) -> str:

@@ -175,8 +175,8 @@ def _differs(part: Part, kind: Any) -> str:
 
 
 def own_kind(part: type[Any]) -> None:
-    """Give a user's class its import path as ``kind``, which is the same from wherever the class is imported."""
-    if not is_ours(part.__module__) and "kind" not in vars(part):
+    """Give a user's class its import path as ``kind``, whatever it states: the same from wherever the class is imported."""
+    if not is_ours(part.__module__):
         part.kind = f"{part.__module__}:{part.__qualname__}"
         give([part])
 

@@ -126,7 +126,7 @@ def check_names(group: dict[str, Any], settings: Collection[str], kind: str, *, 
             continue
         if isinstance(name, str) and any(name.endswith(f"_{k}") or name.startswith(f"{k}_") for k in known):
             continue
-        near = near_miss(name, {*settings, MISSING_GRAD}, cutoff=0.75)
+        near = near_miss(name, {*settings, MISSING_GRAD})
         if near or (new and not isinstance(value, str | None)):
             raise UserError(f"params must have groups with the settings of {kind}, got one with {name!r}{near}")
 

@@ -310,7 +310,7 @@ def _arrays(dim: object, init: Any) -> tuple[dict[str, Tensor], bool]:
     for name, value in given.items():
         field = f"init[{name!r}]" if named else "init"
         require(isinstance(name, str) and name != "", "init", name, "have texts as names")
-        array = _tensor(field, value).double().clone()
+        array = _tensor(field, value).double()
         require(array.numel() > 0, field, list(array.shape), "have at least one entry")
         require(bool(torch.isfinite(array).all()), field, array.tolist(), "be finite")
         found[name] = array
@@ -352,7 +352,7 @@ def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]])
 def _tensor(field: str, value: Any) -> Tensor:
     check_plain(value, field, "as numbers")
     try:
-        found = tensor_of(value).detach()
+        found = tensor_of(value).detach().clone()  # the caller may change the values
         require(not found.is_complex(), field, found.dtype, "be real numbers")
         found = found if found.is_floating_point() or found.dtype == torch.bool else found.long()
         return found.double() if found.is_floating_point() else found

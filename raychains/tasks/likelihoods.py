@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +17,6 @@ from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
 from raychains.tasks.user_dataset import UserDataset
-from raychains.tasks.user_model import Precision
 
 LEARNED = "learned"
 
@@ -334,92 +332,6 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         "be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function of outputs and targets",
     )
     return Classes()
-
-
-def check_mean(likelihood: Likelihood, model: nn.Module, outputs: Tensor, targets: Tensor) -> int:
-    """Refuse a loss that is not the mean of the losses of a batch's examples, whichever examples these are.
-
-    Examples are tried one by one, in halves and together, in several pairings of outputs with targets: at first outputs hardly
-    depend on inputs. Losses are compared in double precision where the loss takes it.
-
-    Returns:
-        The number of entries of an example over which the loss averages; 1 where it adds them up.
-
-    Raises:
-        UserError: it is none, or it fails on an example alone.
-    """
-
-    def loss(f: Tensor, y: Tensor) -> Tensor:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return likelihood.loss(model, f.clone(), y.clone()).double()
-
-    n, streams = len(outputs), torch.Generator().manual_seed(0)
-    with Precision() as precision:
-        try:
-            wide = outputs.double(), targets.double() if targets.is_floating_point() else targets
-            loss(*wide)
-            outputs, targets = wide
-        except Exception:  # a loss with constants in single precision
-            loss(outputs, targets)
-        for order in (torch.arange(n), *(torch.randperm(n, generator=streams) for _ in range(3))):
-            f = outputs[order]
-            try:
-                each = torch.stack([loss(f[i : i + 1], targets[i : i + 1]) for i in range(n)])
-            except Exception as error:
-                raise UserError(
-                    f"loss failed on one training example alone: {format_error(error, kind=True)}"
-                ) from None
-            for part in (slice(n), slice(n // 2), slice(n // 2, n)):
-                if len(each[part]) and not _agree(
-                    mean := each[part].mean(), found := loss(f[part], targets[part]), each, precision
-                ):
-                    raise UserError(
-                        f"loss must be the mean over a batch's examples, got {float(found):.6g} for {len(each[part])} examples whose "
-                        f"own losses average {float(mean):.6g}: outputs are {list(outputs.shape)}, targets {list(targets.shape)}. "
-                        "Give both one shape, and divide a sum over the examples (reduction='sum') by their number, not by their weights"
-                    )
-        return _averaged(loss, outputs, targets, precision)
-
-
-def _agree(mean: Tensor, found: Tensor, each: Tensor, precision: Precision) -> bool:
-    scale = each.abs().amax()
-    return bool((mean - found).abs() <= precision.tolerance * scale) or torch.equal(
-        mean.nan_to_num(), found.nan_to_num()
-    )
-
-
-def _averaged(loss: Callable[..., Tensor], outputs: Tensor, targets: Tensor, precision: Precision) -> int:
-    """Return the number of an example's entries that a loss averages over: its value is the mean of those of two parts of an axis."""
-    entries, whole = 1, loss(outputs, targets)
-    for axis in range(1, targets.ndim):
-        k = targets.shape[axis]
-        for at in (axis, axis + 1):  # an axis of classes may stand before it
-            if k < 2 or at >= outputs.ndim or outputs.shape[at] != k:
-                continue
-            sizes = [k // 2, k - k // 2]
-            try:
-                pairs = zip(outputs.split(sizes, at), targets.split(sizes, axis), strict=True)
-                parts = torch.stack([loss(f, y) for f, y in pairs])
-            except Exception:  # it takes whole examples alone
-                continue
-            if _agree((parts * torch.tensor(sizes) / k).sum(), whole, parts, precision):
-                entries *= k
-                break
-    return entries
-
-
-def varied(targets: Tensor, most: int) -> list[int]:
-    """Return the indices of at most ``most`` examples whose targets [n, …] differ as much as possible, rare ones among them."""
-    rows = targets.reshape(len(targets), -1).double().nan_to_num(nan=-1e9)
-    chosen: dict[int, None] = {}
-    for key in (rows.sum(1), rows.amin(1), rows.amax(1)):
-        values, where = torch.unique(key, return_inverse=True)
-        first = torch.full((len(values),), len(rows)).scatter_reduce(0, where, torch.arange(len(rows)), "amin")
-        picks = first[torch.linspace(0, len(values) - 1, max(1, most // 4)).round().long()]
-        chosen.update(dict.fromkeys(picks.tolist()))
-    others = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:most].tolist()
-    return list(dict.fromkeys([*chosen, *others]))[:most]
 
 
 def _check_finite(targets: Tensor, name: str) -> None:

@@ -20,7 +20,8 @@ from raychains.data.source import Source
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task
-from raychains.tasks.likelihoods import Likelihood, check_mean, likelihood, varied
+from raychains.tasks.examples import check_apart, check_loss, check_mean, varied
+from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, sizes
 from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
@@ -171,7 +172,7 @@ class FromModule(PredictiveTask):
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            return self.likelihood.extend(user_model.check(self._model_fn()))
+            return self.likelihood.extend(user_model.check(user_model.without_extra_state(self._model_fn())))
 
     def splits(self) -> Mapping[str, Evaluation]:
         sets = {"test": self._test, "train": self._train, "val": self._val}
@@ -238,11 +239,11 @@ class FromModule(PredictiveTask):
         train = self._train
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
-        user_model.check_apart(other, self.network_inputs, inputs)
+        check_apart(other, self.network_inputs, inputs)
         with seeded(0):
             with torch.no_grad():
                 outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
-            user_model.check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
+            check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
             k = check_mean(self.likelihood, model, outputs, targets)
         model.train()
         how = f"the loss averages over the {k:,} entries of an example: temperature T is {k:,}·T for the sum over them"

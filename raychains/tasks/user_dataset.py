@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,16 +167,21 @@ class UserDataset:
 
 
 def _pair_of_tensors(given: Any, name: str) -> Pair | None:
-    """Return ``given`` as two tensors of the CPU; None when it is no pair of them."""
+    """Return ``given`` as two tensors of the CPU; None when it is no pair of them.
+
+    They are copies, which the caller does not change, unless they take more than `RESIDENT_SHARE` of the machine's memory.
+    """
     parts: Sequence[Any] = given.tensors if type(given) is TensorDataset else given
     if not isinstance(parts, tuple | list) or len(parts) != 2:
         return None
     if not all(isinstance(p, Tensor | np.ndarray) and p.ndim >= 1 for p in parts):
+        _refuse_other_pairs(parts, name)
         return None
     for part, what in zip(parts, ("inputs", "targets"), strict=True):
         check_plain(part, name, f"as {what}")
     try:
-        inputs, targets = (tensor_of(p).detach().cpu().contiguous() for p in parts)
+        copy = sum(p.nbytes for p in parts) <= _room()
+        inputs, targets = (tensor_of(p).detach().to("cpu", copy=copy).contiguous() for p in parts)
     except (TypeError, ValueError):
         raise UserError(f"{name} must hold numbers, got arrays of {parts[0].dtype} and {parts[1].dtype}") from None
     if len(inputs) != len(targets) or not len(inputs):
@@ -184,6 +189,30 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
             f"{name} must have as many inputs as targets, at least one, got {len(inputs)} inputs and {len(targets)} targets"
         )
     return inputs, targets
+
+
+def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
+    """Refuse inputs and targets that are no tensors; two pairs may be the examples of a data set.
+
+    Raises:
+        UserError: they are others; the line says what to do.
+    """
+    if all(isinstance(part, tuple | list) and len(part) == 2 for part in parts):
+        return
+    for part, what in zip(parts, ("inputs", "targets"), strict=True):
+        if isinstance(part, Tensor | np.ndarray):
+            instead = "" if part.ndim else "its first axis must be that of examples"
+        elif hasattr(part, "to_numpy"):
+            instead = "pass its .to_numpy()"
+        elif isinstance(part, Mapping) or (
+            isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray)
+        ):
+            instead = "make it one tensor, by torch.stack of examples, or by torch.cat([a, b], 1) of several inputs, which forward splits"
+        else:
+            instead = "make it a tensor, as torch.as_tensor does"
+        if instead:
+            got = f"a {type(part).__name__} as {what}: {instead}"
+            raise UserError(f"{name} must be a pair of tensors or arrays (inputs, targets), got {got}")
 
 
 def _dataset(given: Any, name: str) -> Any:

@@ -1,21 +1,21 @@
-"""Checks of a user's network and loss: whose parameters they have, and that each example counts by itself."""
+"""Checks of a user's network: a module of Python whose state dict is dense tensors with values, each a number of its own."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from raychains.core.errors import UserError
 from raychains.core.memory import overlapping
-from raychains.core.rng import seeded
 from raychains.data.source import check_plain
+
+EXTRA = "_extra_state"
+"""The last part of the names of what modules give as ``get_extra_state``, in state dicts."""
 
 
 def check(model: Any, field: str = "model_fn") -> nn.Module:
@@ -89,103 +89,22 @@ def evaluating(model: nn.Module) -> list[str]:
     return [n for n in names if not any(n.startswith(f"{other}.") for other in names)]
 
 
-class Precision(TorchFunctionMode):
-    """Notes the largest ε of the floating tensors that torch's functions return in its body."""
+def without_extra_state(model: Any) -> Any:
+    """Return the model with state dicts that leave out what modules give as ``get_extra_state``: it is no variable.
 
-    epsilon = torch.finfo(torch.float64).eps
-
-    @property
-    def tolerance(self) -> float:
-        """√ε: rounding errors stay far below it."""
-        return self.epsilon**0.5
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.is_floating_point():
-            self.epsilon = max(self.epsilon, torch.finfo(out.dtype).eps)
-        return out
-
-
-def equal(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    """Return whether finite entries differ by at most ``tolerance`` times the largest one, and the others are the same."""
-    if a.shape != b.shape:
-        return False
-    a, b = a.double(), b.double()
-    finite = a.isfinite()
-    near = (a - b).abs() <= tolerance * a[finite].abs().amax() if bool(finite.any()) else finite
-    return bool(torch.where(finite, near, (a == b) | (a.isnan() & b.isnan())).all())
-
-
-def check_loss(loss: Tensor, model: nn.Module) -> None:
-    """Refuse a loss whose gradient reaches parameters that are none of the model's.
-
-    Raises:
-        UserError: the line names the first one's shape.
+    Like attributes, it must not change what a chain samples or predicts. Loading a state dict leaves it as it is.
     """
-    own = {id(p) for p in model.parameters()}
-    seen, waiting = set(), [loss.grad_fn]
-    while waiting:
-        node: Any = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting += [before for before, _ in node.next_functions]
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in own:
-            raise UserError(
-                f"loss must depend on the network's parameters alone, got another one of shape {list(leaf.shape)} that requires "
-                "gradients: it would be neither sampled nor stored. Put it into the network, layers of a list into torch.nn.ModuleList; "
-                "learn the noise of a regression by loss='gaussian', noise='learned'; or freeze it by requires_grad_(False)"
-            )
+    for module in model.modules() if isinstance(model, nn.Module) else ():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            module.register_state_dict_post_hook(_leave_out)
+            if type(module).set_extra_state is not nn.Module.set_extra_state:
+                module.register_load_state_dict_pre_hook(_put_back)
+    return model
 
 
-def check_apart(
-    model: nn.Module, prepare: Callable[[Tensor, torch.dtype], Tensor], inputs: Tensor, field: str = "model_fn"
-) -> bool:
-    """Refuse a network whose outputs for an example change with the other examples of the batch, in evaluation mode.
+def _leave_out(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    del state[prefix + EXTRA]
 
-    The examples go through the network together, in halves and in another order, in double precision where the network computes
-    in that. Outputs are compared by `equal`, with the tolerance of the lowest precision that is seen.
 
-    Args:
-        model: left in evaluation mode and in another precision.
-        prepare: what the network is given, of inputs and its parameters' dtype.
-        inputs: [n, …], as they are stored.
-
-    Returns:
-        False if outputs in evaluation mode are random; then nothing is compared.
-
-    Raises:
-        UserError: the outputs differ.
-    """
-    n, own = len(inputs), next(model.parameters()).dtype
-
-    def run(at: Any, seed: int = 0) -> Tensor:
-        with torch.no_grad(), seeded(seed), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found: Tensor = model(prepare(inputs[at].clone(), next(model.parameters()).dtype))
-        return found
-
-    model.eval()
-    with Precision() as precision:
-        try:
-            model.double()
-            together = run(slice(n))
-        except Exception:  # of a forward pass that takes its own precision alone
-            model.to(own)
-            together = run(slice(n))
-    if not equal(together, run(slice(n), seed=1), precision.tolerance):
-        return False
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
-    ways = {
-        "together and in two halves": torch.cat([run(slice(n // 2)), run(slice(n // 2, n))]) if n > 1 else together,
-        "in two orders": run(order)[order.argsort()],
-    }
-    for how, other in ways.items():
-        if not equal(together, other, precision.tolerance):
-            raise UserError(
-                f"{field} must build a network whose outputs for an example depend on that example alone, in evaluation mode: got "
-                f"others for {n} examples {how}. A mean or an attention over axis 0, a recurrent layer without "
-                "batch_first=True and BatchNorm without running statistics do that"
-            )
-    return True
+def _put_back(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    state[prefix + EXTRA] = module.get_extra_state()

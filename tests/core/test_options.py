@@ -19,7 +19,7 @@ import torch
 import raychains as rc
 from raychains.cli import COMMANDS, main
 from raychains.core import config, registry
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, near_miss
 from raychains.core.options import Option, make, on_command_line, options_of
 from raychains.planning.presets.named import PRESETS
 from raychains.samplers import METHODS
@@ -165,6 +165,12 @@ def test_near_misses_are_suggested() -> None:
     ):
         with pytest.raises(UserError, match=f"unknown argument '{wrong_name}'; did you mean '{right}'"):
             make(config.Run, {wrong_name: 1})
+    for written, meant in {"M": "cycles", "SGLD": "sgld", "explore": "exploration", "decay": "weight_decay"}.items():
+        assert (
+            near_miss(written, ["sgld", "log", "cycles", "exploration", "weight_decay"]) == f"; did you mean {meant!r}?"
+        )
+    for name in ("hmc", "loss", "x", "", "swap_rate"):
+        assert near_miss(name, ["sghmc", "log", "lr", "swag", "rate_decay"]) == ""
     with pytest.raises(UserError, match="source must be given"):
         make(config.Prepare, {"set": "x"})
 

@@ -25,6 +25,12 @@ class Doubled(rc.SGLD):
         super()._update(group, params, [2 * g for g in grads])
 
 
+class Named(Doubled):
+    """The same with a name of its own, as the built-in samplers' files state theirs."""
+
+    kind = "sgld"
+
+
 class Mine(rc.LogDensity):
     """A Gaussian whose defaults are by sampler."""
 
@@ -80,6 +86,14 @@ def test_a_class_is_a_name() -> None:
     assert settings(planned(sampler=rc.SGLD, lr=0.1), "lr") == {"sgld": 0.1}
     assert make(Sweep, {"grid": {"sampler": [rc.SGHMC, Doubled]}}).grid == (f"sampler=sghmc,{kind}",)
     assert swept.typed("sampler", Doubled) == kind and swept.typed("schedule", rc.Constant) == "constant"
+
+
+def test_a_class_that_states_a_kind_goes_by_its_import_path() -> None:
+    path = f"{__name__}:Named"
+    assert Named.kind == path
+    for mine in (Named, path):
+        found = planned(sampler=("sgld", mine), lr={"sgld": 0.1, path: 0.2})
+        assert settings(found, "lr") == {"sgld": 0.1, path: 0.2}
 
 
 def test_values_of_a_trial_have_the_types_of_their_options() -> None:

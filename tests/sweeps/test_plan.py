@@ -126,6 +126,8 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"grid": ("cycles=2.5",)}, "cycles must be an integer, got 2.5"),
         ({"grid": ("lr=fast",)}, "lr must be a number, got 'fast'"),
         ({"grid": ("cyles=2",)}, "did you mean 'cycles'"),
+        ({"grid": ("beta=0,.5", "M=2")}, r"must be one of \d+ names, got 'beta'; did you mean 'exploration'\?"),
+        ({"grid": ("M=2",)}, r"must be one of \d+ names, got 'M'; did you mean 'cycles'\?"),
         ({"grid": ("epochs=10,20",)}, "epochs must be the same at every point"),
         ({"lr": 0.1, "grid": ("lr=.1,.5",)}, "lr must be given once"),
         ({"sampler": "emcmc", "sampler_settings": ("eta=1",), "grid": ("eta=1,2",)}, "eta must be given once"),

@@ -23,7 +23,8 @@ from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec
 from raychains.planning.presets import default_arms
 from raychains.tasks import user_model
-from raychains.tasks.likelihoods import Likelihood, check_mean, likelihood, varied
+from raychains.tasks.examples import check_mean, varied
+from raychains.tasks.likelihoods import Likelihood, likelihood
 from tests.checks import refused
 from tests.tasks.own_networks import CLASSES, FEATURES, LABELS, NETWORKS, SERIES, VECTORS, Body, frozen_backbone, linear
 
