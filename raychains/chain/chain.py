@@ -19,7 +19,7 @@ from raychains.chain.backward import Backward
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.last_layer import LastLayer
-from raychains.chain.loss_limit import loss_limit
+from raychains.chain.loss_limit import FIRST, loss_limit
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
 from raychains.chain.pack import check as check_pack
@@ -130,7 +130,7 @@ class Chain:
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
         self._start_loss: float | None = None
-        """The first minibatch's mean loss; None of densities, and after a checkpoint of a version that did not keep it."""
+        """The lower of the first minibatch's and the first record's; None of densities, and after a checkpoint without it."""
         self._recorded_loss: float | None = None
         """The last progress record's, before the first record the first minibatch's."""
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
@@ -386,6 +386,8 @@ class Chain:
             self._loss_sum.zero_()
             self._loss_count = 0
             self._recorded_loss = loss
+            if self.step == self._log_every and loss is not None and self._start_loss is not None:
+                self._start_loss = min(self._start_loss, loss)
             held_out = self._early.loss if self._early is not None else None
             events.append(
                 Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out)
@@ -435,12 +437,12 @@ class Chain:
         return samples
 
     def _check_loss(self, loss: float | None) -> None:
-        """Refuse a sample of a chain whose loss has left all bounds, a decision of nothing but what the chain's state holds."""
+        """Refuse a sample of a chain whose loss is beyond its limit; only the spec and the chain's state decide."""
         if self._early is not None and self._early.best_loss is not None:
             loss = self._early.best_loss  # that of the weights that are kept
         elif loss is not None and self._loss_count < self.spec.steps_per_epoch and self._recorded_loss is not None:
             loss = min(loss, self._recorded_loss)  # a few minibatches may be the worst examples alone
-        if loss is None or self._start_loss is None:
+        if loss is None or self._start_loss is None or self.step < FIRST:
             return
         d, temperature = sum(p.numel() for p in self.sampled.values()), self.schedule.temperature
         limit = loss_limit(self._start_loss, parameters=d, num_data=self.num_data, temperature=temperature)

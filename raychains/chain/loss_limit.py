@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-FACTOR = 10.0
-"""Multiples of the first minibatch's loss, or of one nat where that is smaller, by which a loss may lie above it."""
+FIRST = 100
+"""Steps before which no chain is judged: pSGLD's first ones may throw parameters far away, MILE's look for a step size."""
+NATS = 10.0
+"""Nats of an example by which a loss may lie above the chain's first one in any case: starts are no minima, and minibatches heat."""
+FACTOR = 5.0
+"""Multiples of the first loss by which it may, whatever its scale: of targets that nobody standardised, of sums over pixels."""
 
 
 def loss_limit(start: float, *, parameters: int, num_data: int, temperature: float) -> float:
-    """Return the largest mean loss of an example that a draw of a chain may have, given its first minibatch's.
+    """Return the largest mean loss of an example that a draw of a chain may have, given the chain's first one.
 
-    At temperature T the potential U = N·loss + prior of d parameters exceeds its minimum by d·T/2 on average where it is
-    quadratic, and by at most d·T where the loss grows at least linearly in the parameters (virial theorem); twice that is
-    allowed. The start need not be a minimum, so the limit is never near it: ten times its loss, or ten nats, above it. It is
-    a function of the spec and of the chain's first step alone, needs no setting, and holds for losses of any scale and sign.
+    At temperature T the potential N·loss + prior of d parameters exceeds its minimum by d·T/2 on average where it is
+    quadratic, and by at most d·T where it grows at least linearly (virial theorem); twice that is allowed. The limit is a
+    function of the spec and of the chain's first losses alone, so that a chain which resumes has the same one.
     """
-    return start + max(2 * parameters * temperature / num_data, FACTOR * max(1.0, abs(start)))
+    return start + max(2 * parameters * temperature / num_data, NATS, FACTOR * abs(start))
