@@ -43,7 +43,9 @@ def chain_of(task: Task, lr: float, *, temperature: float = 1.0, chain: int = 0,
     schedule = Cyclical(
         steps=STEPS, lr=lr, cycles=4, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=temperature
     )
-    sampler = Part(kind="sghmc", revision=SGHMC.revision, settings={"num_data": N, "momentum": 0.9, "weight_decay": 1 / N})
+    sampler = Part(
+        kind="sghmc", revision=SGHMC.revision, settings={"num_data": N, "momentum": 0.9, "weight_decay": 1 / N}
+    )
     fields = {"task": task.spec(), "sampler": sampler, "schedule": schedule.part(), "steps": STEPS}
     return dataclasses.replace(spec("digits", "sghmc"), **fields, seed=0, chain=chain, **change)
 
