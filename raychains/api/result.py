@@ -61,7 +61,7 @@ class InStore(ABC):
         """Display the table and all figures in a notebook; elsewhere print the table and where the report lies."""
         from raychains.report import notebook
 
-        notebook.show(self._title(), self._page_table(), self.figures, self.report)
+        notebook.show(self._title(), self._page_table(), self.figures, self.report, self.suspicions())
 
     @abstractmethod
     def _about(self) -> str:
@@ -75,6 +75,10 @@ class InStore(ABC):
     def _page_table(self) -> Table:
         """The table that the page begins with."""
 
+    def suspicions(self) -> list[str]:
+        """Return sentences on what is suspect: metrics without a number and why, losses that still fall, temperatures."""
+        return []
+
     def _title(self) -> str:
         n = len(self.failed)
         failed = f", {n} chain{'s' * (n > 1)} failed" * (n > 0)
@@ -82,7 +86,7 @@ class InStore(ABC):
 
     def __repr__(self) -> str:
         try:
-            lines = [self._title(), *self._headlines(), self.path]
+            lines = [self._title(), *self._headlines(), *self.suspicions(), self.path]
         except Exception as error:  # a debugger or a notebook may show it at any time
             lines = [f"{type(self).__name__} {self.store.name!r}: {format_error(error)}"]
         return "\n  ".join(map(printable, lines))
@@ -93,7 +97,8 @@ class InStore(ABC):
         try:
             table, figures = self._page_table(), self.figures
             key = list(islice((name for name in self._KEY_FIGURES if name in figures), SHOWN))
-            return notebook.html(self._title(), table, figures, key, self.report, width="28rem")
+            more: dict[str, Any] = {"width": "28rem", "suspicions": self.suspicions()}
+            return notebook.html(self._title(), table, figures, key, self.report, **more)
         except RaychainsError:  # a notebook falls back to the text
             return None
 
@@ -178,6 +183,11 @@ class Result(InStore):
         from raychains.report import tables
 
         return tables.comparison(self._data())[0]
+
+    def suspicions(self) -> list[str]:
+        from raychains.report import suspicions
+
+        return suspicions.of_run(self._data())
 
     def predictive(self, arm: str | None = None, group: int = 0) -> Predictive:
         """Return the posterior predictive of one arm (default the first) and group of repeats.

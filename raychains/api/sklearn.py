@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -126,6 +128,8 @@ class _PosteriorEstimator(BaseEstimator):
                     raise
                 failed, _, rest = str(error).partition("; what was computed is in ")
                 raise ChainsFailed(f"{failed}; {rest.partition('; ')[2]}") from None  # the temporary store goes
+            for line in result.suspicions():
+                warnings.warn(line, ConvergenceWarning, stacklevel=3)
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)

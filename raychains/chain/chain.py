@@ -19,6 +19,7 @@ from raychains.chain.backward import Backward
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.last_layer import LastLayer
+from raychains.chain.loss_limit import FIRST, loss_limit
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
 from raychains.chain.pack import check as check_pack
@@ -45,14 +46,15 @@ WITHOUT_GRADIENT = "sampled"
 
 
 class Diverged(RaychainsError):
-    """A non-finite loss, draw, parameter or sampler state; it is never handed out.
+    """A non-finite loss, draw, parameter or sampler state, or a loss beyond `loss_limit`; its sample is never handed out.
 
-    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`.
+    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`. ``loss`` is the one
+    beyond the limit, None where a number is not finite.
     """
 
-    def __init__(self, message: str, step: int = 0) -> None:
+    def __init__(self, message: str, step: int = 0, loss: float | None = None) -> None:
         super().__init__(message)
-        self.step = step
+        self.step, self.loss = step, loss
 
 
 class Chain:
@@ -133,6 +135,10 @@ class Chain:
         self._globals = stream_seed(spec, "globals") if own else None
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
+        self._start_loss: float | None = None
+        """The lower of the first minibatch's and the first record's; None of densities, and after a checkpoint without it."""
+        self._recorded_loss: float | None = None
+        """The last progress record's, before the first record the first minibatch's."""
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
         self._network: Network | None = None
         if not spec.block_draws:
@@ -177,8 +183,8 @@ class Chain:
         events that it returned.
 
         Raises:
-            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state where one is kept; and from
-                then on always.
+            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state, or a loss beyond `loss_limit`,
+                where a sample is kept; and from then on always.
         """
         self._refuse_failed()
         if torch.get_num_threads() != self.spec.threads:
@@ -253,9 +259,9 @@ class Chain:
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
         """See `raychains.chain.pack.Member`."""
-        self._measure()
         if self._block is None:  # densities have no loss
             self._loss_count += steps
+        self._measure()
         for group in self.sampler.param_groups:
             group["lr"], group["temperature"] = setting.lr, setting.temperature
         return self._events(setting)
@@ -327,6 +333,8 @@ class Chain:
         return setting
 
     def _measure(self) -> None:
+        if self.step == 1 and self._loss_count:
+            self._start_loss = self._recorded_loss = _finite(self._loss_sum)
         if self.measures(self.step):
             assert self._early is not None
             self._early.measure(self.model, self.device)
@@ -388,6 +396,8 @@ class Chain:
         if not (log or block_full or network or last_block):
             return []
         loss, kinetic, found = self._numbers(log)
+        if network:
+            self._check_loss(loss)
         setting = setting if found is None else setting._replace(lr=found)
         events: list[Event] = []
         if block_full or network or last_block:
@@ -397,6 +407,9 @@ class Chain:
         if log:
             self._loss_sum.zero_()
             self._loss_count = 0
+            self._recorded_loss = loss
+            if self.step == self._log_every and loss is not None and self._start_loss is not None:
+                self._start_loss = min(self._start_loss, loss)
             held_out = self._early.loss if self._early is not None else None
             events.append(
                 Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out)
@@ -445,6 +458,19 @@ class Chain:
         self.index += 1
         return samples
 
+    def _check_loss(self, loss: float | None) -> None:
+        """Refuse a sample of a chain whose loss is beyond its limit; only the spec and the chain's state decide."""
+        if self._early is not None and self._early.best_loss is not None:
+            loss = self._early.best_loss  # that of the weights that are kept
+        elif loss is not None and self._loss_count < self.spec.steps_per_epoch and self._recorded_loss is not None:
+            loss = min(loss, self._recorded_loss)  # a few minibatches may be the worst examples alone
+        if loss is None or self._start_loss is None or self.step < FIRST:
+            return
+        d, temperature = sum(p.numel() for p in self.sampled.values()), self.schedule.temperature
+        limit = loss_limit(self._start_loss, parameters=d, num_data=self.num_data, temperature=temperature)
+        if loss > limit:
+            self._fail(f"the mean loss is {loss:.3g}, where the chain began with {self._start_loss:.3g},", loss)
+
     def _sampler_tensors(self) -> dict[str, Tensor]:
         """The sampler's states of every parameter, e.g. ``velocity of 0.weight``."""
         return {
@@ -460,14 +486,14 @@ class Chain:
             name = next(name for name, ok in finite.items() if not bool(ok))
             self._fail(f"{name} has a non-finite value")
 
-    def _fail(self, what: str) -> NoReturn:
+    def _fail(self, what: str, loss: float | None = None) -> NoReturn:
         lr = self.sampler.param_groups[0]["lr"]
-        self._failure = Diverged(f"{what} at step {self.step}: a smaller lr may help (lr is {lr:.3g})", self.step)
+        self._failure = Diverged(f"{what} at step {self.step}: a smaller lr may help (lr is {lr:.3g})", self.step, loss)
         raise self._failure
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
-            raise Diverged(str(self._failure), self._failure.step)
+            raise Diverged(str(self._failure), self._failure.step, self._failure.loss)
 
     def restart_noise(self, attempt: int) -> None:
         """Draw the sampler's noise from now on from the fresh streams of ``attempt``; recorded in the state.
@@ -505,6 +531,8 @@ class Chain:
             "dropout": self.dropout,
             "loss_sum": self._loss_sum,
             "loss_count": self._loss_count,
+            "start_loss": self._start_loss,
+            "recorded_loss": self._recorded_loss,
             "block": block,
             "noise_attempt": self.noise_attempt,
             "without_gradient": WITHOUT_GRADIENT,
@@ -557,6 +585,8 @@ class Chain:
         self.dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
         self._loss_sum = state["loss_sum"].to(self.device).clone()
         self._loss_count = state["loss_count"]
+        self._start_loss = state.get("start_loss")  # states of older versions have none
+        self._recorded_loss = state.get("recorded_loss")
         if self._block is not None:
             self._block.load(state["block"])
         if self._early is not None:

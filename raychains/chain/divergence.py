@@ -1,4 +1,7 @@
-"""The step and the cause of a divergence: a replay from a checkpoint that checks every loss, gradient and parameter."""
+"""The step and the cause of a divergence: a replay from a checkpoint that checks every loss, gradient and parameter.
+
+A chain has diverged where a number is not finite, or the loss of a sample is beyond `raychains.chain.loss_limit`.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class Diagnosis:
     gradient_norm_before: float | None
     """That of the step before; None if the replay began after it."""
     loss: float | None
-    """The step's minibatch loss; None for densities."""
+    """The step's minibatch loss, or the finite mean loss beyond the limit of a sample; None for densities."""
     last_loss: float | None
     """The last finite minibatch loss."""
     last_loss_step: int | None
@@ -80,16 +83,21 @@ class Diagnosis:
                 f"{self.error}; a replay from step {self.replayed_from} to {self.step} stayed finite, so this divergence "
                 "belongs to the environment that it was seen in (another GPU, CPU or version of torch, or a hardware fault)"
             )
-        what = f"the loss became {self.loss}" if self.kind == "loss" else self._tensor()
+        loss = f"{self.loss:.4g}" if self._beyond_limit else self.loss
+        what = f"the loss became {loss}" if self.kind == "loss" else self._tensor()
         place = f"{what} at step {self.step} of {self.steps} (epoch {self.epoch}, cycle {self.cycle}, {self.stage})"
         where = " at the step's second point" if self.point == 2 else ""
         numbers = [f"lr {self.lr:.3g}", f"temperature {self.temperature:.3g}", f"noise sd {self.noise_std:.3g}"]
         if self.gradient_norm is not None:
             before = "" if self.gradient_norm_before is None else f" after {self.gradient_norm_before:.3g}"
             numbers.append(f"gradient norm {self.gradient_norm:.3g}{before}")
-        if self.last_loss is not None:
+        if self.last_loss is not None and not self._beyond_limit:
             numbers.append(f"last finite loss {self.last_loss:.4g} at step {self.last_loss_step}")
         return f"{place}{where}; {', '.join(numbers)}: {self.hint()}"
+
+    @property
+    def _beyond_limit(self) -> bool:
+        return self.kind == "loss" and self.loss is not None and math.isfinite(self.loss)
 
     def _tensor(self) -> str:
         owner = {"gradient": "the gradient of ", "draw": "the draw of "}.get(str(self.kind), "")
@@ -101,7 +109,7 @@ class Diagnosis:
         if self.step <= 1 and fresh:
             return "the parameters are as initialised, so look at the task's data and loss"
         grown = self.parameter_scale >= GROWN * self.start_scale
-        if fresh and self.infinite == 0 and not grown:
+        if fresh and self.infinite == 0 and not grown and not self._beyond_limit:
             return (
                 f"it is undefined (NaN) though the parameters are of ordinary size ({self.parameter_scale:.3g}): look for "
                 "0/0, log or square root of 0 in the loss, then try a smaller lr"
@@ -196,8 +204,12 @@ class _Watched(Chain):
                 self.advance(lambda: self.step >= last)
         except _Found as first:
             found = first
-        except Diverged:  # only re-estimated statistics of a draw are seen by nothing below
-            found = _Found("draw", "re-estimated statistics", torch.tensor(math.nan))
+        except Diverged as seen:
+            if seen.loss is not None:
+                self._loss = seen.loss
+                found = _Found("loss", None, torch.tensor(seen.loss))
+            else:  # only re-estimated statistics of a draw are seen by nothing below
+                found = _Found("draw", "re-estimated statistics", torch.tensor(math.nan))
         return self._diagnosis(found, error)
 
     def advance(self, stop: Callable[[], bool] = lambda: False) -> list[Event]:

@@ -44,7 +44,8 @@ class EarlyStopping:
         """Numbers of the training examples that are stepped on, and of those that are not: int64, on the CPU."""
         self.loss: float | None = None
         """The last one measured; None where it was not finite."""
-        self._best_loss: float | None = None
+        self.best_loss: float | None = None
+        """The lowest; None before a finite one."""
         self._best: dict[str, Tensor] = {}
         self._since = 0
         """Epochs since the lowest loss."""
@@ -68,8 +69,8 @@ class EarlyStopping:
         loss = gpus.value(total) / len(self.held_out)
         self.loss = loss if math.isfinite(loss) else None
         self._since += 1
-        if self.loss is not None and (self._best_loss is None or self.loss < self._best_loss):
-            self._best_loss, self._since = self.loss, 0
+        if self.loss is not None and (self.best_loss is None or self.loss < self.best_loss):
+            self.best_loss, self._since = self.loss, 0
             self._best = {name: t.detach().clone() for name, t in model.state_dict().items()}
 
     def restore(self, model: nn.Module) -> None:
@@ -79,11 +80,11 @@ class EarlyStopping:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what `load_state_dict` needs to go on."""
-        return {"loss": self.loss, "best_loss": self._best_loss, "since": self._since, "best": self._best}
+        return {"loss": self.loss, "best_loss": self.best_loss, "since": self._since, "best": self._best}
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Continue where `state_dict` was taken."""
-        self.loss, self._best_loss, self._since = state["loss"], state["best_loss"], state["since"]
+        self.loss, self.best_loss, self._since = state["loss"], state["best_loss"], state["since"]
         self._best = {name: t.to(device, copy=True) for name, t in state["best"].items()}
 
 

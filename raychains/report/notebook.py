@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,7 +20,16 @@ from raychains.report.figures.mapping import Figures
 log = logging.getLogger(__name__)
 
 
-def html(title: str, table: Table, figures: Figures, names: Iterable[str], report: str, *, width: str) -> str:
+def html(
+    title: str,
+    table: Table,
+    figures: Figures,
+    names: Iterable[str],
+    report: str,
+    *,
+    width: str,
+    suspicions: Sequence[str] = (),
+) -> str:
     """Return a run as a notebook shows it: its table, some figures and a link to its report, without scripts.
 
     Args:
@@ -30,6 +39,7 @@ def html(title: str, table: Table, figures: Figures, names: Iterable[str], repor
         names: those of them that are shown; one that cannot be drawn is left out.
         report: where its page lies.
         width: of a figure, in CSS.
+        suspicions: sentences below the table.
     """
     shown = []
     for name in names:
@@ -49,6 +59,7 @@ def html(title: str, table: Table, figures: Figures, names: Iterable[str], repor
         report=report,
         link=link(report),
         width=width,
+        suspicions=suspicions,
     )
     return text.decode()
 
@@ -61,14 +72,16 @@ def link(report: str) -> str:
     return quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
 
 
-def show(title: str, table: Table, figures: Figures, report: str) -> None:
+def show(title: str, table: Table, figures: Figures, report: str, suspicions: Sequence[str] = ()) -> None:
     """Display the table and all figures in a notebook; elsewhere print the table and where the report lies."""
     console = standard_output()
     if console.is_jupyter:
         from IPython.display import HTML, display
 
-        display(HTML(html(title, table, figures, figures, report, width="100%")))
+        display(HTML(html(title, table, figures, figures, report, width="100%", suspicions=suspicions)))
     else:
         console.print(title, highlight=False, markup=False, soft_wrap=True)
         console.print(terminal(table))
+        for line in suspicions:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         console.print(report, highlight=False, markup=False, soft_wrap=True)

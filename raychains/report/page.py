@@ -18,7 +18,7 @@ from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.plotting.style import Drawing, render
 from raychains.plotting.tables import html
-from raychains.report import run_summary, tables
+from raychains.report import run_summary, suspicions, tables
 from raychains.report.figures import FIGURES, sections
 from raychains.store import RunStore
 
@@ -76,7 +76,7 @@ def write(
         summary=run_summary.head(run, spent),
         table=html(table, "arms", "results"),
         caption=caption,
-        missing=tables.missing(run),
+        missing=[*tables.missing(run), *suspicions.of_run(run)],
         minor=html(minor, "minor", "results") if minor else "",
         coordinates=html(coordinates, "coordinates", "results") if coordinates else "",
         views=html(views, "views", "views") if views else "",
