@@ -65,6 +65,9 @@ def test_buffers_keep_their_dtype_and_digits_to_the_prediction(precision: Any, t
     torch.testing.assert_close(torch.as_tensor(result.predict(X)), right, check_dtype=False)
     torch.testing.assert_close(posterior(X).probabilities, right, check_dtype=False)
 
+    halved = posterior.to(torch.bfloat16).samples
+    assert halved.out.weight.dtype == torch.bfloat16 and torch.equal(halved.cis, states["cis"])  # type: ignore[union-attr]
+
     for dtype in (None, "bf16"):
         path = tmp_path / f"{dtype}.safetensors"
         result.export(path, dtype=dtype)
