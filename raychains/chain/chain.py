@@ -502,7 +502,7 @@ class Chain:
             "loss_count": self._loss_count,
             "block": block,
             "noise_attempt": self.noise_attempt,
-            "without_gradient": WITHOUT_GRADIENT,
+            **({} if self._older else {"without_gradient": WITHOUT_GRADIENT}),
             **({} if self._early is None else {"early_stop": self._early.state_dict()}),
         }
 
