@@ -40,7 +40,7 @@ LOG_POINTS = 200
 """Progress records of a chain whose epoch is a single step; others report once per epoch."""
 
 WITHOUT_GRADIENT = "sampled"
-"""What becomes of a parameter that a batch does not use, in checkpoints: those of older versions, where it was left out, do not say."""
+"""How checkpoints say that parameters move in steps whose batch does not use them; those of older versions do not say it."""
 
 
 class Diverged(RaychainsError):
@@ -329,8 +329,8 @@ class Chain:
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
 
-        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part of
-        the step's batch.
+        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part
+        of the step's batch.
         """
         if self._micro is None:
             if self._globals is not None:
@@ -351,8 +351,8 @@ class Chain:
 
     def _refuse_older(self, what: str) -> NoReturn:
         raise UserError(
-            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in another "
-            "`store` or under another `version` of its task"
+            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in "
+            "another `store` or under another `version` of its task"
         )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:

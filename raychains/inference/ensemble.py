@@ -300,7 +300,7 @@ class PosteriorPredictive(nn.Module):
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As torch's, which `to` calls; complex tensors are moved only, since a cast would drop their imaginary part."""
+        """As torch's, which `to` calls; complex tensors are only moved: a cast would drop their imaginary part."""
 
         def kept(t: Tensor) -> Tensor:
             return t.to(fn(t.new_empty(0, dtype=torch.float32)).device) if t.is_complex() else fn(t)
