@@ -42,7 +42,7 @@ LOG_POINTS = 200
 """Progress records of a chain whose epoch is a single step; others report once per epoch."""
 
 WITHOUT_GRADIENT = "sampled"
-"""What becomes of a parameter that a batch does not use, in checkpoints: those of older versions, where it was left out, do not say."""
+"""How checkpoints say that parameters move in steps whose batch does not use them; those of older versions do not say it."""
 
 
 class Diverged(RaychainsError):
@@ -342,8 +342,8 @@ class Chain:
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
 
-        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part of
-        the step's batch.
+        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part
+        of the step's batch.
         """
         if self._micro is None:
             if self._globals is not None:
@@ -364,8 +364,8 @@ class Chain:
 
     def _refuse_older(self, what: str) -> NoReturn:
         raise UserError(
-            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in another "
-            "`store` or under another `version` of its task"
+            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in "
+            "another `store` or under another `version` of its task"
         )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
@@ -535,7 +535,7 @@ class Chain:
             "recorded_loss": self._recorded_loss,
             "block": block,
             "noise_attempt": self.noise_attempt,
-            "without_gradient": WITHOUT_GRADIENT,
+            **({} if self._older else {"without_gradient": WITHOUT_GRADIENT}),
             **({} if self._early is None else {"early_stop": self._early.state_dict()}),
         }
 

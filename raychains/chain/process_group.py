@@ -214,8 +214,9 @@ class Ranks(Group):
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         self._arrive()
-        for t in tensors:
-            self._exchange(partial(self._dist.broadcast, t, src=0))
+        for t in tensors:  # as bytes: gloo does not know every dtype
+            sent = t.view(-1).view(torch.uint8) if t.is_contiguous() else t
+            self._exchange(partial(self._dist.broadcast, sent, src=0))
 
     def agree(self, digests: Mapping[str, bytes]) -> None:
         self._arrive()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -298,6 +298,14 @@ class PosteriorPredictive(nn.Module):
         settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
         kind = about.get("kind", "classification")
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As torch's, which `to` calls; complex tensors are only moved: a cast would drop their imaginary part."""
+
+        def kept(t: Tensor) -> Tensor:
+            return t.to(fn(t.new_empty(0, dtype=torch.float32)).device) if t.is_complex() else fn(t)
+
+        return super()._apply(kept, recurse)
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -47,7 +47,8 @@ def export(
         selection: the samples.
         to: a new file.
         run: the run's name, for the file's users.
-        dtype: fp32, bf16 or fp16: what parameters, and buffers of their dtype, are rounded to; None keeps the samples' own.
+        dtype: fp32, bf16 or fp16: what parameters, and buffers of their dtype, are rounded to; None keeps the samples'
+            own.
         progress: called after each sample.
 
     Raises:

@@ -62,7 +62,14 @@ class Selection:
 
 
 def as_in_chain(start: Tensor, initial: torch.dtype, own: set[torch.dtype], spec: ChainSpec) -> Tensor:
-    """Return a tensor of a chain's start in the dtype that it has there; its network's is ``initial``, and those `built` ``own``."""
+    """Return a tensor of a chain's start in the dtype that it has there.
+
+    Args:
+        start: the tensor.
+        initial: its dtype in the network.
+        own: the network's `built` dtypes.
+        spec: of the chain.
+    """
     start = start.to(initial)
     return start.to(DTYPES[spec.precision]) if initial in own else start
 

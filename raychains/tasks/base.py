@@ -96,7 +96,7 @@ class _Training:
         raise UserError(f"task {type(self).__name__} must define loss() or backward()")
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        """Fill every parameter's ``.grad`` with the gradient of `loss` and return the loss, detached; None of a density.
+        """Fill every parameter's ``.grad`` with the gradient of `loss`; return the loss, detached; None of a density.
 
         Parameters that the loss does not depend on may be left without one: it is 0.
         """

@@ -58,8 +58,8 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
     for name, buffer in model.named_buffers():
         if buffer.dtype == torch.complex128:
             raise UserError(
-                f"{field} must build buffers that a safetensors file can hold, got {name!r} of complex128: make it complex64, or "
-                "keep its real and imaginary parts"
+                f"{field} must build buffers that a safetensors file can hold, got {name!r} of complex128: make it "
+                "complex64, or keep its real and imaginary parts"
             )
         rounds = buffer.is_floating_point() or buffer.is_complex()
         if name in saved and rounds and not bool(torch.isfinite(buffer).all()):

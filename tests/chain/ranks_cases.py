@@ -33,7 +33,7 @@ class PlainDigits(VariedDigits):
 
 
 class BranchDigits(VariedDigits):
-    """A layer that some micro-batches alone use, and a parameter that none does."""
+    """A layer that some micro-batches alone use, a parameter that none does, and buffers of other dtypes."""
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
@@ -44,6 +44,8 @@ class _Branch(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.used, self.idle = nn.Linear(10, 10), nn.Parameter(torch.randn(3))
+        for name, kind in (("levels", torch.int16), ("angles", torch.complex64), ("time", torch.float64)):
+            self.register_buffer(name, torch.randn(3).mul(10).to(kind))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.used(x) if bool(x.argmax() % 2) else x

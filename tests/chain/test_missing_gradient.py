@@ -1,4 +1,4 @@
-"""Parameters that some batches do not use: they are sampled from their own law all the same, and plans name those that none uses."""
+"""Parameters that some batches do not use are sampled from their own law all the same; plans name those that none uses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_branch_of_some_batches_has_its_posterior_and_one_of_none_its_prior(ch
     """t ~ N(1, 1/2) and idle ~ N(0, 1); Euler's step adds .02 to the mean of t."""
     found = drawn(spec(task(), **change))
     assert bool((found["frozen"] == 1).all())
-    # A coordinate forgets in N/lr·variance steps, so that the means are those of some 2·WIDTH·steps·lr/N/variance/2 draws.
+    # A coordinate forgets in N/lr·variance steps, so that WIDTH·steps·lr/N/(2·variance) draws are independent.
     for name, mean, variance in (("t", 1.02, 0.5), ("idle", 0.0, 1.0)):
         draws = WIDTH * 0.75 * STEPS / N / (2 * variance)
         assert abs(float(found[name].mean()) - mean) < 4 * math.sqrt(variance / draws)
@@ -96,6 +96,7 @@ def test_a_chain_that_an_older_version_began_goes_on_where_every_gradient_is_the
         del older["without_gradient"]
         other = Chain(made)
         other.load_state_dict(older)
+        assert "without_gradient" not in other.state_dict()
         if model is Computed:
             assert len([*other]) > 0 and other.done
         else:

@@ -1,4 +1,4 @@
-"""Buffers of another dtype than the parameters': from the chain to predictions and exported files they keep every digit."""
+"""Buffers of another dtype than the parameters' keep every digit from the chain to predictions and exported files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Y = (X[:, 0] > 0).long()
 
 
 class Rotary(nn.Module):
-    """A linear layer of inputs that are turned by complex numbers and scaled by what two times in double precision differ by."""
+    """A linear layer of inputs that are turned by complex numbers and scaled by a difference in double precision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +64,10 @@ def test_buffers_keep_their_dtype_and_digits_to_the_prediction(precision: Any, t
         right += torch.softmax(built.eval()(X), 1).detach() / len(posterior)
     torch.testing.assert_close(torch.as_tensor(result.predict(X)), right, check_dtype=False)
     torch.testing.assert_close(posterior(X).probabilities, right, check_dtype=False)
+
+    halved = posterior.to(torch.bfloat16).samples
+    assert halved.out.weight.dtype == torch.bfloat16  # type: ignore[union-attr]
+    assert torch.equal(halved.cis, states["cis"])  # type: ignore[arg-type]
 
     for dtype in (None, "bf16"):
         path = tmp_path / f"{dtype}.safetensors"
