@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 
 class _Range(NamedTuple):
@@ -24,7 +25,7 @@ def overlapping(named: Iterable[tuple[str, Tensor]]) -> tuple[str, str] | None:
     """Return the names of two tensors that share a number in memory, or None.
 
     A tensor that holds a number twice, as an expanded one does, overlaps with itself: its name is returned twice. Views of one
-    buffer that share no number pass. So do tensors without memory of their own: empty, meta, fake and sparse ones.
+    buffer that share no number pass. So do tensors without memory of their own: empty, meta, fake, sparse and lazy ones.
     """
     ranges = []
     for name, tensor in named:
@@ -47,7 +48,7 @@ def overlapping(named: Iterable[tuple[str, Tensor]]) -> tuple[str, str] | None:
 
 def _address(tensor: Tensor) -> int:
     """Return where the tensor's first number is stored; 0 without memory of its own."""
-    if tensor.layout is not torch.strided or not tensor.numel():
+    if is_lazy(tensor) or tensor.layout is not torch.strided or not tensor.numel():
         return 0
     try:
         return tensor.data_ptr()

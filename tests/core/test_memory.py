@@ -67,6 +67,7 @@ CASES: list[tuple[Callable[[], list[Tensor]], tuple[int, int] | None]] = [
     (lambda: [torch.zeros(20).as_strided((2, 2), (3, 2))], None),
     (lambda: [torch.zeros(3, device="meta"), torch.zeros(3, device="meta"), torch.zeros(0), torch.zeros(0)], None),
     (lambda: [torch.zeros(2).to_sparse(), torch.zeros(())], None),
+    (lambda: [*nn.LazyLinear(3).parameters(), torch.zeros(())], None),
 ]
 
 

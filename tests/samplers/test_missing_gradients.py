@@ -137,12 +137,12 @@ def test_before_the_first_gradient_a_step_does_nothing_and_after_it_goes_on(kind
 def test_a_weight_that_one_example_of_eight_uses_has_its_exact_posterior() -> None:
     """y = t·x with x = 1 for one example of 8 and else 0, noise 1, prior N(0, 1), y = 2 at x = 1: t is N(1, 1/2).
 
-    4,000 chains side by side, each with a batch of its own; SGLD's law at the batches' noise is θ ← (1 − lr·(λ + b/2))θ + lr·b + noise,
-    b = 1 with probability 1/4 of batches of 2, λ = 1/8.
+    A batch of 2 has the example with probability 1/4, b = 1: θ ← (1 − lr·(λ + b/2))·θ + lr·b + noise, λ = 1/8, whose moments at
+    a finite lr are those below. 8 experts of 500 chains each have batches of their own.
     """
     torch.manual_seed(0)
     chains, lr, decay = 4000, 0.05, 1 / 8
-    experts = [nn.Parameter(torch.zeros(chains // 8)) for _ in range(8)]  # each is used in some steps only
+    experts = [nn.Parameter(torch.zeros(chains // 8)) for _ in range(8)]
     sampler = SGLD(experts, lr=lr, num_data=8, weight_decay=decay, seed=1)
     found = []
     for step in range(800):
@@ -160,7 +160,7 @@ def test_a_weight_that_one_example_of_eight_uses_has_its_exact_posterior() -> No
     mean = c / (1 - a)
     variance = (2 * ac * mean + c2 + 2 * lr / 8) / (1 - a2) - mean**2
     assert (mean, variance) == (pytest.approx(1.0), pytest.approx(0.5, abs=0.06))
-    # Chains of one expert share their batches: 8 independent means a time, of whose spread the standard error is taken.
+    # Chains of one expert share their batches: the standard error is that of 8 means.
     means = draws.mean(0).reshape(8, -1).mean(1)
     assert float(means.mean()) == pytest.approx(mean, abs=4 * float(means.std()) / math.sqrt(8))
     assert float(draws.var()) == pytest.approx(variance, abs=0.05)

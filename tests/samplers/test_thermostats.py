@@ -187,7 +187,14 @@ def test_scalar_thermostat_is_one_number_for_each_group_and_lane() -> None:
 
 def test_scalar_thermostat_goes_on_when_its_groups_first_parameter_has_no_gradient() -> None:
     a, b = (torch.randn(n).requires_grad_() for n in (2, 3))
-    sampler = SGNHT([a, b], lr=0.05, num_data=20, thermostat="scalar", thermostat_rate=0.1, seed=0)
+    sampler = SGNHT(
+        [{"params": [a, b], "missing_grad": "skip"}],
+        lr=0.05,
+        num_data=20,
+        thermostat="scalar",
+        thermostat_rate=0.1,
+        seed=0,
+    )
     b.grad = torch.ones(3)
     sampler.step()
     z = 0.1 * float(sampler.state[b]["momentum"].square().mean() - 1)
