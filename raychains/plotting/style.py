@@ -174,7 +174,7 @@ def laid_out(drawing: Drawing) -> Iterator[Figure]:
 
 
 def _write_out_controls(figure: Figure) -> None:
-    """Write out control characters of users' names: no font has them, and matplotlib's warning would take them to the terminal."""
+    """Write out control characters of users' names, for which no font has a glyph: matplotlib would warn with them."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if (plain := printable(text.get_text())) != text.get_text():

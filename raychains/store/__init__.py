@@ -1,4 +1,7 @@
-"""The run store: immutable, atomic, checksummed files on any pyarrow filesystem. Names are loaded on first use: `codec` needs no pyarrow."""
+"""The run store: immutable, atomic, checksummed files on any pyarrow filesystem.
+
+Names are loaded on first use: `codec` needs no pyarrow.
+"""
 
 from __future__ import annotations
 

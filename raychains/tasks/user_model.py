@@ -56,7 +56,7 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
 
 
 def check_state(task: Task, lanes: int) -> None:
-    """Refuse a task whose model's state dict holds other things than tensors; a build that fails here is left to workers.
+    """Refuse a task whose model's state dict holds other things than tensors; a build that fails is left to workers.
 
     Raises:
         UserError: such a state dict.
@@ -68,8 +68,8 @@ def check_state(task: Task, lanes: int) -> None:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise UserError(
-                f"build_model must build a model whose state dict holds tensors alone, got a {type(value).__name__} as {name!r}: "
-                "keep it in a buffer, or in an attribute where it never changes"
+                "build_model must build a model whose state dict holds tensors alone, got a "
+                f"{type(value).__name__} as {name!r}: keep it in a buffer, or in an attribute where it never changes"
             )
 
 

@@ -72,7 +72,7 @@ def test_it_says_what_the_runs_predictive_says(run: rc.Result, images: Tensor, t
 
 LOAD = """
 import json, sys
-for name in ("ray", "sklearn", "torchvision", "torchmetrics", "scipy", "pyarrow", "pandas", "matplotlib", "arviz_base", "psutil"):
+for name in "ray sklearn torchvision torchmetrics scipy pyarrow pandas matplotlib arviz_base psutil".split():
     sys.modules[name] = None  # any import of it fails
 from raychains import PosteriorPredictive
 import torch
