@@ -1,4 +1,4 @@
-"""Tensors and arrays that a user gives a task: it keeps copies; other kinds of data are one line that says what to do."""
+"""Tensors and arrays that a user gives a task: it keeps copies; other kinds of data are refused, with a remedy."""
 
 from __future__ import annotations
 
