@@ -28,7 +28,8 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 C = TypeVar("C", contravariant=True)
 ALONE = threading.RLock()
-"""Held by a call that samples or evaluates: a process has one Ray, one data root, and one task under a name. Other threads' calls wait."""
+"""Held by a call that samples or evaluates, while other threads' calls wait: a process has one Ray, one data root, and
+one task under a name."""
 RENAMED = {"listen": "callback", "listener": "callback"}
 """Deprecated keywords and their present names."""
 PYTHONS = {

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from raychains import inference, tasks
+from raychains import tasks
 from raychains.core.errors import RaychainsError, format_error, printable
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
-from raychains.inference import Exported, PosteriorPredictive, results
+from raychains.inference import PosteriorPredictive, export, results
+from raychains.inference.export import Exported
 from raychains.inference.predictive import Predictive, Selection, dropped_chains, import_parts, select
 from raychains.planning import Comparison
 from raychains.plotting.tables import Table, with_error
@@ -209,7 +210,7 @@ class Result(InStore):
         Raises:
             UserError: as `predictive`, or ``first`` is not a number of its samples.
         """
-        return inference.posterior(self._select(arm, group, first))
+        return export.posterior(self._select(arm, group, first))
 
     def export(
         self,
@@ -236,7 +237,7 @@ class Result(InStore):
         """
         to = to if to is not None else f"{self.store.name}.safetensors"
         selection = self._select(arm, group, first)
-        return inference.export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
+        return export.export(selection, to, run=self.store.name, dtype=dtype, progress=progress)
 
     def to_arviz(
         self,

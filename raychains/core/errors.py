@@ -100,8 +100,8 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
 def near_miss(value: object, known: Iterable[str], share: float = 0.25) -> str:
     """Return ``; did you mean 'sgld'?`` with the known name that is meant, or nothing where none is near.
 
-    Near is a name with at most ``share`` of its letters wrong, one that begins alike for half of its length, and one that has
-    the same words and more.
+    Near is a name with at most ``share`` of its letters wrong, one that begins alike for half of its length, and one
+    that has the same words and more.
     """
     if not isinstance(value, str) or len(value) > LONGEST:
         return ""

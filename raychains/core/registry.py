@@ -175,7 +175,7 @@ def _differs(part: Part, kind: Any) -> str:
 
 
 def own_kind(part: type[Any]) -> None:
-    """Give a user's class its import path as ``kind``, whatever it states: the same from wherever the class is imported."""
+    """Give a user's class its import path as ``kind``, whatever it states: the same wherever it is imported."""
     if not is_ours(part.__module__):
         part.kind = f"{part.__module__}:{part.__qualname__}"
         give([part])

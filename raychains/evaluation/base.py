@@ -7,9 +7,11 @@ of all rows, because AUROC, equal-mass bins and bootstraps cannot be merged.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -32,6 +34,7 @@ BINS = 15
 """Bins of confidence, as in Guo et al. 2017."""
 SHARD = 1000
 """Examples per shard at most."""
+_LOADED = threading.RLock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +221,13 @@ class DrawSums(Evaluation):
         curves = add_curves(parts)
         lanes = next(iter(curves.values())).shape[1]
         return [{name: v[:, lane].tolist() for name, v in curves.items()} for lane in range(lanes)]
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold other threads up while a network has a sample's tensors: with one network they would mix their samples."""
+    with _LOADED:
+        yield
 
 
 def load_sample(model: nn.Module, tensors: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ from raychains.evaluation.base import (
     gather,
     load_sample,
     normalised,
+    one_at_a_time,
 )
 
 MANY_CLASSES = 100
@@ -192,6 +193,7 @@ def _measured(entropy: Array, expected_entropy: Array, confidence: Array) -> dic
     }
 
 
+@one_at_a_time()
 @torch.no_grad()
 def log_probabilities(
     model: nn.Module,

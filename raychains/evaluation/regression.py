@@ -14,7 +14,18 @@ from torch import Tensor, nn
 
 from raychains.core import gpus
 from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import Array, Metric, Reduced, Sharded, add_curves, fed, gather, load_sample, normalised
+from raychains.evaluation.base import (
+    Array,
+    Metric,
+    Reduced,
+    Sharded,
+    add_curves,
+    fed,
+    gather,
+    load_sample,
+    normalised,
+    one_at_a_time,
+)
 
 LOG_NOISE = "log_noise"
 """Name of the parameter that holds log σ where the noise is learned."""
@@ -197,6 +208,7 @@ class Pointwise(_Targeted):
         return [{"nll": (add_curves(parts)["nll"] / len(self.targets)).tolist()}]
 
 
+@one_at_a_time()
 @torch.no_grad()
 def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
     """Return the network's outputs for inputs [n, …] under one sample, in float32 at least."""

@@ -213,7 +213,8 @@ class PosteriorPredictive(nn.Module):
         noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
             None where each sample has its own, ``log_noise`` = log σ.
         chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
-            small part of the memory holds (on a CPU: as the cache does). One that does not fit is made smaller.
+            small part of the memory holds (on a CPU: as the cache does). One that does not fit is made smaller. In
+            `torch.export`, which knows neither memory nor batch, "auto" is 1.
 
     Raises:
         UserError: samples that do not fit the network, or a setting out of range.
@@ -384,7 +385,7 @@ class PosteriorPredictive(nn.Module):
         weights = self._shares()
         done, size = 0, len(weights)
         like = (x.shape[1:], x.dtype, x.device, torch.is_grad_enabled())
-        if self.chunk == "auto" and like not in self._bytes:
+        if self.chunk == "auto" and like not in self._bytes and not torch.compiler.is_exporting():
             with Counted() as counted:
                 outputs = run.one(0, x)[None]
             self._bytes[like] = counted.bytes / max(len(x), 1)
@@ -408,7 +409,7 @@ class PosteriorPredictive(nn.Module):
 
     def _at_once(self, run: _Runner, x: Tensor, like: Any) -> int:
         """The number of samples to run at a time."""
-        if not self._vmaps:
+        if not self._vmaps or (self.chunk == "auto" and torch.compiler.is_exporting()):
             return 1
         if self.chunk == "auto":
             k = budget(x.device) // max(1, self._bytes[like] * len(x) + run.bytes_per_sample(x.device))

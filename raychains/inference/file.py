@@ -21,7 +21,7 @@ from torch import Tensor
 
 from raychains.core import bounded
 from raychains.core.errors import StorageRefused, UserError, shown
-from raychains.store import codec, filesystem
+from raychains.store import codec
 
 FORMAT = 1
 KEY = "posterior"
@@ -57,6 +57,8 @@ def write(
         UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for ``dtype``.
         StorageRefused: no room.
     """
+    from raychains.store import filesystem  # needs pyarrow, which reading does not
+
     check_free(target)
     try:
         with filesystem.temporary(target) as path:

@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import Formatter, FuncFormatter
+
+from raychains.core.errors import printable
 
 WIDTH = 8.4
 """Inches of every figure: at the page's width its text is about as large as the page's own."""
@@ -159,9 +164,25 @@ def laid_out(drawing: Drawing) -> Iterator[Figure]:
     """Yield the figure with everything in its place, under `SETTINGS`."""
     with matplotlib.rc_context(SETTINGS):
         figure = drawing.draw()
+        _write_out_controls(figure)
         FigureCanvasAgg(figure)  # text is measured with Agg, whatever the file's format
         engine = figure.get_layout_engine()
         if engine is not None:
             engine.execute(figure)
             figure.set_layout_engine("none")
         yield figure
+
+
+def _write_out_controls(figure: Figure) -> None:
+    """Write out control characters of users' names, for which no font has a glyph: matplotlib would warn with them."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if (plain := printable(text.get_text())) != text.get_text():
+            text.set_text(plain)
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(formatter := axis.get_major_formatter(), FuncFormatter):  # as that of `set_xticks(…, labels)`
+            axis.set_major_formatter(partial(_plainly, formatter))
+
+
+def _plainly(formatter: Formatter, value: float, position: int | None) -> str:
+    return printable(formatter(value, position))

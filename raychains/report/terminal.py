@@ -35,7 +35,7 @@ from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
     from raychains.chain.gpu_time import Step
-    from raychains.inference import Exported
+    from raychains.inference.export import Exported
 
 WIDE = 10_000
 """Columns in which every table is measured."""

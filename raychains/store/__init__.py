@@ -1,9 +1,32 @@
-"""The run store: immutable, atomic, checksummed files on any pyarrow filesystem."""
+"""The run store: immutable, atomic, checksummed files on any pyarrow filesystem.
 
-from raychains.store.chains import ChainStore, SampleRecord, finished_chains
-from raychains.store.codec import Corrupt
-from raychains.store.filesystem import Storage
-from raychains.store.runs import RunStore, SweepStore, check_name, load_sweep, split_run_path
+Names are loaded on first use: `codec` needs no pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raychains.store.chains import ChainStore, SampleRecord, finished_chains
+    from raychains.store.codec import Corrupt
+    from raychains.store.filesystem import Storage
+    from raychains.store.runs import RunStore, SweepStore, check_name, load_sweep, split_run_path
+
+_EXPORTS = {
+    "chains": ("ChainStore", "SampleRecord", "finished_chains"),
+    "codec": ("Corrupt",),
+    "filesystem": ("Storage",),
+    "runs": ("RunStore", "SweepStore", "check_name", "load_sweep", "split_run_path"),
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = ["ChainStore", "Corrupt", "RunStore", "SampleRecord", "Storage", "SweepStore"]
 __all__ += ["check_name", "finished_chains", "load_sweep", "split_run_path"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -169,7 +169,7 @@ class UserDataset:
 def _pair_of_tensors(given: Any, name: str) -> Pair | None:
     """Return ``given`` as two tensors of the CPU; None when it is no pair of them.
 
-    They are copies, which the caller does not change, unless they take more than `RESIDENT_SHARE` of the machine's memory.
+    They are copies, which the caller does not change, unless they take more than `RESIDENT_SHARE` of the memory.
     """
     parts: Sequence[Any] = given.tensors if type(given) is TensorDataset else given
     if not isinstance(parts, tuple | list) or len(parts) != 2:
@@ -207,7 +207,9 @@ def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
         elif isinstance(part, Mapping) or (
             isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray)
         ):
-            instead = "make it one tensor, by torch.stack of examples, or by torch.cat([a, b], 1) of several inputs, which forward splits"
+            instead = (
+                "stack a list of examples; join several inputs of each by torch.cat([a, b], 1) and split in forward"
+            )
         else:
             instead = "make it a tensor, as torch.as_tensor does"
         if instead:

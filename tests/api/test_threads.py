@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from raychains.api import sampling
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
+from raychains.evaluation.regression import outputs
 from raychains.orchestration.thread_workers import ThreadWorkers
 from raychains.planning.events import Planned, RunEvent
 from raychains.planning.presets import default_arms
@@ -90,6 +92,24 @@ def test_dropout_of_a_chain_is_its_own_beside_a_thread_that_builds_models() -> N
     assert other.ended()
 
 
+def test_predictions_in_threads_are_each_of_one_sample() -> None:
+    """The second thread would load its sample while the network of the first runs."""
+    first, second = threading.Event(), threading.Event()
+
+    class Slow(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (second if first.is_set() else first).set()
+            second.wait(BRIEF)
+            return super().forward(x)
+
+    model = Slow(3, 2, bias=False)
+    samples = [{"weight": torch.full((2, 3), float(s))} for s in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda sample: outputs(model, sample, X), samples))
+    for output, sample in zip(found, samples, strict=True):
+        torch.testing.assert_close(output, X @ sample["weight"].T)
+
+
 def test_runs_of_one_process_wait_for_one_another(tmp_path: Path) -> None:
     """Two tasks of one name: each run has its own all along."""
     settings = {"sampler": "sghmc", "chains": 1, "epochs": 10, "batch_size": 20, "lr": 0.01}
@@ -115,7 +135,7 @@ def test_runs_of_one_process_wait_for_one_another(tmp_path: Path) -> None:
 
 def test_a_cross_validation_in_threads_is_that_of_one_thread() -> None:
     x = X.double().numpy()
-    estimator = rc.sklearn.PosteriorRegressor(backend="process", chains=1, epochs=10, hidden=(4,))
+    estimator = rc.sklearn.PosteriorRegressor(backend="process", chains=1, epochs=20, hidden=(4,))
     alone = cross_val_score(estimator, x, x[:, 0], cv=4)
     with joblib.parallel_backend("threading", n_jobs=4):
         np.testing.assert_array_equal(cross_val_score(estimator, x, x[:, 0], cv=4, error_score="raise"), alone)

@@ -131,6 +131,15 @@ def test_chunk_says_how_many_run_at_a_time(monkeypatch: pytest.MonkeyPatch, chun
     assert seen == calls
 
 
+@pytest.mark.parametrize("chunk", ["auto", 2])
+def test_torch_export_takes_batches_of_any_size(chunk: Any) -> None:
+    found, networks = built("mlp", chunk=chunk)
+    batch = {"x": {0: torch.export.Dim("n")}}
+    program = torch.export.export(found, (KINDS["mlp"][1](6),), dynamic_shapes=batch)
+    x = KINDS["mlp"][1](9)
+    agrees(program.module()(x), expected(networks, x))
+
+
 def test_auto_takes_as_many_as_their_activations_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     found, networks = built("mlp")
     x, seen = KINDS["mlp"][1](10), watched(monkeypatch)

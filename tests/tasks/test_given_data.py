@@ -1,4 +1,4 @@
-"""Tensors and arrays that a user gives a task: it keeps copies, and other kinds of data are one line that says what to do."""
+"""Tensors and arrays that a user gives a task: it keeps copies; other kinds of data are refused, with a remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_density_has_copies_of_its_data_and_its_reference() -> None:
         ((X, pd.Series(Y.numpy())), ("a Series as targets", ".to_numpy()")),
         (((X, X > 0), Y), ("a tuple as inputs", "torch.cat", "forward")),
         (({"ids": X}, Y), ("a dict as inputs", "torch.cat", "forward")),
-        ((list(X), list(Y)), ("a list as inputs", "torch.stack")),
+        ((list(X), list(Y)), ("a list as inputs", "stack")),
         ((X.tolist(), Y), ("a list as inputs", "torch.as_tensor")),
         ((X, torch.tensor(1)), ("a Tensor as targets", "first axis")),
     ],
