@@ -116,7 +116,9 @@ def test_the_replay_says_what_the_loss_was() -> None:
     assert "where the chain began with" in str(caught.value) and "smaller lr" in str(caught.value)
     found = diagnose(chain.spec, None, caught.value, task=task)
     assert (found.kind, found.step, found.loss) == ("loss", caught.value.step, caught.value.loss)
-    assert found.sentence().startswith(f"the loss became {caught.value.loss:.4g} at step {found.step} of {STEPS}")
+    assert found.sentence().startswith(
+        f"the loss became {caught.value.loss:.4g}, far above the first one, at step {found.step} of {STEPS}"
+    )
     assert "NaN" not in found.sentence() and "last finite" not in found.sentence()
     assert Diagnosis.from_json(found.to_json()) == found
 
