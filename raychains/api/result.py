@@ -87,7 +87,14 @@ class InStore(ABC):
 
     def __repr__(self) -> str:
         try:
-            lines = [self._title(), *self._headlines(), *self.suspicions(), self.path]
+            found, more = self.suspicions(), "and more, see suspicions()"
+            lines = [
+                self._title(),
+                *self._headlines(),
+                *found[:HEADLINES],
+                *[more] * (len(found) > HEADLINES),
+                self.path,
+            ]
         except Exception as error:  # a debugger or a notebook may show it at any time
             lines = [f"{type(self).__name__} {self.store.name!r}: {format_error(error)}"]
         return "\n  ".join(map(printable, lines))

@@ -83,7 +83,7 @@ class Diagnosis:
                 f"{self.error}; a replay from step {self.replayed_from} to {self.step} stayed finite, so this divergence "
                 "belongs to the environment that it was seen in (another GPU, CPU or version of torch, or a hardware fault)"
             )
-        loss = f"{self.loss:.4g}" if self._beyond_limit else self.loss
+        loss = f"{self.loss:.4g}, far above the first one," if self._beyond_limit else self.loss
         what = f"the loss became {loss}" if self.kind == "loss" else self._tensor()
         place = f"{what} at step {self.step} of {self.steps} (epoch {self.epoch}, cycle {self.cycle}, {self.stage})"
         where = " at the step's second point" if self.point == 2 else ""

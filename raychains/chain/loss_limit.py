@@ -14,7 +14,9 @@ def loss_limit(start: float, *, parameters: int, num_data: int, temperature: flo
     """Return the largest mean loss of an example that a draw of a chain may have, given the chain's first one.
 
     At temperature T the potential N·loss + prior of d parameters exceeds its minimum by d·T/2 on average where it is
-    quadratic, and by at most d·T where it grows at least linearly (virial theorem); twice that is allowed. The limit is a
-    function of the spec and of the chain's first losses alone, so that a chain which resumes has the same one.
+    quadratic, as it nearly is where draws at T ≤ 1 are, and by at most d·T where it grows at least linearly (virial theorem):
+    twice that is allowed. The limit is a function of the spec and of the chain's first losses alone, so that a chain which
+    resumes has the same one.
     """
-    return start + max(2 * parameters * temperature / num_data, NATS, FACTOR * abs(start))
+    heat = parameters * temperature * (1 if temperature <= 1 else 2) / num_data
+    return start + max(heat, NATS, FACTOR * abs(start))

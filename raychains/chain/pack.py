@@ -588,9 +588,7 @@ class Pack:
             ahead.append(setting)
             numbers.append(list(chain.sampler.coefficients(group, step).values()) if self._names else [])
             room -= setting.keep
-            event = (
-                step == 1 or chain.logs(step) or chain.measures(step)
-            )  # the first step's loss is the chain's own to keep
+            event = step == 1 or chain.logs(step) or chain.measures(step)  # the first step's loss is noted by itself
             if room < 0 or event or not (self._whole or step % epoch):
                 break
         return ahead, np.array(numbers)

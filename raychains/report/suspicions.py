@@ -87,7 +87,7 @@ def falling(run: RunData) -> Iterator[str]:
     """Say of which arms the chains' training losses still fall while they keep samples."""
     for arm in run.comparison.arms:
         fell, whole, nats = 0.0, 0.0, 0.0
-        for spec in run.chains(arm):
+        for spec in (spec for spec in run.chains(arm) if spec.digest in run.finished):
             kept, losses = _train_nll(run, spec), run.losses(spec)
             if len(kept) < FEWEST or not losses:
                 continue

@@ -90,12 +90,9 @@ def with_losses(folder: Path, comparison: Comparison, first: float, kept: list[f
     store = RunStore(Storage(folder), "made")
     store.write_plan({"command": "run", "comparison": comparison.to_json(), "notes": []})
     for spec in comparison.chains().values():
-        stored, schedule, told, losses = (
-            ChainStore(store.root, spec.digest),
-            schedules.build(spec.schedule),
-            [],
-            iter(kept),
-        )
+        stored, schedule = ChainStore(store.root, spec.digest), schedules.build(spec.schedule)
+        told: list[dict[str, Any]] = []
+        index = 0
         tensors = tasks.build(spec.task).build_model(seed=0, lanes=1).state_dict()
         stored.begin(spec, 1, {"environment": {}})
         for step in range(1, spec.steps + 1):
@@ -103,8 +100,8 @@ def with_losses(folder: Path, comparison: Comparison, first: float, kept: list[f
             where: dict[str, Any] = {name: getattr(at, name) for name in ("cycle", "stage", "lr", "temperature")}
             where |= {"step": step, "epoch": (step - 1) // spec.steps_per_epoch}
             if at.keep:
-                nll, index = next(losses), len(kept) - 1 - losses.__length_hint__()
-                meta = SampleMeta(digest=spec.digest, index=index, **where, train_nll=nll)
+                meta = SampleMeta(digest=spec.digest, index=index, **where, train_nll=kept[index])
+                index += 1
                 stored.publish_sample(Sample(meta=meta, tensors=tensors), 1, {})
             if step % spec.steps_per_epoch == 0:
                 told.append(Progress(**where, loss=first, kinetic_temperature=kinetic).to_json() | {"seconds": 0.0})
@@ -143,7 +140,7 @@ def test_chains_that_predict_differently_are_told_where_they_were_diagnosed(
     whole: tuple[RunStore, Comparison],
 ) -> None:
     store, comparison = whole
-    about = {"arm": comparison.arms[0].name, "unit": "chain", "quantity": "mean p(label)"}
+    about: dict[str, Any] = {"arm": comparison.arms[0].name, "unit": "chain", "quantity": "mean p(label)"}
     for r_hat, fires in ((1.6, False), (3.25, True), (math.nan, False)):
         diagnosed = [about | {"r_hat": r_hat}, about | {"quantity": "norm", "r_hat": 9.0}]
         found = said(copied(store, comparison, f"mixed-{r_hat}", diagnostics=diagnosed), comparison)
