@@ -1,6 +1,6 @@
 """The checksum in a JSON object that a machine writes: an entry ``sha256`` over all others, so that an altered file is noticed.
 
-Versions up to 0.1 wrote most of their files without one, which are read as they are. An entry whose name was altered does not pass for
+Older versions wrote most of their files without one, which are read as they are. An entry whose name was altered does not pass for
 such a file: its value still is the checksum of all others.
 """
 
