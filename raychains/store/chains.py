@@ -226,7 +226,7 @@ class ChainStore:
         return self._object(f"incarnations/{n}.json")
 
     def attempt_or_empty(self, n: int) -> dict[str, Any]:
-        """Return the record that `begin` wrote; an empty one where there is none, or a torn or altered one, which is logged."""
+        """Return the record that `begin` wrote; an empty one for none, or a torn or altered one, which is logged."""
         try:
             return self.attempt(n)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A sweep's files that are whole JSON and say something else, as an older version without checksums left them: one line, or passed over."""
+"""A sweep's files that are whole JSON and say something else, with a right checksum or none: one line, or left out."""
 
 from __future__ import annotations
 

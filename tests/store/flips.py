@@ -194,7 +194,7 @@ def _resumed(folder: SweepStore, planned: sweep_points.Planned) -> Any:
 
 
 def make(folder: Path) -> Store:
-    """Make the store, without Ray: chains run in this process, and files are written as drivers and workers write them."""
+    """Make the store, without Ray: chains run in this process, and files are those of drivers and workers."""
     made.make(folder)
     root, comparison = Storage(folder), made.comparison()
     for spec in comparison.chains().values():

@@ -1,4 +1,4 @@
-"""A flipped bit of any stored file is refused, warned of or without effect; docs/reliability/failures.md has the count of 400."""
+"""A flipped bit of any stored file is refused, warned of or without effect; docs/reliability/failures.md counts 400."""
 
 from __future__ import annotations
 
