@@ -184,8 +184,8 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
         how = {"name": options.name, "route_prefix": prefix, "host": options.host, "port": options.port, "say": say}
         if not is_loopback(options.host):
             say(
-                f"warning: --host {options.host}: whoever reaches port {options.port} may ask for predictions, without a login; to "
-                "keep others out put a proxy with a login in front of it"
+                f"warning: --host {options.host}: whoever reaches port {options.port} may ask for predictions, without "
+                "a login; to keep others out put a proxy with a login in front of it"
             )
         with orchestration.running(_bound(options, source), **how) as url:
             say(f"ready: {url} (model card; POST inputs there; Ctrl-C ends)")

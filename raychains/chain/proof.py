@@ -85,6 +85,9 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
 
     A task that fails here for want of a GPU, a file or a library is left to its workers, which may have it.
 
+    Returns:
+        Lines for the plan, and what another process is to repeat.
+
     Args:
         spec: one of the task's chains.
         start: as for `Chain`.

@@ -1,7 +1,7 @@
-"""The checksum in a JSON object that a machine writes: an entry ``sha256`` over all others, so that an altered file is noticed.
+"""The checksum in a JSON object that a machine writes: an entry ``sha256`` over all others.
 
-Versions up to 0.1 wrote most of their files without one, which are read as they are. An entry whose name was altered does not pass for
-such a file: its value still is the checksum of all others.
+Older versions wrote most of their files without one, which are read as they are. An entry whose name was altered does
+not pass for such a file: its value still is the checksum of all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a JSON object without its checksum, and whether it is as it was written; one without a checksum counts as that."""
+    """Return a JSON object without its checksum, and whether it has the right one or, as older files, none."""
     own = {name: entry for name, entry in value.items() if name != NAME}
     if NAME in value:
         return own, of(own) == value[NAME]

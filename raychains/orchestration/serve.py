@@ -53,7 +53,7 @@ PATIENCE = 20.0
 HEALTH_PERIOD = 2.0
 """Seconds between Serve's looks whether a replica lives; its own default is 10."""
 READY_VARIABLE, READY_WITHIN = "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60"
-"""How many seconds Serve's proxy may take to start, for a Ray that is started here; Serve's own default, 5, is short for a busy machine."""
+"""Seconds that Serve's proxy may take to start where Ray is started here; Serve's own 5 are few on a busy machine."""
 TOGETHER = "X-Raychains-Batch"
 """Header of an answer: the number of inputs that were predicted together."""
 METHODS = {"/": ("GET", "HEAD", "POST"), "/healthz": ("GET", "HEAD")}
@@ -175,8 +175,8 @@ async def _threaded(threaded: bool, function: Callable[..., Any], *arguments: An
 async def read_body(request: Request, most: int, arriving: list[asyncio.Timeout]) -> bytes:
     """Return a request's body, of which no more is read than may be sent.
 
-    ``arriving`` are the time limits of all bodies that are being read, the oldest first. Beyond `MOST_ARRIVING` of them the oldest
-    body is refused, so that clients that send slowly take no other's place.
+    ``arriving`` are the time limits of all bodies that are being read, the oldest first. Beyond `MOST_ARRIVING` of them
+    the oldest body is refused, so that clients that send slowly take no other's place.
 
     Raises:
         Refused: it is longer (413), or does not arrive (408; 503 where others were waiting).
@@ -310,8 +310,8 @@ def _start(http_options: dict[str, Any], logging_config: dict[str, Any]) -> None
     except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
         ray_watch.check()
         raise RayLost(
-            f"Ray Serve did not start: {format_error(error)} Where the machine is busy, repeat the command when it is not; on a cluster give "
-            f"Serve's proxy longer: {READY_VARIABLE}={READY_WITHIN} as Ray starts"
+            f"Ray Serve did not start: {format_error(error)} Where the machine is busy, repeat the command when it is "
+            f"not; on a cluster give Serve's proxy longer: {READY_VARIABLE}={READY_WITHIN} as Ray starts"
         ) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +19,7 @@ from raychains.papers.claims import LEVEL, Claim, Of, Verdict, holm, judge
 from raychains.papers.experiment import Experiment, chosen
 from raychains.report import page
 from raychains.store import RunStore, Storage
+from raychains.store.filesystem import json_bytes
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,7 @@ class Folder(RunStore):
 
     def write_about(self, about: dict[str, Any]) -> None:
         """Publish about.json: what is known of the results."""
-        text = json.dumps({"format": FORMAT, **about}, indent=1, sort_keys=True, allow_nan=False)
-        self.root.publish(self._name(ABOUT), text.encode())
+        self.root.publish(self._name(ABOUT), json_bytes({"format": FORMAT, **about}))
 
     def about(self) -> dict[str, Any] | None:
         """Return what `write_about` published; None before, and where the file is damaged: everything can be made again.
@@ -62,9 +61,8 @@ class Folder(RunStore):
         """
         if not self.root.exists(self._name(ABOUT)):
             return None
-        try:
-            data = json.loads(self.root.read(self._name(ABOUT)))
-        except (ValueError, RecursionError):
+        data = self.root.read_object(self._name(ABOUT))
+        if data is None:
             self._warn(ABOUT)
             return None
         return check_format(data, f"experiment {self.name}")

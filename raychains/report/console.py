@@ -35,7 +35,7 @@ SHARE = 1 / 20
 class Console(rich.console.Console):
     """Rich's console, on which no text controls the terminal: names and reasons in a store may be anybody's.
 
-    Where the reader closed the pipe, the process ends with the status of a program that SIGPIPE ended; rich's own is 1, that of a bug.
+    Where the reader closed the pipe, the process ends with the status of a program that SIGPIPE ended; rich's own is 1.
     """
 
     def on_broken_pipe(self) -> None:

@@ -226,7 +226,7 @@ class ChainStore:
         return self._object(f"incarnations/{n}.json")
 
     def attempt_or_empty(self, n: int) -> dict[str, Any]:
-        """Return the record that `begin` wrote; an empty one where there is none, or a torn or altered one, which is logged."""
+        """Return the record that `begin` wrote; an empty one for none, or a torn or altered one, which is logged."""
         try:
             return self.attempt(n)
         except FileNotFoundError:
@@ -322,14 +322,19 @@ class ChainStore:
         return {key: sorted(files, reverse=True) for key, files in sorted(found.items())}
 
     def _record_from_header(self, file: str) -> SampleRecord | None:
-        """None for a torn file."""
+        """None for a torn or altered file, which is logged."""
         try:
             length = codec.header_length(self.root.read_range(self._name(file), 0, 8))
             header = self.root.read_range(self._name(file), 0, 8 + length)
             record = SampleRecord.of(codec.describe(header), file)
-        except (codec.Corrupt, FileNotFoundError, KeyError, TypeError):  # the last two: whole, but no sample
+            if codec.is_whole(header, self.root.size(self._name(file))):
+                return record
+        except FileNotFoundError:
             return None
-        return record if codec.is_whole(header, self.root.size(self._name(file))) else None
+        except (codec.Corrupt, KeyError, TypeError):  # the last two: whole, but no sample
+            pass
+        log.warning("passed over, since it is torn or altered: %s", self.location(file))
+        return None
 
     # Checkpoints
 

@@ -85,7 +85,7 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def json_bytes(value: Mapping[str, Any], *, allow_nan: bool = False, sealed: bool = True) -> bytes:
-    """Return a JSON object as an indented file with sorted keys, by default with its checksum, which `Storage.read_object` verifies."""
+    """Return a JSON object as an indented file with sorted keys and the checksum that `read_object` verifies."""
     found = checksum.sealed(value) if sealed else dict(value)
     return (json.dumps(found, indent=1, sort_keys=True, allow_nan=allow_nan) + "\n").encode()
 
@@ -397,7 +397,7 @@ class Storage:
         return self._repeat("read", name, lambda: self._read(self._path(name), start, length))
 
     def read_object(self, name: str) -> dict[str, Any] | None:
-        """Return the JSON object in a file, without its checksum; None for a torn or altered file, or one that holds something else.
+        """Return the JSON object in a file without its checksum; None for a torn or altered file, or another kind.
 
         Raises:
             FileNotFoundError: there is none.

@@ -159,7 +159,7 @@ class SweepStore(RunStore):
         self.root.publish(name, json_bytes(dict(report), allow_nan=True))
 
     def reports(self, digest: str, metric: str | None = None) -> list[dict[str, Any]]:
-        """Return a chain's reports by cycle, those that have ``metric``; torn and altered files are left out, and logged.
+        """Return a chain's reports by cycle, those that have ``metric``; torn and altered ones are left out and logged.
 
         Of two on one cycle the higher number's counts.
         """
@@ -198,7 +198,7 @@ class SweepStore(RunStore):
         return self.write_file(BEST, json_bytes(dict(options), allow_nan=True))
 
     def best(self) -> dict[str, Any] | None:
-        """Return the options of the best point, which people may edit: that is logged; None where no point has any result."""
+        """Return the options of the best point, None without any; that somebody edited them is logged."""
         try:
             found = json.loads(self.root.read(self._name(BEST)))
         except FileNotFoundError:

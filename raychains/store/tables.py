@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from raychains.core import bounded
 
 NAME = b"raychains_sha256"
 _ZEROS = b"0" * 64
+_SHA256 = re.compile(rb"[0-9a-f]{64}")
 _BEFORE = NAME + b"\x18\x40"
 """What stands before the digest: in Thrift's compact protocol a text's field and its length follow the name."""
 
@@ -44,8 +46,9 @@ def decode(data: bytes, where: object, *, rows: int | None = bounded.ROWS) -> pa
         raise ValueError("the file differs from its sha256")
     table = bounded.table(data, where, rows=rows)
     metadata = dict(table.schema.metadata or {})
-    if metadata.pop(NAME, None) is not None and stated is None:  # Arrow's own copy of the schema has it
-        raise ValueError("the file's sha256 is not where it belongs")
+    if stated is None and any(map(_SHA256.fullmatch, metadata.values())):
+        raise ValueError("the file's sha256 has lost its name")
+    metadata.pop(NAME, None)
     return table.replace_schema_metadata(metadata or None)
 
 

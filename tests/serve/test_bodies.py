@@ -31,7 +31,7 @@ class Client:
 
 
 async def read(clients: list[Client], last: Client) -> list[Any]:
-    """What becomes of the bodies of clients that come one after another and then send, all but those that wait for ever."""
+    """What becomes of the bodies of clients that come one after another; the last ones send theirs to the end."""
     arriving: list[asyncio.Timeout] = []
     tasks = []
     for client in [*clients, last]:

@@ -14,7 +14,7 @@ import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,7 +194,7 @@ def _resumed(folder: SweepStore, planned: sweep_points.Planned) -> Any:
 
 
 def make(folder: Path) -> Store:
-    """Make the store, without Ray: chains run in this process, and files are written as drivers and workers write them."""
+    """Make the store, without Ray: chains run in this process, and files are those of drivers and workers."""
     made.make(folder)
     root, comparison = Storage(folder), made.comparison()
     for spec in comparison.chains().values():
@@ -329,6 +329,14 @@ def study(
     return found
 
 
+def table(found: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The rows of the page's table."""
+    return [
+        f"| {kind} | `{KINDS[kind]}` | {counts[REFUSED]} | {counts[WARNED]} | {counts[SAME]} | {counts[SILENT]} |"
+        for kind, counts in found.items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.store.flips", description=__doc__)
     parser.add_argument("--count", type=int, default=400)
@@ -337,6 +345,7 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory() as folder:
         found = study(make(Path(folder)), given.count, given.seed, lambda line: print(line, flush=True))
+    print(*table(found), sep="\n")
     COUNTED.write_text(json.dumps({"flips": given.count, "seed": given.seed, "kinds": found}, indent=1) + "\n")
 
 

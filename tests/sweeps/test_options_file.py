@@ -10,6 +10,7 @@ import pytest
 
 from raychains.cli import parse
 from raychains.core.errors import UserError
+from raychains.store import Storage, SweepStore
 
 
 def written(folder: Path, options: Any) -> str:
@@ -31,6 +32,19 @@ def test_the_file_says_what_the_command_line_does_not(tmp_path: Path) -> None:
     assert found.sampler_settings == ("eta=1",) and found.sample_only == () and found.init_from is None
     assert parse("run", [f"--options={file}"]).sampler_settings == ("eta=0.001", "update=gibbs")
     assert parse("run", ["--options", f"file://{file}"]) == parse("run", ["--options", file])
+
+
+def test_a_best_point_that_was_edited_is_used_and_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = SweepStore(Storage(tmp_path), "s")
+    file = folder.write_best({"task": "digits", "cycles": 4})
+    assert parse("run", ["--options", file]).cycles == 4 and folder.best() == {"task": "digits", "cycles": 4}
+    assert capsys.readouterr().err == "" and caplog.text == ""
+    Path(file).write_text(Path(file).read_text().replace("4,", "2,"))
+    assert parse("run", ["--options", file]).cycles == 2 and folder.best() == {"task": "digits", "cycles": 2}
+    line = f"raychains: {file} was changed since a sweep wrote it; it is used as it is now\n"
+    assert capsys.readouterr().err == line and "changed since the sweep wrote it" in caplog.text
 
 
 def test_mappings_are_those_that_python_takes(tmp_path: Path) -> None:
