@@ -79,21 +79,30 @@ Number: TypeAlias = float | Tensor
 """A coefficient of an update: one number, or in a pack a column [rows, 1]."""
 
 
-def _guarded(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `step` that first checks settings which the loop has changed, and that `torch.compile` leaves as it is.
+def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a method that `torch.compile` leaves as it is: it would trace NumPy's part of the noise, which gives other numbers.
 
-    The compiler would trace NumPy's part of the noise, which gives other numbers. It is loaded by those who use it alone: see
-    `Sampler._of_torch`.
+    ``whole`` stands in for a generator where the compiler is loaded, since that leaves out calls alone. It is loaded by those who
+    use it: see `Sampler._of_torch`.
     """
-    hidden = torch._disable_dynamo(step)
+    hidden = torch._disable_dynamo(whole or method)
+
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return (hidden if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
+
+    return called
+
+
+def _checked_first(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `step` that begins with a check of settings which the loop has changed."""
 
     @functools.wraps(step)
-    def guarded(self: Sampler, *args: Any, **kwargs: Any) -> Any:
+    def checked(self: Sampler, *args: Any, **kwargs: Any) -> Any:
         self._check_changes()
-        called = hidden if "torch._dynamo" in sys.modules else step
-        return called(self, *args, **kwargs)
+        return step(self, *args, **kwargs)
 
-    return guarded
+    return _uncompiled(checked)
 
 
 class Sampler(torch.optim.Optimizer):
@@ -136,7 +145,10 @@ class Sampler(torch.optim.Optimizer):
         super().__init_subclass__(**options)
         own_kind(cls)
         if "step" in vars(cls):
-            cls.step = _guarded(cls.step)  # type: ignore[method-assign]
+            cls.step = _checked_first(cls.step)  # type: ignore[method-assign]
+        if "draws" in vars(cls):
+            draws = cls.draws
+            cls.draws = _uncompiled(draws, lambda self: iter(list(draws(self))))  # type: ignore[method-assign]
 
     def __init__(
         self, params: Any, *, num_data: int, temperature: float, seed: int | None, lanes: int = 1, **settings: Any
@@ -215,7 +227,7 @@ class Sampler(torch.optim.Optimizer):
             called = getattr(called, "__wrapped__", called)
         return called(self, *args)
 
-    @_guarded
+    @_checked_first
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
         """One update of every parameter; one without a gradient has the gradient 0, or is left as it is: see `missing_grad`.
