@@ -131,9 +131,9 @@ def _status_of(arguments: Sequence[str]) -> int:
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM (`ray job stop`, schedulers) and SIGHUP (a terminal that closes) end the body as Ctrl-C does.
 
-    Leases are withdrawn then. Where SIGHUP is ignored, as by nohup, it stays so. None interrupts an import: an exception
-    in Python code that C++ calls, as torch's does there, aborts the process. Further ones do not disturb the cleanup:
-    Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
+    Leases are withdrawn then. Where SIGHUP is ignored, as by nohup, it stays so. None interrupts an import: an
+    exception in Python code that C++ calls, as torch's does there, aborts the process. Further ones do not disturb the
+    cleanup: Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
     """
     held: threading.Timer | None = None
     held_until, ended = 0.0, -math.inf

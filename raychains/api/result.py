@@ -77,7 +77,8 @@ class InStore(ABC):
         """The table that the page begins with."""
 
     def suspicions(self) -> list[str]:
-        """Return sentences on what is suspect: metrics without a number and why, losses that still fall, temperatures."""
+        """Return sentences on what is suspect: metrics without a number and why, losses that still fall,
+        temperatures."""
         return []
 
     def _title(self) -> str:

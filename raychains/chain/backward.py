@@ -112,7 +112,7 @@ class Backward:
             ) from error
         if self._own and globals_state() != before:
             raise UserError(
-                "compile must be none or default for this task, got cuda-graphs: its forward pass draws from Python's or "
-                "NumPy's generators, and a recording would repeat these numbers in every step"
+                "compile must be none or default for this task, got cuda-graphs: its forward pass draws from Python's "
+                "or NumPy's generators, and a recording would repeat these numbers in every step"
             )
         return _Recorded(static, loss, [p.grad for p in self._parameters], replay)

@@ -42,14 +42,16 @@ LOG_POINTS = 200
 """Progress records of a chain whose epoch is a single step; others report once per epoch."""
 
 WITHOUT_GRADIENT = "sampled"
-"""How checkpoints say that parameters move in steps whose batch does not use them; those of older versions do not say it."""
+"""How checkpoints say that parameters move in steps whose batch does not use them; those of older versions do not say
+it."""
 
 
 class Diverged(RaychainsError):
-    """A non-finite loss, draw, parameter or sampler state, or a loss beyond `loss_limit`; its sample is never handed out.
+    """A non-finite loss, draw, parameter or sampler state, or a loss beyond `loss_limit`; its sample is never handed
+    out.
 
-    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`. ``loss`` is the one
-    beyond the limit, None where a number is not finite.
+    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`. ``loss`` is
+    the one beyond the limit, None where a number is not finite.
     """
 
     def __init__(self, message: str, step: int = 0, loss: float | None = None) -> None:
@@ -136,7 +138,8 @@ class Chain:
         self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
         self._loss_count = 0
         self._start_loss: float | None = None
-        """The lower of the first minibatch's and the first record's; None of densities, and after a checkpoint without it."""
+        """The lower of the first minibatch's and the first record's; None of densities, and after a checkpoint without
+        it."""
         self._recorded_loss: float | None = None
         """The last progress record's, before the first record the first minibatch's."""
         self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
@@ -183,8 +186,8 @@ class Chain:
         events that it returned.
 
         Raises:
-            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state, or a loss beyond `loss_limit`,
-                where a sample is kept; and from then on always.
+            Diverged: a non-finite loss at a log interval, a non-finite draw or sampler state, or a loss beyond
+                `loss_limit`, where a sample is kept; and from then on always.
         """
         self._refuse_failed()
         if torch.get_num_threads() != self.spec.threads:
@@ -342,8 +345,8 @@ class Chain:
     def _gradient(self, batch: Any, number: int = 0) -> Tensor | None:
         """Fill every gradient with that of the mean loss and of the prior's share of it; return the loss alone.
 
-        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a part
-        of the step's batch.
+        A parameter that this batch does not use has gradient 0: it is sampled all the same. ``number`` is that of a
+        part of the step's batch.
         """
         if self._micro is None:
             if self._globals is not None:
@@ -364,8 +367,8 @@ class Chain:
 
     def _refuse_older(self, what: str) -> NoReturn:
         raise UserError(
-            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, in "
-            "another `store` or under another `version` of its task"
+            f"the checkpoint of chain {self.spec.digest[:12]} is of an older raychains, {what}: sample the chain anew, "
+            "in another `store` or under another `version` of its task"
         )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:

@@ -48,8 +48,8 @@ class LastLayer:
         call, outputs, loss = _run(self._task, self._model, batch, self._device)
         if call is None or call[0] is not self._layer:
             raise UserError(
-                "sampler must be another one for this network, got 'laplace': its last linear layer is not the same in all "
-                "batches"
+                "sampler must be another one for this network, got 'laplace': its last linear layer is not the same in "
+                "all batches"
             )
         self._sampler.measure(call[0], call[1], self._task.likelihood.fisher(self._model, outputs))
         return loss

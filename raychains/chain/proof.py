@@ -1,4 +1,5 @@
-"""A trial of a user's task before it runs: a sample must be the whole function, and a chain a function of a checkpoint's state."""
+"""A trial of a user's task before it runs: a sample must be the whole function, and a chain a function of a
+checkpoint's state."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class Proof:
     notes: list[str]
     """Lines for the plan."""
     trial: Trial | None = None
-    """What another process is to repeat; None of chains that are not exact, and of a task that could not be tried here."""
+    """What another process is to repeat; None of chains that are not exact, and of a task that could not be tried
+    here."""
 
     def warn(self) -> None:
         """Log the notes, where there is no plan to show them in."""
@@ -78,10 +80,11 @@ class Proof:
 def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
     """Try a chain of a user's task: a sample must be the whole function, and an exact chain a function of its state.
 
-    A few steps are made on the CPU, with few examples. A network of another seed that is given the state after them must have the
-    same outputs in evaluation mode. The steps of exact chains are made three times: at once, in a new chain from a checkpoint of
-    the first, and in another new chain. All must end at the same bits. State that a process makes once, such as a cache in a
-    module's global variable, is seen by `repeat` in another process; what shows after more steps only is not.
+    A few steps are made on the CPU, with few examples. A network of another seed that is given the state after them
+    must have the same outputs in evaluation mode. The steps of exact chains are made three times: at once, in a new
+    chain from a checkpoint of the first, and in another new chain. All must end at the same bits. State that a process
+    makes once, such as a cache in a module's global variable, is seen by `repeat` in another process; what shows after
+    more steps only is not.
 
     A task that fails here for want of a GPU, a file or a library is left to its workers, which may have it.
 
@@ -93,8 +96,8 @@ def prove(spec: ChainSpec, start: Mapping[str, Tensor] | None = None) -> Proof:
         start: as for `Chain`.
 
     Raises:
-        UserError: the task fails, its network's outputs depend on more than a sample holds or on other examples of the batch, or
-            two chains differ; the line names what changed beside the state, where it is found.
+        UserError: the task fails, its network's outputs depend on more than a sample holds or on other examples of the
+            batch, or two chains differ; the line names what changed beside the state, where it is found.
     """
     if not tasks.is_own(spec.task):
         return Proof(notes=[])
@@ -192,7 +195,8 @@ def _compare(
 
 
 def _check_state(task: Task, lanes: int) -> None:
-    """Refuse a task whose model's state dict holds other things than tensors; a build that fails here is left to workers.
+    """Refuse a task whose model's state dict holds other things than tensors; a build that fails here is left to
+    workers.
 
     Raises:
         UserError: such a state dict.
@@ -204,8 +208,8 @@ def _check_state(task: Task, lanes: int) -> None:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise UserError(
-                f"build_model must build a model whose state dict holds tensors alone, got a {type(value).__name__} as {name!r}: "
-                "keep it in a buffer, or in an attribute where it never changes"
+                f"build_model must build a model whose state dict holds tensors alone, got a {type(value).__name__} as "
+                f"{name!r}: keep it in a buffer, or in an attribute where it never changes"
             )
 
 
@@ -223,8 +227,8 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
     """Try a chain's network after its steps; return lines for the plan.
 
     Raises:
-        UserError: another network with the same state has other outputs, examples are not independent, the loss is no mean or has
-            parameters of its own, or the smallest batch fails.
+        UserError: another network with the same state has other outputs, examples are not independent, the loss is no
+            mean or has parameters of its own, or the smallest batch fails.
     """
     task, model, batch = chain.task, chain.model, chain.order(0)[0]
     modes = [] if whole.sample_only else user_model.evaluating(model)
@@ -247,9 +251,10 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
     if equal(one, again, SAME) and not equal(one, two, SAME):
         where = f" ({initialization.some(names)})" if names else ""
         raise UserError(
-            f"task {tasks.name_of(task)!r}: its network's outputs depend on more than its state_dict(), which is what a sample "
-            f"holds{where}: a network of another seed with the same state has other outputs. Keep what is drawn or changed in buffers, "
-            "self.register_buffer(name, tensor), and layers of a list in torch.nn.ModuleList"
+            f"task {tasks.name_of(task)!r}: its network's outputs depend on more than its state_dict(), which is what "
+            f"a sample holds{where}: a network of another seed with the same state has other outputs. Keep what is "
+            "drawn or changed in buffers, self.register_buffer(name, tensor), and layers of a list in "
+            "torch.nn.ModuleList"
         )
     check_loss(loss, model)
     if isinstance(task, PredictiveTask):
@@ -305,8 +310,9 @@ def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
         sizes = range(spec.batch_size + 1, 2 * spec.batch_size + 2)
         better = next((b for b in sizes if n % b == 0 or n % b >= 2 * count), "another one")
         raise UserError(
-            f"task {tasks.name_of(task)!r}: batches of batch_size={spec.batch_size} from N = {n} training examples{divided} have one "
-            f"with {len(smallest)}, which fails: {format_error(error, kind=True)}; take batch_size={better}, or leave examples out"
+            f"task {tasks.name_of(task)!r}: batches of batch_size={spec.batch_size} from N = {n} training "
+            f"examples{divided} have one with {len(smallest)}, which fails: {format_error(error, kind=True)}; take "
+            f"batch_size={better}, or leave examples out"
         ) from None
 
 

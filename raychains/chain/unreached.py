@@ -1,4 +1,5 @@
-"""The parameters of a model that no loss reaches: they are sampled from their prior alone, and a run's plan names them."""
+"""The parameters of a model that no loss reaches: they are sampled from their prior alone, and a run's plan names
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from raychains.tasks import Task
 EXAMPLES = 16
 """Of a batch."""
 BATCHES, MOST = 16, 256
-"""Batches that are tried where some parameters have a gradient in none, and where all have: a few examples may use a branch."""
+"""Batches that are tried where some parameters have a gradient in none, and where all have: a few examples may use a
+branch."""
 
 
 def unreached(task: Task, model: nn.Module, sampled: Mapping[str, nn.Parameter]) -> list[str]:
@@ -41,8 +43,8 @@ def unreached(task: Task, model: nn.Module, sampled: Mapping[str, nn.Parameter])
             left, tried = {name: p for name, p in left.items() if p.grad is None}, tried + 1
     if left and len(left) == len(all_of_them):
         raise UserError(
-            f"task {tasks.name_of(task)!r} must have a loss with a gradient, got none for any parameter in {tried} batches: "
-            "look for detach(), no_grad() or numbers taken out of tensors in the model and the loss"
+            f"task {tasks.name_of(task)!r} must have a loss with a gradient, got none for any parameter in {tried} "
+            "batches: look for detach(), no_grad() or numbers taken out of tensors in the model and the loss"
         )
     one = "its prior alone moves it" if len(left) == 1 else "their prior alone moves them"
     return [f"no loss of {tried} batches reaches {some(left)}: {one}, unless other examples do"] if left else []

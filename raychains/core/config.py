@@ -95,8 +95,9 @@ class Common(Options):
     max_preemptions: MaybeNatural = None
     """Times that a chain leaves a node which will be gone soon, as spot machines are; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
-    """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up, and
-    its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain evaluates its arms without it."""
+    """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
+    and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
+    evaluates its arms without it."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before. 8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"

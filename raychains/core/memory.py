@@ -24,8 +24,9 @@ class _Range(NamedTuple):
 def overlapping(named: Iterable[tuple[str, Tensor]]) -> tuple[str, str] | None:
     """Return the names of two tensors that share a number in memory, or None.
 
-    A tensor that holds a number twice, as an expanded one does, overlaps with itself: its name is returned twice. Views of one
-    buffer that share no number pass. So do tensors without memory of their own: empty, meta, fake, sparse and lazy ones.
+    A tensor that holds a number twice, as an expanded one does, overlaps with itself: its name is returned twice. Views
+    of one buffer that share no number pass. So do tensors without memory of their own: empty, meta, fake, sparse and
+    lazy ones.
     """
     ranges = []
     for name, tensor in named:

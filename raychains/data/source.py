@@ -68,7 +68,8 @@ class Source(Protocol):
         """Number of examples."""
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [n, …] and targets [n, …] of the examples ``indices`` [n] int64, in their order: tensors that the caller may change."""
+        """Inputs [n, …] and targets [n, …] of the examples ``indices`` [n] int64, in their order: tensors that the
+        caller may change."""
 
     def to(self, device: torch.device) -> Self:
         """Give batches on ``device`` from now on; returns itself."""

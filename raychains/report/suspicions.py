@@ -1,4 +1,5 @@
-"""What is suspect in a finished run, in sentences: metrics that are no numbers, losses that still fall, temperatures, R-hat.
+"""What is suspect in a finished run, in sentences: metrics that are no numbers, losses that still fall, temperatures,
+R-hat.
 
 A run that is as it should be has none. They are functions of what the store holds.
 """
@@ -25,14 +26,16 @@ from raychains.plotting.layout import sentence
 FEWEST = 4
 """Kept samples of a chain from which on quarters of them are compared."""
 STILL_FALLING = 0.05
-"""Share of the whole fall since the first record by which the loss may fall between the last two quarters of the samples: at
-the default settings of digits it is below .02."""
+"""Share of the whole fall since the first record by which the loss may fall between the last two quarters of the
+samples: at the default settings of digits it is below .02."""
 NATS = 10.0
-"""The fall in nats of all data (times T above 1) that counts: chains at a trained start have next to nothing to lose."""
+"""The fall in nats of all data (times T above 1) that counts: chains at a trained start have next to nothing to
+lose."""
 OFF = 0.25
 """Relative distance of a kinetic temperature from T, which is below .1 where chains are well."""
 R_HAT = 2.0
-"""R-hat of what networks predict on average: chains in several modes are at 1.1 to 1.7 at the default settings of digits."""
+"""R-hat of what networks predict on average: chains in several modes are at 1.1 to 1.7 at the default settings of
+digits."""
 
 
 def of_run(run: RunData) -> list[str]:
@@ -97,8 +100,8 @@ def falling(run: RunData) -> Iterator[str]:
             nats = max(nats, (before - last) * int(spec.sampler.settings.get("num_data", 0)) / heat)
         if whole > 0 and fell > STILL_FALLING * whole and nats > NATS:
             yield (
-                f"{arm.label}: the training loss still falls, between the last two quarters of the samples by {fell / whole:.0%} of "
-                "its whole fall: more epochs may help"
+                f"{arm.label}: the training loss still falls, between the last two quarters of the samples by "
+                f"{fell / whole:.0%} of its whole fall: more epochs may help"
             )
 
 
@@ -119,8 +122,8 @@ def temperature(run: RunData) -> Iterator[str]:
         found, _ = temperatures.of_chains(run.store.root, specs)
         if np.isfinite(found.error) and abs(found.value - t) > max(OFF * t, 3 * found.error):
             yield (
-                f"{arm.label}: the momenta have the temperature {found.value:.3g} instead of {t:g}: a shorter step or larger "
-                "batches may help"
+                f"{arm.label}: the momenta have the temperature {found.value:.3g} instead of {t:g}: a shorter step or "
+                "larger batches may help"
             )
 
 

@@ -80,10 +80,11 @@ Number: TypeAlias = float | Tensor
 
 
 def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a method that `torch.compile` leaves as it is: it would trace NumPy's part of the noise, which gives other numbers.
+    """Return a method that `torch.compile` leaves as it is: it would trace NumPy's part of the noise, which gives other
+    numbers.
 
-    ``whole`` stands in for a generator where the compiler is loaded, since that leaves out calls alone. It is loaded by those who
-    use it: see `Sampler._of_torch`.
+    ``whole`` stands in for a generator where the compiler is loaded, since that leaves out calls alone. It is loaded by
+    those who use it: see `Sampler._of_torch`.
     """
     hidden = torch._disable_dynamo(whole or method)
 
@@ -129,8 +130,8 @@ class Sampler(torch.optim.Optimizer):
     statistics_fit: ClassVar[bool] = True
     """True if draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
     missing_grad: ClassVar[str] = "zero"
-    """What a step does with a parameter that has no gradient, where its group does not say it: ``zero``, since prior and noise act
-    on it in every step; ``skip`` leaves it as it is, for optimisers."""
+    """What a step does with a parameter that has no gradient, where its group does not say it: ``zero``, since prior
+    and noise act on it in every step; ``skip`` leaves it as it is, for optimisers."""
     noisy_counterpart: ClassVar[str | None] = None
     """The sampler that injects noise, for an optimiser, whose temperature must stay 0."""
     presets: ClassVar[Presets] = {}
@@ -192,7 +193,8 @@ class Sampler(torch.optim.Optimizer):
 
     @property
     def _whole(self) -> bool:
-        """True if every rank must have all parameters: the sampler draws noise, or does not update each number by itself."""
+        """True if every rank must have all parameters: the sampler draws noise, or does not update each number by
+        itself."""
         return self.noisy_counterpart is None or not self.elementwise
 
     def _check_group(self, group: dict[str, Any]) -> None:
@@ -230,7 +232,8 @@ class Sampler(torch.optim.Optimizer):
     @_checked_first
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None) -> Any:
-        """One update of every parameter; one without a gradient has the gradient 0, or is left as it is: see `missing_grad`.
+        """One update of every parameter; one without a gradient has the gradient 0, or is left as it is: see
+        `missing_grad`.
 
         Nothing happens before a parameter has had a gradient. A frozen parameter, with ``requires_grad=False``, stays.
 
@@ -238,7 +241,8 @@ class Sampler(torch.optim.Optimizer):
         step take one, or one per sub-minibatch.
 
         Raises:
-            UserError: a sparse gradient, a list of closures for a method with one gradient per step, or a setting out of range.
+            UserError: a sparse gradient, a list of closures for a method with one gradient per step, or a setting out
+                of range.
         """
         loss = None
         if closure is not None:
@@ -258,7 +262,8 @@ class Sampler(torch.optim.Optimizer):
         self._begun = self._begun or any(p.grad is not None for p in self.parameters())
 
     def _gradient(self, p: Tensor, group: Mapping[str, Any]) -> Tensor | None:
-        """Return a parameter's gradient, or 0 where it is missing and the group does not skip it; None of one that stays."""
+        """Return a parameter's gradient, or 0 where it is missing and the group does not skip it; None of one that
+        stays."""
         if not p.requires_grad and (p.grad is None or isinstance(p, nn.Parameter)):
             return None
         if p.grad is not None:
@@ -390,8 +395,8 @@ class Sampler(torch.optim.Optimizer):
         """
         if called_from(CHECKPOINT):
             raise UserError(
-                f"{type(self).__name__}: torch.distributed.checkpoint drops the entry 'sampler' of the state, where the noise "
-                "stands: save sampler.state_dict() with torch.save"
+                f"{type(self).__name__}: torch.distributed.checkpoint drops the entry 'sampler' of the state, where "
+                "the noise stands: save sampler.state_dict() with torch.save"
             )
         with self._without_hooks("state_dict_post") as (hooks,):
             state = {**self._of_torch("state_dict"), "sampler": self._own_state()}
@@ -441,7 +446,8 @@ class Sampler(torch.optim.Optimizer):
 
     @contextmanager
     def _without_hooks(self, *names: str) -> Iterator[list[list[Callable[..., Any]]]]:
-        """Yield the hooks of the names, which torch does not call in the body: it would not show them the entry ``sampler``."""
+        """Yield the hooks of the names, which torch does not call in the body: it would not show them the entry
+        ``sampler``."""
         kept = {f"_optimizer_{name}_hooks": getattr(self, f"_optimizer_{name}_hooks") for name in names}
         vars(self).update({name: OrderedDict() for name in kept})
         try:

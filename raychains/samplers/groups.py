@@ -75,11 +75,12 @@ def check_params(params: Iterable[Tensor], kind: str, lanes: int, *, whole: bool
 
 
 def check_unsharded(kind: str) -> None:
-    """Refuse to be built by `ZeroRedundancyOptimizer`, which does not tell its optimizers that they are parts of one."""
+    """Refuse to be built by `ZeroRedundancyOptimizer`, which does not tell its optimizers that they are parts of
+    one."""
     if called_from(SHARDED):
         raise UserError(
-            f"optimizer_class must be no sampler for ZeroRedundancyOptimizer, got {kind}: each rank would have a part of the "
-            "parameters; use DistributedDataParallel alone, with one seed for all ranks"
+            f"optimizer_class must be no sampler for ZeroRedundancyOptimizer, got {kind}: each rank would have a part "
+            "of the parameters; use DistributedDataParallel alone, with one seed for all ranks"
         )
 
 

@@ -1,4 +1,5 @@
-"""Each example counts by itself: checks that a network's outputs depend on one example, and that a loss is a mean over them."""
+"""Each example counts by itself: checks that a network's outputs depend on one example, and that a loss is a mean over
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Precision(TorchFunctionMode):
 
 
 def equal(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    """Return whether finite entries differ by at most ``tolerance`` times the largest one, and the others are the same."""
+    """Return whether finite entries differ by at most ``tolerance`` times the largest one, and the others are the
+    same."""
     if a.shape != b.shape:
         return False
     a, b = a.double(), b.double()
@@ -61,9 +63,10 @@ def check_loss(loss: Tensor, model: nn.Module) -> None:
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in own:
             raise UserError(
-                f"loss must depend on the network's parameters alone, got another one of shape {list(leaf.shape)} that requires "
-                "gradients: it would be neither sampled nor stored. Put it into the network, layers of a list into torch.nn.ModuleList; "
-                "learn the noise of a regression by loss='gaussian', noise='learned'; or freeze it by requires_grad_(False)"
+                f"loss must depend on the network's parameters alone, got another one of shape {list(leaf.shape)} that "
+                "requires gradients: it would be neither sampled nor stored. Put it into the network, layers of a list "
+                "into torch.nn.ModuleList; learn the noise of a regression by loss='gaussian', noise='learned'; or "
+                "freeze it by requires_grad_(False)"
             )
 
 
@@ -72,8 +75,8 @@ def check_apart(
 ) -> bool:
     """Refuse a network whose outputs for an example change with the other examples of the batch, in evaluation mode.
 
-    The examples go through the network together, in halves and in another order, in double precision where the network computes
-    in that. Outputs are compared by `equal`, with the tolerance of the lowest precision that is seen.
+    The examples go through the network together, in halves and in another order, in double precision where the network
+    computes in that. Outputs are compared by `equal`, with the tolerance of the lowest precision that is seen.
 
     Args:
         model: left in evaluation mode and in another precision.
@@ -112,9 +115,9 @@ def check_apart(
     for how, other in ways.items():
         if not equal(together, other, precision.tolerance):
             raise UserError(
-                f"{field} must build a network whose outputs for an example depend on that example alone, in evaluation mode: got "
-                f"others for {n} examples {how}. A mean or an attention over axis 0, a recurrent layer without "
-                "batch_first=True and BatchNorm without running statistics do that"
+                f"{field} must build a network whose outputs for an example depend on that example alone, in "
+                f"evaluation mode: got others for {n} examples {how}. A mean or an attention over axis 0, a recurrent "
+                "layer without batch_first=True and BatchNorm without running statistics do that"
             )
     return True
 
@@ -122,8 +125,8 @@ def check_apart(
 def check_mean(likelihood: Likelihood, model: nn.Module, outputs: Tensor, targets: Tensor) -> int:
     """Refuse a loss that is not the mean of the losses of a batch's examples, whichever examples these are.
 
-    Examples are tried one by one, in halves and together, in several pairings of outputs with targets: at first outputs hardly
-    depend on inputs. Losses are compared in double precision where the loss takes it.
+    Examples are tried one by one, in halves and together, in several pairings of outputs with targets: at first outputs
+    hardly depend on inputs. Losses are compared in double precision where the loss takes it.
 
     Returns:
         The number of entries of an example over which the loss averages; 1 where it adds them up.
@@ -158,9 +161,10 @@ def check_mean(likelihood: Likelihood, model: nn.Module, outputs: Tensor, target
                     mean := each[part].mean(), found := loss(f[part], targets[part]), each, precision
                 ):
                     raise UserError(
-                        f"loss must be the mean over a batch's examples, got {float(found):.6g} for {len(each[part])} examples whose "
-                        f"own losses average {float(mean):.6g}: outputs are {list(outputs.shape)}, targets {list(targets.shape)}. "
-                        "Give both one shape, and divide a sum over the examples (reduction='sum') by their number, not by their weights"
+                        f"loss must be the mean over a batch's examples, got {float(found):.6g} for {len(each[part])} "
+                        f"examples whose own losses average {float(mean):.6g}: outputs are {list(outputs.shape)}, "
+                        f"targets {list(targets.shape)}. Give both one shape, and divide a sum over the examples "
+                        "(reduction='sum') by their number, not by their weights"
                     )
         return _averaged(loss, outputs, targets, precision)
 
@@ -173,7 +177,8 @@ def _agree(mean: Tensor, found: Tensor, each: Tensor, precision: Precision) -> b
 
 
 def _averaged(loss: Callable[..., Tensor], outputs: Tensor, targets: Tensor, precision: Precision) -> int:
-    """Return the number of an example's entries that a loss averages over: its value is the mean of those of two parts of an axis."""
+    """Return the number of an example's entries that a loss averages over: its value is the mean of those of two parts
+    of an axis."""
     entries, whole = 1, loss(outputs, targets)
     for axis in range(1, targets.ndim):
         k = targets.shape[axis]
@@ -193,7 +198,8 @@ def _averaged(loss: Callable[..., Tensor], outputs: Tensor, targets: Tensor, pre
 
 
 def varied(targets: Tensor, most: int) -> list[int]:
-    """Return the indices of at most ``most`` examples whose targets [n, …] differ as much as possible, rare ones among them."""
+    """Return the indices of at most ``most`` examples whose targets [n, …] differ as much as possible, rare ones among
+    them."""
     rows = targets.reshape(len(targets), -1).double().nan_to_num(nan=-1e9)
     chosen: dict[int, None] = {}
     for key in (rows.sum(1), rows.amin(1), rows.amax(1)):

@@ -29,7 +29,8 @@ from raychains.tasks.user_dataset import UserDataset
 TRIED = 4
 """Examples of each set on which a model is tried before anything starts."""
 VARIED = 16
-"""Training examples, with targets as different as possible, on which network and loss are tried together and one by one."""
+"""Training examples, with targets as different as possible, on which network and loss are tried together and one by
+one."""
 
 
 class FromModule(PredictiveTask):

@@ -1,4 +1,5 @@
-"""Checks of a user's network: a module of Python whose state dict is dense tensors with values, each a number of its own."""
+"""Checks of a user's network: a module of Python whose state dict is dense tensors with values, each a number of its
+own."""
 
 from __future__ import annotations
 
@@ -51,8 +52,9 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
             f"{one!r} and {other!r}, which share some" if one != other else f"{one!r}, whose entries share one number"
         )
         raise UserError(
-            f"{field} must build parameters with numbers of their own, got {both}: the prior and the noise would count twice. "
-            "Tie two layers by assigning the parameter itself (head.weight = embed.weight); copy expanded ones (.clone())"
+            f"{field} must build parameters with numbers of their own, got {both}: the prior and the noise would count "
+            "twice. Tie two layers by assigning the parameter itself (head.weight = embed.weight); copy expanded ones "
+            "(.clone())"
         )
     saved = model.state_dict().keys()
     for name, buffer in model.named_buffers():
@@ -70,7 +72,8 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
 
 
 def train(model: nn.Module) -> nn.Module:
-    """Call the model's ``train()`` and return it; modules whose parameters are all frozen keep the mode that they have."""
+    """Call the model's ``train()`` and return it; modules whose parameters are all frozen keep the mode that they
+    have."""
     frozen = [m for m in model.modules() if _requires(m.parameters()) == {False}]
     modes = {m: m.training for part in frozen for m in part.modules()}
     model.train()

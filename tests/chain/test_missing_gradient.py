@@ -1,4 +1,5 @@
-"""Parameters that some batches do not use are sampled from their own law all the same; plans name those that none uses."""
+"""Parameters that some batches do not use are sampled from their own law all the same; plans name those that none
+uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is suspect is said in a sentence that names the arm and the cause, on the page and in a result's text; else nothing."""
+"""What is suspect is said in a sentence that names the arm and the cause, on the page and in a result's text; else
+nothing."""
 
 from __future__ import annotations
 

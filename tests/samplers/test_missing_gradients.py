@@ -137,8 +137,8 @@ def test_before_the_first_gradient_a_step_does_nothing_and_after_it_goes_on(kind
 def test_a_weight_that_one_example_of_eight_uses_has_its_exact_posterior() -> None:
     """y = t·x with x = 1 for one example of 8 and else 0, noise 1, prior N(0, 1), y = 2 at x = 1: t is N(1, 1/2).
 
-    A batch of 2 has the example with probability 1/4, b = 1: θ ← (1 − lr·(λ + b/2))·θ + lr·b + noise, λ = 1/8, whose moments at
-    a finite lr are those below. 8 experts of 500 chains each have batches of their own.
+    A batch of 2 has the example with probability 1/4, b = 1: θ ← (1 − lr·(λ + b/2))·θ + lr·b + noise, λ = 1/8, whose
+    moments at a finite lr are those below. 8 experts of 500 chains each have batches of their own.
     """
     torch.manual_seed(0)
     chains, lr, decay = 4000, 0.05, 1 / 8
