@@ -132,8 +132,9 @@ def repeat(trial: Trial) -> None:
 
 
 def _try(whole: ChainSpec, task: Task, start: Mapping[str, Tensor] | None) -> Proof:
-    spec, trial = _small(whole, task), None
+    trial = None
     try:
+        spec = _small(whole, task)
         chain = Chain(spec, task, start=start)
         user_model.check(chain.model, "build_model")
         begun, unused = _told(chain), _attributes(task, chain.model)
@@ -339,13 +340,21 @@ def _small(spec: ChainSpec, task: Task) -> ChainSpec:
     }
     if not task.low_dimensional:
         size = min(EXAMPLES * int(spec.sampler.settings.get("m_sharpness", 1)), spec.batch_size)
-        if task.num_data < STEPS * size:
-            size = spec.batch_size  # the chain's own batches are small
-        fields |= {"batch_size": size, "steps_per_epoch": math.ceil(task.num_data / size)}
+        if task.num_data < STEPS * size or _batches(task, size) != math.ceil(task.num_data / size):
+            size = spec.batch_size  # its own batches are small, or of a size that the task chooses
+        fields |= {"batch_size": size, "steps_per_epoch": len(task.epoch(seed=0, batch_size=size))}
         fields |= {"early_stop": None}
         if spec.start_chain is not None:  # which is not there yet
             fields |= {"start_chain": None, "sample_only": ()}
     return dataclasses.replace(spec, **fields)
+
+
+def _batches(task: Task, size: int) -> int | None:
+    """Return the number of an epoch's batches; None of a task that does not take their size."""
+    try:
+        return len(task.epoch(seed=0, batch_size=size))
+    except Exception:  # of the user's code
+        return None
 
 
 def _run(chain: Chain, step: int) -> None:

@@ -28,6 +28,8 @@ from raychains.tasks.user_dataset import UserDataset
 
 TRIED = 4
 """Examples of each set on which a model is tried before anything starts."""
+LARGEST = 10_000_000
+"""Outputs on which a loss is tried: of images that are segmented, say, fewer examples than `VARIED`."""
 VARIED = 16
 """Training examples, with targets as different as possible, on which network and loss are tried together and one by
 one."""
@@ -240,10 +242,12 @@ class FromModule(PredictiveTask):
         train = self._train
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
-        check_apart(other, self.network_inputs, inputs)
+        check_apart(other, self.network_inputs, inputs[:TRIED])
         with seeded(0):
             with torch.no_grad():
                 outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
+            n = max(TRIED, LARGEST // max(1, outputs[0].numel()))
+            outputs, targets = outputs[:n], targets[:n]
             check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
             k = check_mean(self.likelihood, model, outputs, targets)
         model.train()

@@ -25,6 +25,7 @@ from raychains.planning.presets import default_arms
 from raychains.tasks import user_model
 from raychains.tasks.examples import check_mean, varied
 from raychains.tasks.likelihoods import Likelihood, likelihood
+from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 from tests.tasks.own_networks import CLASSES, FEATURES, LABELS, NETWORKS, SERIES, VECTORS, Body, frozen_backbone, linear
 
@@ -478,6 +479,18 @@ def test_sub_batches_of_the_trial_are_no_smaller_than_the_chains() -> None:
     """bSAM divides a batch in eight; four examples would leave one each."""
     found = proof(normed, sampler="bsam", batch_size=40, sampler_settings={"m_sharpness": 8})
     assert found.trial is not None
+
+
+class Thirds(VariedDigits):
+    """Digits in three batches of 30, whatever the batch size is."""
+
+    def epoch(self, *, seed: int, batch_size: int) -> Any:
+        return super().epoch(seed=seed, batch_size=30)
+
+
+def test_a_task_that_chooses_its_batches_is_tried_with_them() -> None:
+    made = tasks.give(Thirds())
+    assert prove(spec(made, batch_size=30)).trial is not None
 
 
 # Mistakes of a first step
