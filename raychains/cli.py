@@ -457,11 +457,11 @@ def _do(command: str, options: Any) -> None:
                 result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:
             terminal.table()
+    for line in result.suspicions():
+        print(printable(line))
     for name in options.measures if command == "evaluate" else local.MEASURES if command == "local" else ():
         for line in measures.named(name).in_words(RunData(result.store, result.comparison)):
             print(printable(on_command_line(line, type(options))))
-    for line in result.suspicions():
-        print(printable(line))
     print(f"report: {result.report}")
 
 
