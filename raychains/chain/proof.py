@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import tasks
-from raychains.chain import initialization
+from raychains.chain import backward, initialization
 from raychains.chain.chain import Chain, Diverged
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.unreached import unreached
@@ -258,7 +258,8 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
             "torch.nn.ModuleList"
         )
     check_loss(loss, model)
-    if isinstance(task, PredictiveTask):
+    if backward.why_not(task) is None:
+        assert isinstance(task, PredictiveTask)
         inputs, targets = task.source.batch(batch)
         check_mean(task.likelihood, model, one, targets)
         if not check_apart(other, task.network_inputs, inputs, "build_model"):
@@ -277,8 +278,9 @@ def _outputs(task: Task, model: nn.Module, batch: Any) -> Tensor:
     """Return a network's outputs of a batch in evaluation mode, or its loss where the task has no inputs of it."""
     model.eval()
     with seeded(0):
-        if not isinstance(task, PredictiveTask):
+        if backward.why_not(task) is not None:
             return task.loss(model, batch, torch.Generator().manual_seed(0))
+        assert isinstance(task, PredictiveTask)
         outputs: Tensor = model(task.network_inputs(task.source.batch(batch)[0], next(model.parameters()).dtype))
         return outputs
 

@@ -112,7 +112,14 @@ class FromModule(PredictiveTask):
         self._metrics: tuple[Metric, ...] = ()
         model, other = self._checked_models()
         self._classes = self._try(model)
-        self.data_notes = self._check_examples(model, other)
+        try:
+            self.data_notes = self._check_examples(model, other)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"model_fn or loss fails on some of the training examples, or on parts of a batch: {format_error(error, kind=True)}"
+            ) from None
         self._metrics = self._checked_metrics(metrics, model)
         self._parts = {
             "version": self.version,

@@ -493,7 +493,33 @@ def test_a_task_that_chooses_its_batches_is_tried_with_them() -> None:
     assert prove(spec(made, batch_size=30)).trial is not None
 
 
+class OwnLoss(VariedDigits):
+    """Digits with a loss of the class's own, which asks no likelihood."""
+
+    def __getattribute__(self, name: str) -> Any:
+        assert name != "likelihood"
+        return super().__getattribute__(name)
+
+    def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
+        x, y = self.source.batch(batch)
+        return F.cross_entropy(model(self.network_inputs(x, torch.float32)), y)
+
+
+def test_a_task_with_a_loss_of_its_own_needs_no_likelihood() -> None:
+    assert prove(spec(tasks.give(OwnLoss()))).trial is not None
+
+
 # Mistakes of a first step
+
+
+def test_an_example_that_the_first_ones_do_not_show_is_one_line() -> None:
+    words = torch.zeros(40, 5, dtype=torch.int64)
+    words[39] = 11  # beyond the table
+    labels = torch.arange(40) // 39  # its target is another one
+    with refused("model_fn or loss fails on some of the training examples", "valid range"):
+        task(lambda: nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 2)), words, labels)
+    with refused("model_fn or loss fails on some of the training examples", "IndexError"):
+        task(linear, VECTORS, 3 * labels, loss=F.cross_entropy)
 
 
 def test_a_mistake_in_a_step_is_one_line_before_anything_starts() -> None:
