@@ -16,7 +16,7 @@ chaos: COUNT = 10
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare install test test-long fuzz simulate chaos docs golden gpu lint format types clean FORCE
+.PHONY: help compare install test test-long fuzz simulate chaos docs golden gpu gpu-paper lint format types clean FORCE
 
 # An active environment, and pip settings that say where to install, would lead the commands below out of .venv.
 OUTSIDE := PYTHONHOME PYTHONPATH VIRTUAL_ENV __PYVENV_LAUNCHER__ PIP_PYTHON PIP_TARGET PIP_PREFIX PIP_ROOT
@@ -37,6 +37,9 @@ help:
 	@echo "make gpu         laws of all samplers, steps as on the CPU, exact resume, runs with Ray and the chain benchmark on"
 	@echo "                 DEVICE=cuda (or any; default cpu), as JSON in OUT=gpu.json and a page beside it; SMOKE=1: a minute;"
 	@echo "                 GPU_FLAGS=\"--minutes 8 --only 'law/*'\"; the same command goes on where one was interrupted"
+	@echo "make gpu-paper   one chain of cSG-MCMC's Table 1 on DEVICE=cuda in about 7 minutes: error and NLL of its samples, in OUT=gpu-paper;"
+	@echo "                 METHOD=csghmc, sghmc, csgld or sgld; EPOCHS=2 SUBSET=1000 tries it on a CPU; BARE=1 takes the Python that is"
+	@echo "                 there, with torch and torchvision, and installs nothing (docs/reliability/gpu.md)"
 	@echo "make lint        ruff: rules and format          make format   rewrite to that format"
 	@echo "make types       mypy"
 	@echo "make install     only build .venv, with the test tools"
@@ -75,6 +78,11 @@ golden: .venv/.installed-test
 
 gpu: .venv/.installed-run
 	.venv/bin/python -m tests.gpu.check --device "$(DEVICE)" --out "$(OUT)" $(if $(SMOKE),--short) $(GPU_FLAGS)
+
+gpu-paper: $(if $(BARE),,.venv/.installed-run)
+	$(if $(BARE),"$(BASE_PYTHON)",.venv/bin/python) -m benchmarks.gpu_paper.chain --device "$(DEVICE)" $(if $(METHOD),--method "$(METHOD)") \
+		$(if $(EPOCHS),--epochs "$(EPOCHS)") $(if $(SUBSET),--subset "$(SUBSET)") \
+		$(if $(filter-out gpu.json,$(OUT)),--out "$(OUT)") $(GPU_FLAGS)
 
 lint: .venv/.installed-test
 	@status=0; .venv/bin/ruff check . || status=1; .venv/bin/ruff format --check . || status=1; exit $$status

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from raychains import samplers
 from raychains.core.spec import ChainSpec
 from raychains.planning.comparison import Comparison
-from raychains.store import SampleRecord
+
+if TYPE_CHECKING:
+    from raychains.store import SampleRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.completed_run import CompletedRun, Names
+from raychains.papers.completed_run import CompletedRun, Names, Row
 from raychains.papers.experiment import CODE, OURS, PUBLISHED, Part, Setting, Tables, comparison, reduced
 from raychains.planning.presets.named import Preset, Variant
 
@@ -108,10 +108,13 @@ def apart(scale: str) -> dict[str, Any]:
 
 def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
     """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``."""
+    return as_tables(run.cells(rows, {"error": column}), run.cells(rows, {"nll": column}))
+
+
+def as_tables(errors: Sequence[Row], likelihoods: Sequence[Row]) -> Tables:
+    """Return cells of test errors as ``cells``, and those of the NLL of the same predictions as ``nll``."""
     where = ("part", "row", "column", "repeat")
-    likelihoods = run.cells(rows, {"nll": column})
-    nll = [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]
-    return {"cells": run.cells(rows, {"error": column}), "nll": nll}
+    return {"cells": errors, "nll": [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]}
 
 
 def settings(scale: str) -> list[Setting]:
