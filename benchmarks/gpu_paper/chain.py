@@ -115,7 +115,7 @@ class PaperChain:
         self.predictions: list[Array] = []
         self.told: dict[str, Any] = {"samples": [], "epochs": [], "seconds": 0.0, "epoch_seconds": 0.0}
         if checkpoint.exists():
-            stored = torch.load(checkpoint, map_location=chain.device, weights_only=True)
+            stored = torch.load(checkpoint, weights_only=True)
             if stored["state"]["digest"] != chain.spec.digest:
                 raise UserError(
                     f"checkpoint {checkpoint} is of another chain: remove it, or give --checkpoints a folder"
