@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_paper.chain import DATA, EPOCHS, REPEATS, measured
+from benchmarks.gpu_paper.chain import DATA, EPOCHS, METHODS, REPEATS, measured
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
@@ -160,7 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-root", help="where cifar-10-batches-py lies; default: RAYCHAINS_DATA")
     args = parser.parse_args(argv)
     try:
-        paths = sorted(args.results.glob("*.json"))
+        named = (args.results / f"{method}-{repeat}.json" for method in METHODS for repeat in range(REPEATS))
+        paths = [path for path in named if path.is_file()]
         if not paths:
             raise UserError(f"results must be a folder with METHOD-REPEAT.json files, got {str(args.results)!r}")
         with rooted(args.data_root):
