@@ -437,9 +437,7 @@ def _do(command: str, options: Any) -> None:
     if command == "report":
         from raychains.api.commands import compared
 
-        drawn = rc.draw_report(
-            options.run, options.compare, trust=options.trust, prices=options.prices, machine=options.machine
-        )
+        drawn = rc.draw_report(options.run, options.compare, trust=options.trust)
         print(f"report: {drawn.report}")
         if options.compare:
             print(f"side by side: {compared(options.run, options.compare)}")
@@ -485,14 +483,12 @@ def _serve(options: Any) -> None:
 
 
 def _plan(options: Any) -> None:
-    from raychains.api.commands import mean_rate, plan, quote, rate, steps_on_gpu
+    from raychains.api.commands import plan, rate
     from raychains.report.console import Console
     from raychains.report.terminal import show_costs
 
     comparison, budget, costs = plan(options)
-    steps = steps_on_gpu(options, comparison)
-    speed = mean_rate(comparison, steps) if steps else rate(options)
-    show_costs(Console(), options, comparison, budget, costs, speed, quote(options, costs, speed), steps)
+    show_costs(Console(), options, comparison, budget, costs, rate(options))
 
 
 def _prepare(options: Any) -> None:
