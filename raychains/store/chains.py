@@ -99,25 +99,24 @@ def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
 
 
 def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]] | None:
-    """Return the rows; None for a torn or altered table, or one that was made before ``attempt`` began.
+    """Return the rows; None for a torn or altered table, one without a stamp, or one that was made before ``attempt`` began.
 
     Raises:
         UserError: a newer format.
     """
     try:
         table = tables.decode(data, where)
-        stamp = json.loads((table.schema.metadata or {}).get(_STAMP, b"{}"))
-        made, number = stamp.get("incarnation"), stamp.get("format", INDEX_FORMAT)
+        stamp = json.loads((table.schema.metadata or {})[_STAMP])
+        made, number = stamp["incarnation"], stamp["format"]
     except UserError:
         raise
-    except (pa.ArrowException, OSError, ValueError, AttributeError):
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
         return None
     if not isinstance(number, int) or number > INDEX_FORMAT:
         raise UserError(
             f"{where}: format must be at most {INDEX_FORMAT}, got {number!r}: newer files need a newer raychains"
         )
-    # Tables of the first version bear no stamp.
-    return table.to_pylist() if made in (None, attempt) else None
+    return table.to_pylist() if made == attempt else None
 
 
 @dataclass(frozen=True, kw_only=True)
