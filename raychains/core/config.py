@@ -317,8 +317,8 @@ class Plan(Compare):
     """Estimate the cost of a comparison without running it: the options are those of raychains compare.
 
     Of the options of running, workers and GPUs of a chain and the store have a say, the others change nothing.
-    Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints and
-    predictions. Chains that the store holds already cost nothing.
+    Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints
+    and predictions. Chains that the store holds already cost nothing.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """

@@ -437,7 +437,8 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
     ]
     if rate is None:
         found.append(
-            "device hours: give --measured-on a run, or --images-per-second, which benchmarks/chain.py --device cuda measures"
+            "device hours: give --measured-on a run, or --images-per-second, which benchmarks/chain.py --device cuda "
+            "measures"
         )
     else:
         hours = costs.device_hours(rate)

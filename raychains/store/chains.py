@@ -99,7 +99,7 @@ def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
 
 
 def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]] | None:
-    """Return the rows; None for a torn or altered table, one without a stamp, or one that was made before ``attempt`` began.
+    """Return the rows; None for a torn or altered table, or one whose stamp is not of ``attempt``.
 
     Raises:
         UserError: a newer format.

@@ -271,7 +271,7 @@ def resumed(chosen: dict[str, Callable[[], ChainSpec]], device: str, folder: Pat
 
 
 def benchmarks(device: str, images: int, rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Seconds per epoch of chains and of the plain loop, seconds of single steps, and the least that a step can take."""
+    """Seconds per epoch of chains and of the plain loop, of single steps, and the least that a step can take."""
     common: dict[str, Any] = {"device": device, "images": images, "rounds": rounds, "step_rounds": rounds**2}
     args, plain = argparse.Namespace(**common, workers=0), defaultdict[tuple[str, int], list[float]](list)
 

@@ -37,7 +37,7 @@ NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 
 
 def launches(func: Any) -> bool:
-    """Return whether an operator is at least one kernel on a GPU: neither a view nor an allocation, nor without tensors."""
+    """Return whether an operator is at least one kernel on a GPU: no view, no allocation, not without tensors."""
     arguments, returns = func._schema.arguments, func._schema.returns
     if func.overloadpacket.__name__ in NO_KERNEL or not any("Tensor" in str(x.type) for x in (*arguments, *returns)):
         return False
