@@ -8,7 +8,6 @@ scikit-learn, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. 
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -139,9 +138,6 @@ __all__ += ["Local", "local"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Listener":
-        warnings.warn("raychains.Listener is now raychains.Callback", DeprecationWarning, stacklevel=2)
-        name = "Callback"
     if name in _MODULES:
         return importlib.import_module(f"raychains.{_MODULES[name]}")
     if name not in _HOME:

@@ -235,7 +235,7 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
     if asked := {"-h", "--help", "--help-all"} & {*arguments}:
         print(_help(command, kind, "--help-all" in asked))
         return None
-    words = _renamed(_with_options_file(kind, arguments) if command in TAKE_FILES else arguments)
+    words = _with_options_file(kind, arguments) if command in TAKE_FILES else arguments
     return make(kind, _values(command, options_of(kind), words))
 
 
@@ -348,14 +348,6 @@ def _help_of(option: Option, short: bool, width: int) -> list[str]:
     return [f"  {head:<28}{body[0].lstrip()}", *body[1:]]
 
 
-def _renamed(words: Sequence[str]) -> list[str]:
-    """The words with deprecated options under their new names; standard error says so."""
-    found = [re.sub(r"^--listen(?==|$)", "--callback", word) for word in words]
-    if found != list(words):
-        print("raychains: --listen is now --callback; the old name works for one more release", file=sys.stderr)
-    return found
-
-
 def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
     """``arguments`` without ``--options FILE``, after those that the file names: of one option, the last value counts.
 
@@ -387,11 +379,11 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
     known = options_of(kind)
     words: list[str] = []
     for name, given in found.items():
-        if name not in (*known, "listen"):
+        if name not in known:
             raise unknown_name(f"name in {file}", name, known)
         if given is None:
             continue
-        option = known["callback" if name == "listen" else name]
+        option = known[name]
         value = option.checked(given)
         if isinstance(value, bool):
             words.append(option.flag if value else f"--no-{option.flag[2:]}")
@@ -437,9 +429,7 @@ def _do(command: str, options: Any) -> None:
     if command == "report":
         from raychains.api.commands import compared
 
-        drawn = rc.draw_report(
-            options.run, options.compare, trust=options.trust, prices=options.prices, machine=options.machine
-        )
+        drawn = rc.draw_report(options.run, options.compare, trust=options.trust)
         print(f"report: {drawn.report}")
         if options.compare:
             print(f"side by side: {compared(options.run, options.compare)}")
@@ -485,14 +475,12 @@ def _serve(options: Any) -> None:
 
 
 def _plan(options: Any) -> None:
-    from raychains.api.commands import mean_rate, plan, quote, rate, steps_on_gpu
+    from raychains.api.commands import plan, rate
     from raychains.report.console import Console
     from raychains.report.terminal import show_costs
 
     comparison, budget, costs = plan(options)
-    steps = steps_on_gpu(options, comparison)
-    speed = mean_rate(comparison, steps) if steps else rate(options)
-    show_costs(Console(), options, comparison, budget, costs, speed, quote(options, costs, speed), steps)
+    show_costs(Console(), options, comparison, budget, costs, rate(options))
 
 
 def _prepare(options: Any) -> None:

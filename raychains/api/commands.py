@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raychains import schedules, tasks
+from raychains import tasks
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
-from raychains.core.errors import UserError, renamed, require
+from raychains.core.errors import UserError, renamed
 from raychains.core.options import options_of
-from raychains.core.spec import canonical_json
 from raychains.data.root import data_root, rooted
-from raychains.planning import Budget, Comparison, budget, duration
-from raychains.planning.budget import gradient_evaluations, gradients_made
-from raychains.planning.costs import Costs, costs, devices_of
+from raychains.planning import Budget, Comparison, budget
+from raychains.planning.budget import gradients_made
+from raychains.planning.costs import Costs, costs
 from raychains.planning.methods import workers_of
 from raychains.planning.presets import default_arms
-from raychains.planning.prices import PriceList, Quote, bill
 from raychains.store import ChainStore, Storage, SweepStore, chains, finished_chains, split_run_path
 from raychains.tasks.prepared import check_name
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
-    from raychains.chain.gpu_time import Step
     from raychains.data.prepared.manifest import Manifest
 
 
@@ -62,85 +59,13 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     Raises:
         UserError: a setting out of range.
     """
-    given = [n for n in ("images_per_second", "measured_on", "gpu") if getattr(options, n) is not None]
-    if len(given) > 1:
-        raise UserError(f"{given[1]} must be left out beside `{given[0]}`, got {getattr(options, given[1])!r}")
-    if options.preemption_loss is not None:
-        duration.seconds("preemption_loss", options.preemption_loss)
+    if options.measured_on is not None and options.images_per_second is not None:
+        raise UserError(f"measured_on must be left out beside `images_per_second`, got {options.measured_on!r}")
     workers_of(options)
     with rooted(options.data_root):
         comparison = default_arms.compare(options).comparison
         done = finished_chains(Storage(options.store), comparison.chains())
         return comparison, budget(comparison, done), costs(comparison, tasks.build(comparison.task_spec), done)
-
-
-def steps_on_gpu(options: Plan, comparison: Comparison) -> dict[str, Step]:
-    """Return what a step of each chain takes on the option's ``gpu``, by digest; empty without it.
-
-    Raises:
-        UserError: a task of which that cannot be estimated.
-    """
-    if options.gpu is None:
-        return {}
-    from raychains.chain.gpu_time import estimate
-
-    known: dict[str, Step] = {}
-    found = {}
-    with rooted(options.data_root):
-        task = tasks.build(comparison.task_spec)
-        for digest, spec in comparison.chains().items():
-            alike = spec.to_json()
-            for name in ("seed", "repeat", "chain", "schedule", "steps", "start", "start_chain"):
-                alike.pop(name, None)
-            key = canonical_json([alike, schedules.build(spec.schedule).temperature])
-            if key not in known:
-                known[key] = estimate(spec, task, options.gpu, workers=workers_of(options)[0])
-            found[digest] = known[key]
-    return found
-
-
-def mean_rate(comparison: Comparison, steps: Mapping[str, Step]) -> float:
-    """Return the gradient evaluations a second of one device on average over all chains."""
-    gradients = {digest: gradient_evaluations(spec) for digest, spec in comparison.chains().items()}
-    return sum(gradients.values()) / sum(n / steps[digest].rate for digest, n in gradients.items())
-
-
-def quote(options: Plan, costs: Costs, rate: float | None) -> Quote | None:
-    """Return what a plan costs on each machine of ``prices``; None without a price list.
-
-    Raises:
-        UserError: a wrong price list, or one beside a price.
-    """
-    if options.prices is None:
-        return None
-    if options.price is not None:
-        raise UserError(f"prices must be left out beside `price`, got {options.prices!r}")
-    prices = PriceList.read(options.prices)
-    loss, preemptions = preemption_loss(options)
-    workers, devices = workers_of(options)[0], devices_of(options, costs)
-    rates = [machine.images_per_second or rate for machine in prices.machines]
-    hours = [costs.device_hours(rate) if rate is not None else None for rate in rates]
-    bills = [
-        bill(machine, each, devices=devices, workers=workers, loss=loss)
-        for machine, each in zip(prices.machines, hours, strict=True)
-    ]
-    return Quote(currency=prices.currency, bills=bills, loss=loss, preemptions=preemptions)
-
-
-def preemption_loss(options: Plan) -> tuple[float | None, int]:
-    """Return the seconds that a preemption costs, as given or on average in ``measured_on``, and how many were measured.
-
-    None where nothing says it: none of the run's chains left a node, or its files were copied, which gives them other times.
-    """
-    if options.preemption_loss is not None:
-        return duration.seconds("preemption_loss", options.preemption_loss), 0
-    if options.measured_on is None:
-        return None, 0
-    run = _loaded("measured_on", options.measured_on)
-    stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
-    losses = [chains.preemption_losses(store) for store in stores]
-    seconds, times = sum(lost for lost, _ in losses), sum(times for _, times in losses)
-    return (seconds / times, times) if seconds > 0 else (None, 0)
 
 
 def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None = None) -> tuple[Manifest, str]:
@@ -175,8 +100,6 @@ def draw_report(
     compare: Sequence[str] = (),
     *,
     trust: bool = False,
-    prices: str | None = None,
-    machine: str | None = None,
 ) -> Result | SweepResult:
     """Draw a run's or a sweep's report again from its stored results.
 
@@ -184,21 +107,14 @@ def draw_report(
         path: STORE/runs/NAME or STORE/sweeps/NAME.
         compare: further runs that are shown side by side with it, on a page in its folder: `raychains.report.comparing`.
         trust: as for `raychains.load`; without it the figures that need a user's schedule are left out.
-        prices: a price list's file: a run's page says what the device hours of its chains cost, and their energy.
-        machine: the price list's machine that the chains ran on; default the only one.
 
     Raises:
-        UserError: no such run, or one without results; or runs that cannot be compared; or a wrong price list.
+        UserError: no such run, or one without results; or runs that cannot be compared.
     """
     from raychains.report import comparing, page
 
-    options = options_of(Report)
-    compare, prices, machine = (
-        options[name].checked(value) for name, value in (("compare", compare), ("prices", prices), ("machine", machine))
-    )
-    require(machine is None or prices is not None, "machine", machine, "be left out without `prices`")
+    compare = options_of(Report)["compare"].checked(compare)
     if _is_sweep(path) and not compare:
-        require(prices is None, "prices", prices, "be left out for a sweep")
         from raychains.api.sweep import draw
 
         return draw(path)
@@ -208,25 +124,10 @@ def draw_report(
     others = [_loaded("compare", other, trust=trust) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn
-    page.write(result.store, result.comparison, spent=spent(result, prices, machine) if prices is not None else ())
+    page.write(result.store, result.comparison)
     if others:
         comparing.write([result, *others])
     return result
-
-
-def spent(run: Result, prices: str, machine: str | None) -> list[str]:
-    """Return the line of a run's page on the device hours of its chains, their price and their energy.
-
-    Raises:
-        UserError: a wrong price list, or no such machine in it.
-    """
-    from raychains.report.terminal import spent_line
-
-    listed = PriceList.read(prices)
-    on = listed.machine(machine)
-    stores = [ChainStore(run.store.root, digest) for digest in run.comparison.chains()]
-    seconds = sum(chains.device_seconds(store) for store in stores)
-    return [spent_line(bill(on, seconds / 3600, devices=on.devices), listed.currency)]
 
 
 def _is_sweep(path: str) -> bool:

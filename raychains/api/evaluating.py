@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -15,11 +14,11 @@ import numpy as np
 from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.drivers import connected, placement, store_results, with_bins
-from raychains.api.keywords import ALONE, present_names
+from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
-from raychains.core.errors import Interrupted, UserError, near_miss, require
+from raychains.core.errors import Interrupted, UserError, require
 from raychains.core.options import check_refused, options_of
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
@@ -55,7 +54,6 @@ def evaluate(
     worker_pool: WorkerPool | None = None,
     page: bool = True,
     progress: bool = True,
-    **deprecated: Any,
 ) -> Result:
     """Evaluate a run's finished chains on a split of its task, write the results and the report.
 
@@ -84,10 +82,6 @@ def evaluate(
     from raychains.measures import named
     from raychains.measures.weights import check as check_weights
 
-    renamed = present_names(deprecated)
-    callback = renamed.pop("callback", callback)
-    for name in renamed:
-        raise UserError(f"unknown argument {name!r}{near_miss(name, inspect.signature(evaluate).parameters)}")
     ok = options is None or isinstance(options, Common)
     require(ok, "options", options, "be a raychains.Run, a raychains.Compare or another command's options")
     if isinstance(options, Evaluate):

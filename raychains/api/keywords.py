@@ -8,7 +8,6 @@ import functools
 import inspect
 import textwrap
 import threading
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
@@ -30,8 +29,6 @@ C = TypeVar("C", contravariant=True)
 ALONE = threading.RLock()
 """Held by a call that samples or evaluates, while other threads' calls wait: a process has one Ray, one data root, and
 one task under a name."""
-RENAMED = {"listen": "callback", "listener": "callback"}
-"""Deprecated keywords and their present names."""
 PYTHONS = {
     "task": "A task's name, its import path, or a `raychains.Task` itself.",
     "callback": "One callback or several: objects with a method ``on(event)``, names of built-in ones, or import paths of classes.",
@@ -147,7 +144,7 @@ def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collecti
     Raises:
         UserError: an unknown keyword, or a value of another type or out of range.
     """
-    settings = present_names(settings)
+    settings = dict(settings)
     own = {name: settings.pop(name) for name in pythons if name in settings}
     if options is None:
         made = make(kind, settings)
@@ -160,14 +157,6 @@ def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collecti
     task, made = task_of(made)
     made, own_callbacks = callbacks.named(made, own.get("callback"))
     return Call(made, task, own_callbacks, own.get("progress", True), own.get("worker_pool"))
-
-
-def present_names(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords with deprecated ones under their present names; a warning says so."""
-    for old, new in RENAMED.items():
-        if old in keywords:
-            warnings.warn(f"the keyword {old} is now {new}", DeprecationWarning, stacklevel=5)
-    return {RENAMED.get(name, name): value for name, value in keywords.items()}
 
 
 def task_of(options: Any) -> tuple[Task | None, Any]:

@@ -571,7 +571,7 @@ class Chain:
             )
         self.leave()
         self.step, self.index = state["step"], state["index"]
-        self.noise_attempt = state.get("noise_attempt", 0)  # states of older versions have none
+        self.noise_attempt = state["noise_attempt"]
         self._older = tasks.is_own(self.spec.task) and state.get("without_gradient") != WITHOUT_GRADIENT
         if self._older:
             saved = {**state["model"], **state.get("buffers", {})}

@@ -31,7 +31,6 @@ PRESET = (
 )
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
 Text = str | None
-File = Annotated[str | None, Form(metavar="FILE")]
 Integer = int | None
 Count = Annotated[int, Form(check=positive_int)]
 MaybeNatural = Annotated[int | None, Form(check=integer)]
@@ -318,29 +317,19 @@ class Plan(Compare):
     """Estimate the cost of a comparison without running it: the options are those of raychains compare.
 
     Of the options of running, workers and GPUs of a chain and the store have a say, the others change nothing.
-    Prints arms and unique chains, gradient evaluations, device hours, money and energy, and bytes of samples, checkpoints and
-    predictions. Chains that the store holds already cost nothing.
+    Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints
+    and predictions. Chains that the store holds already cost nothing.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
 
     images_per_second: Positive = None
     """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
-    gpu: Annotated[str | None, Form(metavar="{A100,H100,H200}")] = None
-    """GPU whose gradient evaluations a second are estimated from the operators of a step and its data sheet; instead of
-    images_per_second. docs/how-to/cluster.md"""
     measured_on: Text = None
     """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one worker, instead of
-    images_per_second, and whose chains that left nodes tell preemption_loss."""
+    images_per_second."""
     price: Positive = None
     """Price of one device for an hour, in any currency."""
-    prices: File = None
-    """A price list instead of price, a JSON file: the plan shows money on demand and on spot machines, and energy. The file has a
-    currency and, for each type of machine, devices and per_hour; spot_per_hour, preemptions_per_hour, watts and
-    images_per_second as far as they are known. docs/how-to/cluster.md"""
-    preemption_loss: MaybeDuration = None
-    """Time that each of a chain's devices loses when its spot machine is taken back, as in 12s or 5min: repeated steps, waiting for
-    another device and starting there; default as measured_on tells it."""
     devices: MaybeCount = None
     """Devices that there are, for days; default one for every worker of every chain."""
 
@@ -512,10 +501,6 @@ class Report(Options):
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
     """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
-    prices: File = None
-    """A price list, as for raychains plan: the page says what the device hours of the run's chains cost, and their energy."""
-    machine: Text = None
-    """The price list's machine that the chains ran on; default the only one."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
     nothing is imported because a store names it; figures that need such a schedule are then left out."""

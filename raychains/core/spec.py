@@ -312,8 +312,8 @@ class Environment:
     cpu_capability: str
     """The instruction set that torch's kernels use, e.g. ``AVX512``."""
     threads: int
-    numpy: str | None = None
-    """Makes a CPU's noise; None in older versions' records."""
+    numpy: str
+    """Makes a CPU's noise."""
 
     def to_json(self) -> dict[str, JSON]:
         return dataclasses.asdict(self)

@@ -80,7 +80,7 @@ def state_to_resume(spec: ChainSpec, store: ChainStore, restart: int, warn: Call
         warn: called with every checkpoint that is passed over, and every sample that must be drawn again.
     """
     state = store.newest_checkpoint(warn=warn)
-    if state is not None and state["chain"].get("noise_attempt", 0) < restart:
+    if state is not None and state["chain"]["noise_attempt"] < restart:
         state = store.newest_checkpoint(warn=warn, cycle_end=True)
     if state is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -45,8 +45,6 @@ def write(
     store: RunStore,
     comparison: Comparison,
     own: Mapping[str, Callable[[RunData], Drawing | None]] | None = None,
-    *,
-    spent: Sequence[str] = (),
 ) -> str:
     """Draw the report from what the store holds: ``report.html`` and ``figures/<name>.svg``, ``.png`` and ``.parquet``.
 
@@ -54,7 +52,6 @@ def write(
         store: the run's folder.
         comparison: its arms.
         own: figures of the user's measures by name, which the page shows under its last heading.
-        spent: lines on money and energy.
 
     Returns where the page lies. It is complete in itself: styles and figures, which follow the reader's colour scheme, are
     inside it.
@@ -73,7 +70,7 @@ def write(
         comparison=comparison,
         command=run.plan.get("command", "run"),
         headline=run_summary.headline(run),
-        summary=run_summary.head(run, spent),
+        summary=run_summary.head(run),
         table=html(table, "arms", "results"),
         caption=caption,
         missing=[*tables.missing(run), *suspicions.of_run(run)],

@@ -22,8 +22,8 @@ SHORT = 12
 """Digits of a digest on the page."""
 
 
-def head(run: RunData, spent: Sequence[str] = ()) -> list[tuple[str, Sequence[str]]]:
-    """Names and lines of the page's head; ``spent`` is on money and energy."""
+def head(run: RunData) -> list[tuple[str, Sequence[str]]]:
+    """Names and lines of the page's head."""
     comparison = run.comparison
     chains = comparison.chains().values()
     seeds = sorted({spec.seed for spec in chains})
@@ -35,7 +35,7 @@ def head(run: RunData, spent: Sequence[str] = ()) -> list[tuple[str, Sequence[st
         ("Samplers", [sentence([panel.title for panel in run.arm_styles.panels])]),
         ("Arms", [_arms(comparison.arms)]),
         ("Seed", [", ".join(map(str, seeds))]),
-        ("Cost", [*cost(run), *spent]),
+        ("Cost", cost(run)),
         *([("Execution", how)] if (how := execution(comparison)) else []),
         ("Environment", environment(run)),
         ("Stored at", [run.store.location()]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,15 +26,13 @@ from raychains.evaluation.base import Metric
 from raychains.planning import Budget, duration, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
-from raychains.planning.prices import Bill, Quote
 from raychains.planning.sweep_plan import Point, shown
-from raychains.plotting.tables import DASH, Cell, Row, Table, heads, terminal, texts, with_error
+from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
 from raychains.report.console import LogInterval, NotebookView, bars, standard_output
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
-    from raychains.chain.gpu_time import Step
     from raychains.inference.export import Exported
 
 WIDE = 10_000
@@ -422,21 +420,10 @@ def show_costs(
     budget: Budget,
     costs: Costs,
     rate: float | None,
-    quote: Quote | None = None,
-    steps: Mapping[str, Step] | None = None,
 ) -> None:
-    """Print the arms of a plan, their ``steps`` on a GPU, by digest, where these were estimated, and what is still to be paid for."""
+    """Print the arms of a plan and what is still to be paid for."""
     console.print(plan_table(comparison, steps=False))
-    lines = cost_lines(options, budget, costs, rate)
-    if steps:
-        from raychains.chain.gpu_time import ASSUMED
-
-        console.print(step_table(comparison, steps, f"a step on one {options.gpu}, estimated"))
-        lines.insert(0, ASSUMED)
-    if quote is not None:
-        console.print(price_table(quote))
-        lines += price_lines(quote)
-    for line in lines:
+    for line in cost_lines(options, budget, costs, rate):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -450,7 +437,8 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
     ]
     if rate is None:
         found.append(
-            "device hours: give --gpu, --measured-on a run, or --images-per-second, which benchmarks/chain.py --device cuda measures"
+            "device hours: give --measured-on a run, or --images-per-second, which benchmarks/chain.py --device cuda "
+            "measures"
         )
     else:
         hours = costs.device_hours(rate)
@@ -466,65 +454,6 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
         f" at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
     )
     return found
-
-
-def step_table(comparison: Comparison, steps: Mapping[str, Step], title: str) -> RichTable:
-    """The steps of chains on a GPU, those that are equal once, and what each is bound by."""
-    kinds = {(spec.sampler.kind, steps[digest]) for digest, spec in comparison.chains().items()}
-    rows = []
-    for kind, step in sorted(kinds, key=lambda each: (each[0], each[1].rate)):
-        work = (f"{step.operators:,}", f"{step.flops / 1e9:,.3g}", f"{step.bytes / 1e9:,.3g}")
-        numbers = texts(*work, f"{step.seconds * 1e3:,.3g}", f"{step.rate:,.0f}", step.bound)
-        rows.append(Row((f"{kind}, {step.examples:,}",), numbers))
-    columns = [("operators",), ("GFLOP",), ("GB",), ("ms",), ("gradients", "a second"), ("bound", "by")]
-    return terminal(Table("sampler, examples", columns, rows), title)
-
-
-def price_table(quote: Quote) -> RichTable:
-    """A plan's money and energy on each machine of a price list, the cheapest in bold; `lost` is what preemptions cost."""
-    best = quote.cheapest
-
-    def text(value: float | None, digits: int = 2) -> str:
-        return DASH if value is None else f"{value:,.{digits}f}" if np.isfinite(value) else "never ends"
-
-    rows = []
-    for b in quote.bills:
-        prices = [Cell(text(p), best=best is not None and b is best[1] and p == best[0]) for p in (b.on_demand, b.spot)]
-        cells = texts(text(b.device_hours, 1), f"{b.machines:,}", text(b.days))
-        rows.append(Row((b.machine.name,), [*cells, *prices, *texts(text(b.preempted), text(b.kwh, 1))]))
-    columns = [("device", "hours"), ("machines",), ("days",), ("on", "demand"), ("spot",), ("of it", "lost"), ("kWh",)]
-    return terminal(Table("machine", columns, rows), f"prices in {quote.currency}")
-
-
-def price_lines(quote: Quote) -> list[str]:
-    """Sentences about a price list's table: the loss per preemption, what spot money leaves out, the cheapest machine."""
-    found = []
-    spot = [b for b in quote.bills if b.spot is not None]
-    if spot and quote.loss is None:
-        found.append(
-            "spot: without what preemptions cost, give --preemption-loss, or --measured-on a run whose chains left nodes"
-        )
-    elif spot:
-        how = f"mean of {quote.preemptions} measured, waiting for another device included" * (quote.preemptions > 0)
-        found.append(f"spot: {quote.loss:,.3g} s of each device of a chain lost per preemption, {how or 'as given'}")
-        if unknown := [b.machine.name for b in spot if b.preempted is None]:
-            found.append(f"spot of {', '.join(unknown)}: without what preemptions cost, give preemptions_per_hour")
-    if (best := quote.cheapest) is not None:
-        price, bill = best
-        how = "on demand" if price == bill.on_demand else "spot"
-        found.append(f"cheapest: {bill.machine.name}, {how}, {price:,.2f} {quote.currency}")
-    return found
-
-
-def spent_line(bill: Bill, currency: str) -> str:
-    """A sentence about the device hours that chains took on a machine."""
-    prices = [f"{bill.on_demand:,.2f} {currency} on demand"]
-    prices += [f"{bill.spot:,.2f} {currency} on spot"] if bill.spot is not None else []
-    energy = f", {bill.kwh:,.1f} kWh" if bill.kwh is not None else ""
-    return (
-        f"{bill.device_hours:,.2f} device hours with recorded repeated steps, on {bill.machine.name} {' or '.join(prices)}{energy}; "
-        "evaluation, waiting and idle devices not counted"
-    )
 
 
 def export_lines(exported: Exported) -> tuple[str, str]:

@@ -139,7 +139,7 @@ class MCLMC(Isokinetic):
             state |= {"made": 0, "potential": self._potential(theta, state["loss"])}
         phases, step, diagonal = mile.Phases(group["tune"]), state["made"], group["preconditioner"] == "diagonal"
         new = self._whole_step(theta, u, g, at, *self._lengths(theta), self._all_scales())
-        if "loss" not in state:  # as in states of older versions
+        if "loss" not in state:  # after a step at temperature 0, which does not tune
             state["loss"] = torch.full_like(state["potential"], math.nan)
         kept = state["potential"], state["loss"]
         numbers = [state[name] for name in mile.ADAPTED]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import json
 import logging
 import re
@@ -100,25 +99,24 @@ def encode_index(rows: Sequence[Mapping[str, Any]], attempt: int) -> bytes:
 
 
 def _decode_index(data: bytes, attempt: int, where: str) -> list[dict[str, Any]] | None:
-    """Return the rows; None for a torn or altered table, or one that was made before ``attempt`` began.
+    """Return the rows; None for a torn or altered table, or one whose stamp is not of ``attempt``.
 
     Raises:
         UserError: a newer format.
     """
     try:
         table = tables.decode(data, where)
-        stamp = json.loads((table.schema.metadata or {}).get(_STAMP, b"{}"))
-        made, number = stamp.get("incarnation"), stamp.get("format", INDEX_FORMAT)
+        stamp = json.loads((table.schema.metadata or {})[_STAMP])
+        made, number = stamp["incarnation"], stamp["format"]
     except UserError:
         raise
-    except (pa.ArrowException, OSError, ValueError, AttributeError):
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
         return None
     if not isinstance(number, int) or number > INDEX_FORMAT:
         raise UserError(
             f"{where}: format must be at most {INDEX_FORMAT}, got {number!r}: newer files need a newer raychains"
         )
-    # Tables of the first version bear no stamp.
-    return table.to_pylist() if made in (None, attempt) else None
+    return table.to_pylist() if made == attempt else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,24 +133,6 @@ class SampleRecord:
         if not isinstance(file, str) or not isinstance(row["sha256"], str):
             raise TypeError(f"no sample's row: {row}")
         return cls(meta=SampleMeta.from_json(row), file=file, sha256=row["sha256"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgressFile:
-    """The progress that an attempt recorded between two checkpoints."""
-
-    attempt: int
-    step: int
-    """The second checkpoint's."""
-    written: float
-    """Seconds of the storage's clock."""
-    seconds: Mapping[int, float]
-    """Chain seconds by step."""
-
-    @property
-    def last(self) -> float:
-        """Chain seconds of the last record."""
-        return self.seconds[max(self.seconds)]
 
 
 class ChainStore:
@@ -417,17 +397,6 @@ class ChainStore:
                 return
             yield record
 
-    def progress_files(self) -> list[ProgressFile]:
-        """Return what each attempt recorded, superseded records too, in the order of attempts and steps; empty files are left out."""
-        times = self.root.modified(self._name("progress"))
-        found = [
-            ProgressFile(attempt=int(m[2]), step=int(m[1]), written=written / 1e9, seconds=seconds)
-            for name, written in times.items()
-            if (m := _PROGRESS.fullmatch(name))
-            and (seconds := {r["step"]: float(r["seconds"]) for r in self._records_of_progress(name)})
-        ]
-        return sorted(found, key=lambda file: (file.attempt, file.step))
-
     def seconds(self) -> float:
         """Return the chain seconds up to the last progress record, waiting not counted."""
         progress = self.progress()
@@ -505,49 +474,6 @@ def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
     """Return how often a chain left a node that was about to go, from its attempts' records: a driver's last one counts them."""
     of = {r.get("driver_id"): n for _, r in sorted(attempts.items()) if is_int(n := r.get("preemptions"))}
     return sum(of.values())
-
-
-def preemption_losses(store: ChainStore) -> tuple[float, int]:
-    """Return the seconds that a chain lost to preemptions, and how many these were: those before and after which it recorded progress.
-
-    A loss is the time from the old attempt's last record that counts to the new one's first, by the storage's clock, less the chain seconds
-    in between: repeated steps, waiting for another device, and starting there. Attempts that follow anything else than a preemption by
-    their own driver are left out, since others may have begun hours later.
-    """
-    attempts = store.attempts()
-    files = store.progress_files() if preemptions(attempts) else []
-    numbers, lost, times = list(attempts), 0.0, 0
-    for old, new in itertools.pairwise(n for n in numbers if any(file.attempt == n for file in files)):
-        before, after = attempts[old], attempts[new]
-        counts = [n if is_int(n := record.get("preemptions")) else 0 for record in (before, after)]
-        moves, resumed = numbers.index(new) - numbers.index(old), after.get("from_step")
-        if before.get("driver_id") != after.get("driver_id") or counts[1] - counts[0] != moves or not is_int(resumed):
-            continue
-        if begun := [file for file in files if file.attempt == old and file.step <= resumed]:
-            first = next(file for file in files if file.attempt == new)
-            lost += (first.written - begun[-1].written) - (first.last - begun[-1].last)
-            times += moves
-    return lost, times
-
-
-def device_seconds(store: ChainStore) -> float:
-    """Return the chain seconds of all attempts' records, those of repeated steps too, times the workers of the chain."""
-    attempts, total = store.attempts(), 0.0
-    if len(attempts) == 1:
-        return store.seconds() * workers(*attempts.values())
-    files = store.progress_files()
-    known: dict[int, float] = {}
-    for number, record in attempts.items():
-        own = [file for file in files if file.attempt == number]
-        if not own:
-            continue
-        resumed = record.get("from_step")  # unknown: it went on where the one before it ended
-        known = {step: s for step, s in known.items() if not is_int(resumed) or step <= resumed}
-        begun = known[max(known)] if known else 0.0
-        total += (own[-1].last - begun) * workers(record)
-        for file in own:
-            known.update(file.seconds)
-    return total
 
 
 def workers(attempt: Mapping[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import raychains as rc
 from raychains import callbacks
 from raychains.callbacks import CallbackList
-from raychains.cli import parse
 from raychains.core.errors import Interrupted, UserError
 from tests.callbacks.events import tick
 
@@ -102,30 +100,16 @@ def test_closing_twice_closes_once() -> None:
     assert notes.closed == 1 and not notes.heard
 
 
-@pytest.mark.parametrize("keyword", ["callback", "listener"])
 @pytest.mark.parametrize("wrong", [3, Notes, [Notes(), None]], ids=["number", "class", "none"])
-def test_an_object_without_a_method_on_is_refused_in_one_line(wrong: Any, keyword: str, tmp_path: Path) -> None:
-    deprecated = pytest.warns(DeprecationWarning, match="listener is now callback")
-    with (
-        pytest.raises(UserError, match=r"callback must be an object with a method on\(event\)") as error,
-        deprecated if keyword == "listener" else contextlib.nullcontext(),
-    ):
-        rc.run(task="digits", store=str(tmp_path), **{keyword: wrong})
+def test_an_object_without_a_method_on_is_refused_in_one_line(wrong: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"callback must be an object with a method on\(event\)") as error:
+        rc.run(task="digits", store=str(tmp_path), callback=wrong)
     assert "\n" not in str(error.value)
 
 
-def test_names_of_built_in_callbacks_are_checked_and_the_old_setting_warns(tmp_path: Path) -> None:
+def test_names_of_built_in_callbacks_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"callback must be one of .* did you mean 'jsonl'"):
         rc.run(task="digits", store=str(tmp_path), callback=[Notes(), "jsnl"])
-    with pytest.raises(UserError, match="callback must be one of"), pytest.warns(DeprecationWarning, match="listen is"):
-        rc.run(task="digits", store=str(tmp_path), listen=("jsnl",))
-
-
-def test_the_old_option_works_and_standard_error_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        parse("run", ["--listen", "jsonl", "wandb"]).callback == parse("run", ["--callback", "jsonl", "wandb"]).callback
-    )
-    assert capsys.readouterr().err == "raychains: --listen is now --callback; the old name works for one more release\n"
 
 
 def test_the_protocol_is_public() -> None:

@@ -76,18 +76,6 @@ def test_attempt_0_from_the_start_is_the_chain_itself(sampler: str) -> None:
     assert outcome(restarted, run(restarted)) == outcome(plain, run(plain))
 
 
-def test_a_state_that_names_no_attempt_is_of_the_first() -> None:
-    spec = CASES["sghmc-digits"]
-    state = at_half(spec)
-    old = {name: value for name, value in state.items() if name != "noise_attempt"}
-    chain = Chain(spec)
-    chain.restart_noise(4)
-    chain.load_state_dict(old)
-    straight = from_state(spec, state)
-    assert chain.noise_attempt == 0
-    assert outcome(chain, run(chain)) == outcome(straight, run(straight))
-
-
 @pytest.mark.parametrize("attempt", [-1, True, 1.5])
 def test_an_attempt_is_a_count(attempt: Any) -> None:
     with refused("attempt"):

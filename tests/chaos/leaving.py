@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +28,7 @@ from raychains.core.spec import ChainSpec
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.planning import events
-from raychains.store import ChainStore, Storage
-from raychains.store.chains import preemption_losses
+from raychains.store import Storage
 from tests.chaos import plans, worlds
 from tests.chaos.nodes import Placed
 from tests.chaos.tasks import MortalDigits
@@ -202,9 +200,7 @@ def told(folder: Path, kind: str, address: str, nodes: dict[str, Node]) -> dict[
     """Do it, and return what happened."""
     root, where = Storage(folder / "store"), folder / "deaths"
     where.mkdir(parents=True)
-    began = time.monotonic()
     cloud, more = KINDS[kind](where, root, address, nodes)
-    wall = time.monotonic() - began
     chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
     records = [attempts_of(root.uri, digest) for digest in chains]
     lives = plans.lives(where) if (where / "lives").exists() else []
@@ -216,8 +212,6 @@ def told(folder: Path, kind: str, address: str, nodes: dict[str, Node]) -> dict[
         "lost": [e.reason for e in cloud.of(events.WorkerLost)],
         "chains": chains,
         "preemptions": [[record.get("preemptions", 0) for record in of] for of in records],
-        "wall": wall,
-        "losses": [preemption_losses(ChainStore(root, digest)) for digest in chains],
         "from": sorted(record["from_step"] for of in records for record in of),
         "lives": sorted([life["from_step"], life["from_step"] + life["steps"]] for life in lives),
         **more,

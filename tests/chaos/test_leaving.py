@@ -30,7 +30,6 @@ def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(kind: str, c
     assert not found["lost"], "a preemption is no failure"
     assert found["preempted"] == found["chains"] and len(found["chains"]) == chains
     assert found["preemptions"] == [[0, 1]] * chains, "as the attempts' records have it"
-    assert all(0 < seconds < found["wall"] and times == 1 for seconds, times in found["losses"]), found["losses"]
     ends = [end for start, end in found["lives"] if start == 0]
     begins = [start for start, _ in found["lives"] if start > 0]
     assert sorted(begins) == sorted(ends) and begins, "no step was made twice, without periodic checkpoints"

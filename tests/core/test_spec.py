@@ -208,7 +208,7 @@ def test_data_weighed_as_another_number_of_them_are_read_as_often(weighed_as: in
 
 
 def test_environment_is_json() -> None:
-    environment = Environment(torch="2.9", cuda=None, device="cpu", cpu_capability="AVX2", threads=1)
+    environment = Environment(torch="2.9", cuda=None, device="cpu", cpu_capability="AVX2", threads=1, numpy="2.4")
     assert Environment(**json.loads(json.dumps(environment.to_json()))) == environment
 
 

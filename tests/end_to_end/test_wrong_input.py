@@ -109,8 +109,6 @@ sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
 run --options | --options must be given a JSON file, as in --options best.json, got nothing
 run --options no/such.json | --options must be a JSON file, got 'no/such.json': No such file or directory
-plan --prices no/such.json | --prices must be a JSON file, got 'no/such.json': No such file or directory
-plan --gpu H100 --images-per-second 1000 | --gpu must be left out beside --images-per-second, got 'H100'
 run --budget 40 --chains 3 | --chains must be left out beside --budget, which chooses it, got 3
 run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
 run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in 20% of each

@@ -137,7 +137,7 @@ def calls(store: Path, result: rc.Result) -> dict[str, Call]:
             ("split", "views", "weights", "measures", "task", "options", "callback", "worker_pool", "page"),
         ),
         "rc.load": Call(rc.load, lambda: {"path": run}, ("task", "trust")),
-        "rc.draw_report": Call(rc.draw_report, lambda: {"path": run}, ("compare", "trust", "prices", "machine")),
+        "rc.draw_report": Call(rc.draw_report, lambda: {"path": run}, ("compare", "trust")),
         "rc.reproduce": Call(
             rc.reproduce,
             lambda: {"names": ("fig2",), "dry_run": True, "store": "store", "progress": False},

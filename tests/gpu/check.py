@@ -38,10 +38,8 @@ import numpy as np
 import torch
 
 from benchmarks import chain as benchmark
-from benchmarks import loops
 from raychains import tasks
 from raychains.chain.chain import Chain
-from raychains.chain.gpu_time import GPUS, estimate
 from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
@@ -272,20 +270,14 @@ def resumed(chosen: dict[str, Callable[[], ChainSpec]], device: str, folder: Pat
     return {name: (s.sampler.kind, partial(compare, name)) for name, s in specs.items()}
 
 
-def benchmarks(device: str, images: int, rounds: int, known: str | None) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Seconds per epoch of chains and of the plain loop, seconds of single steps, and the least that a step can take.
-
-    On a GPU that is ``known``, one of `GPUS`, beside them the seconds that are estimated of a chain's epoch.
-    """
+def benchmarks(device: str, images: int, rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Seconds per epoch of chains and of the plain loop, of single steps, and the least that a step can take."""
     common: dict[str, Any] = {"device": device, "images": images, "rounds": rounds, "step_rounds": rounds**2}
     args, plain = argparse.Namespace(**common, workers=0), defaultdict[tuple[str, int], list[float]](list)
 
     def epochs(name: str, batch: int, execution: dict[str, Any]) -> dict[str, Any]:
         task: Any = tasks.make(name, train_subset=images)
         found: dict[str, Any] = {"images": images}
-        if known is not None and execution.get("recorded", True):
-            planned = loops.spec(task, batch=batch, epochs=10, temperature=1.0, **execution)
-            found["estimated_epoch_seconds"] = task.num_data / estimate(planned, task, known).rate
         found["epoch_seconds"] = benchmark.epochs(task, args, batch, plain[name, batch], **execution)
         return found | {"plain_loop_epoch_seconds": plain[name, batch]}
 
@@ -343,8 +335,7 @@ def main(argv: list[str] | None = None) -> int:
         return {name: each for name, each in named.items() if any(fnmatchcase(name, only) for only in args.only)}
 
     laws = chosen(law_checks(args.device, lanes, dtypes) | packed.checks(args.device))
-    known = next((gpu for gpu in GPUS if gpu in where["device"]), None)
-    resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds, known))
+    resumes, measures = chosen(resume_specs(args.short)), chosen(benchmarks(args.device, images, rounds))
     steps = chosen(cpu_checks(args.device) | recorded_checks(resume_specs(args.short), args.device))
     with_ray = chosen(dict.fromkeys(runs.NAMES))
     if with_ray and (reason := runs.missing(args.device)):

@@ -20,7 +20,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from raychains.chain.operators import launches, writes
 from raychains.core import gpus
 from raychains.samplers.noise import Noise
 
@@ -33,6 +32,21 @@ NEEDS_A_DRIVER = {
 """Files with what only a real driver can run: no test here counts these lines as covered, and no other file has any."""
 
 COPIES = {"_to_copy", "copy_"}
+NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+"""Operators that a GPU has no part in, beside views."""
+
+
+def launches(func: Any) -> bool:
+    """Return whether an operator is at least one kernel on a GPU: no view, no allocation, not without tensors."""
+    arguments, returns = func._schema.arguments, func._schema.returns
+    if func.overloadpacket.__name__ in NO_KERNEL or not any("Tensor" in str(x.type) for x in (*arguments, *returns)):
+        return False
+    return writes(func) or any(r.alias_info is None for r in returns) or not returns
+
+
+def writes(func: Any) -> bool:
+    """Return whether an operator writes into one of its arguments."""
+    return any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
 
 
 class Broken(AssertionError):

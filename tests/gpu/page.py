@@ -1,4 +1,4 @@
-"""The page of `tests.gpu.check`: what was checked on a device, what failed, and speeds beside those estimated."""
+"""The page of `tests.gpu.check`: what was checked on a device, what failed, and speeds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def page(result: dict[str, Any]) -> str:
             "",
             "Images a second of a chain, medians of rounds:",
             "",
-            "| benchmark | images a second | × a plain loop | estimated | measured / estimated |",
-            "|---|---|---|---|---|",
+            "| benchmark | images a second | × a plain loop |",
+            "|---|---|---|",
             *map(speed, epochs),
         ]
     return "\n".join(lines) + "\n"
@@ -60,6 +60,4 @@ def speed(row: dict[str, Any]) -> str:
     """A row of the benchmark's table."""
     ours, plain = (statistics.median(row[name]) for name in ("epoch_seconds", "plain_loop_epoch_seconds"))
     name, images = row["name"].removeprefix("benchmark/"), row["images"]
-    estimate = row.get("estimated_epoch_seconds")
-    held = ("–", "–") if estimate is None else (f"{images / estimate:,.0f}", f"{estimate / ours:.2f}")
-    return f"| {name} | {images / ours:,.0f} | {plain / ours:.2f} | {' | '.join(held)} |"
+    return f"| {name} | {images / ours:,.0f} | {plain / ours:.2f} |"

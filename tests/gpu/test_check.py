@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from raychains import tasks
 from raychains.chain.chain import Chain
-from raychains.chain.gpu_time import GPUS, Gpu, estimate
-from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
-from raychains.planning import methods
 from raychains.samplers import KINDS, AdamW
 from raychains.samplers.noise import Noise
 from raychains.store.codec import decode, encode
@@ -160,21 +156,6 @@ def test_the_same_command_goes_on_and_repeats_what_failed(
     assert "# Checks on cpu" in page and "3 checks, in the short form, 0 failed." in page
     assert "| law adamw | 1 | 0 | 0.00 |" in page
     assert main([*command[1:]]) == 2 and "is of another device, version or length" in capsys.readouterr().err
-
-
-def test_a_known_gpus_speed_stands_beside_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GPUS, "cpu", Gpu(flops=dict.fromkeys(("fp32", "fp64", "bf16"), 1e30), bandwidth=1e30))
-    out = tmp_path / "gpu.json"
-    assert main(["--short", "--out", str(out), "--only", "benchmark/mnist-mlp/*/epoch/*"]) == 0
-    (row,) = json.loads(out.read_text())["benchmarks"]
-    task = tasks.make("digits")
-    spec = methods.resolve(Run(task="digits"), task=task, name="digits", sampler="sghmc").spec
-    launched = estimate(spec, task, "cpu").operators + 3  # those of a further layer, and of normalised pictures
-    assert row["estimated_epoch_seconds"] == pytest.approx(
-        2 * max(250e-6, 8e-6 * launched), rel=0.2
-    )  # two batches of 128
-    held = row["estimated_epoch_seconds"] / row["epoch_seconds"][0]
-    assert f"| {256 / row['estimated_epoch_seconds']:,.0f} | {held:.2f} |" in out.with_suffix(".md").read_text()
 
 
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from raychains.api.commands import draw_report
 from raychains.chain.chain import Diverged
 from raychains.chain.divergence import diagnose
 from raychains.planning import Comparison, events
 from raychains.report import page
 from raychains.report.terminal import Terminal
 from raychains.store import ChainStore, RunStore, Storage
-from tests.checks import refused
 from tests.report import runs
 from tests.report.test_page import EVIL
 
@@ -72,27 +69,6 @@ def test_the_page_counts_resumed_chains_and_those_that_left_a_node(
         ChainStore(store.root, two.digest).begin(two, number, about)
     text = html(store, comparison)
     assert "1 chain continued from a checkpoint" in text and "chains left a node that was about to go 3 times" in text
-
-
-def test_the_page_has_money_and_energy_of_the_chains_where_a_price_list_is_given(
-    single: tuple[RunStore, Comparison], tmp_path: Path
-) -> None:
-    """Chains of 1 ms a step on one of two devices of a machine that costs 2,000 a second: a USD and a kWh for each step."""
-    store, comparison = single
-    steps = sum(spec.steps for spec in comparison.chains().values())
-    file = tmp_path / "prices.json"
-    machine = {"devices": 2, "per_hour": 7.2e6, "spot_per_hour": 7.2e5, "watts": 7.2e9}
-    file.write_text(json.dumps({"currency": f"USD{EVIL[:8]}", "machines": {EVIL: machine}}))
-    draw_report(store.location(), prices=str(file))
-    text = Path(store.location("report.html")).read_text(encoding="utf-8")
-    money = f"{steps:,.2f} USD&lt;script&gt; on demand"
-    assert money in text and f"{steps / 10:,.2f} USD" in text and f"{steps:,.1f} kWh" in text and EVIL not in text
-    draw_report(store.location())
-    assert "kWh" not in Path(store.location("report.html")).read_text(encoding="utf-8")
-    with refused("machine", "'b'"):
-        draw_report(store.location(), prices=str(file), machine="b")
-    with refused("machine", "prices"):
-        draw_report(store.location(), machine="b")
 
 
 def test_a_run_without_failures_or_whose_failed_chain_finished_since_has_no_such_section(

@@ -176,7 +176,6 @@ def _of_chain(root: Storage, digest: str) -> Iterator[tuple[str, Callable[[], An
         "samples": tensors,
         "checkpoint": checkpoint,
         "progress": chain.progress,
-        "files of progress": lambda: [dataclasses.asdict(file) | {"written": 0} for file in chain.progress_files()],
         "diagnoses": chain.diagnoses,
     }
     for name, read in reads.items():

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raychains.store import ChainStore, Storage
+from raychains.store import ChainStore, Storage, tables
 from raychains.store.chains import History
+from raychains.store.filesystem import table_of
 from tests.checks import refused
 from tests.planning.plans import chain
 from tests.store.test_chains import publish, record, state, tear, values
@@ -152,6 +153,14 @@ def test_a_torn_index_is_none(store: ChainStore, keep: float) -> None:
         data = store.root.read(f"chains/{SPEC.digest}/{name}")
         store.root.publish(f"chains/{SPEC.digest}/{name}", data[: int(len(data) * keep)])
     assert len(store.records()) == 1 and store.finished(1) and len(store.progress()) == 1
+
+
+def test_an_index_without_a_stamp_is_none(store: ChainStore) -> None:
+    publish(store, 0)
+    store.finish()
+    expected = store.records()
+    store.root.publish(f"chains/{SPEC.digest}/samples.parquet", tables.encode(table_of([{"file": "another's"}])))
+    assert store.records() == expected
 
 
 def test_an_index_with_altered_bytes_is_none_or_says_the_same(store: ChainStore) -> None:
