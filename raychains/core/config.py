@@ -538,12 +538,6 @@ class Status(Options):
     """Chains that are shown at most; failed and running ones come first."""
     json: bool = False
     """Print one JSON object with everything, for machines."""
-    web: bool = False
-    """Show it as a page in a browser, with curves and the results so far, which loads itself again every ten seconds, or every --watch."""
-    host: str = "127.0.0.1"
-    """Address of that page; the default is reached from this machine only, 0.0.0.0 from every other one, without a password."""
-    port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8001
-    """Port of that page."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,8 @@ MOST_NAMES = 40
 OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_chains": "chains"}
 OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
+GONE = {("status", "web"): "--watch or, in the command of the run, --callback tensorboard"}
+"""Names that older versions knew, and what to use instead."""
 
 
 class RaychainsError(Exception):
