@@ -254,9 +254,8 @@ def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -
             parser.add_argument(*flags, dest=option.name, nargs="+" if option.several else None)
             single |= set() if option.several else {*flags}
     found, rest = parser.parse_known_intermixed_args(_negative_numbers_joined(words, single))
-    for name in (word.partition("=")[0] for word in rest):
-        if instead := errors.GONE.get((command, name.lstrip("-"))):
-            raise UserError(f"{name} is gone since this version: use {instead}")
+    for word in rest:
+        errors.check_gone(command, word.partition("=")[0])
     if rest:
         name = rest[0].partition("=")[0]
         if name.startswith("-"):

@@ -461,7 +461,7 @@ class Serve(Options):
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The file, or the samples of the run, are looked at again every --refresh."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that are there when it starts."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
@@ -488,8 +488,6 @@ class Serve(Options):
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
     """Most bytes of a request's body."""
-    refresh: Duration = "10s"
-    """Time between looks for new samples of the run, or for another file of this name; they take over between two batches."""
     address: Text = None
     """Ray cluster to join, as for run; default: Ray is started on this machine."""
     object_store_memory: MaybeCount = None

@@ -16,7 +16,10 @@ MOST_NAMES = 40
 OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_chains": "chains"}
 OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
-GONE = {("status", "web"): "--watch or, in the command of the run, --callback tensorboard"}
+GONE = {
+    ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
+    ("serve", "refresh"): "a restart of the server, which then holds the samples that are there",
+}
 """Names that older versions knew, and what to use instead."""
 
 
@@ -85,6 +88,12 @@ def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     hint = near_miss(value, names)
     listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)
     return UserError(f"{field} must be one of {listed}, got {shown(value)}{hint}")
+
+
+def check_gone(command: str, name: str) -> None:
+    """Refuse a command's option that older versions knew, named as the caller wrote it."""
+    if instead := GONE.get((command, name.lstrip("-"))):
+        raise UserError(f"{name} is gone since this version: use {instead}")
 
 
 @contextlib.contextmanager

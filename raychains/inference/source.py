@@ -1,10 +1,10 @@
-"""The ensemble to serve, from an exported file or from a run that may still go on: its version, and how it is loaded."""
+"""The ensemble to serve, from an exported file or from a run that may still go on, and how it is loaded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -14,54 +14,54 @@ from raychains.data.root import rooted
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive
 from raychains.inference.export import input_form, posterior
-from raychains.inference.predictive import Selection, dropped_chains, import_parts, records_of, select
+from raychains.inference.predictive import Records, Selection, dropped_chains, import_parts, select
 from raychains.planning import Comparison
 from raychains.store import RunStore, Storage, split_run_path
 
+Loaded = tuple[PosteriorPredictive, Mapping[str, Any]]
+"""An ensemble and the facts about it that clients are told.
 
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """An ensemble and the facts about it that clients are told."""
-
-    posterior: PosteriorPredictive
-    version: Hashable
-    about: Mapping[str, Any]
-    """``task``, ``arm``, ``run``, ``kind``, ``samples``, ``input`` (`export.input_form`), ``digests`` of the samples."""
+These are ``task``, ``arm``, ``run``, ``kind``, ``samples``, ``input`` (`export.input_form`), ``digests`` of the samples.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """A file of `raychains export`; another one may be renamed to its name."""
+    """A file of `raychains export`."""
 
     path: str
     model: nn.Module | None = None
     """The network, where the file names none of `raychains.models`."""
     trust: bool = False
+    sha256: str | None = None
+    """Of the file that `snapshot` found."""
 
-    def check(self) -> None:
-        """Raise `UserError` where `load` would: for a file that is not whole, or a network that cannot be built."""
+    def snapshot(self) -> FileSource:
+        """Return the source of the file that is there now.
+
+        Raises:
+            UserError: a file that is not whole, or a network that cannot be built.
+        """
         about = file.describe(self.path)
         if self.model is None:
             networks.rebuild(about.get("network"), self.path, self.trust)
-
-    def version(self) -> Hashable:
-        """Return a value that changes with the file."""
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise UserError(f"source must be a file, got {self.path!r}: {error.strerror}") from None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return replace(self, sha256=about["sha256"])
 
     def load(self, device: str) -> Loaded:
-        """Return the file's ensemble on a device."""
-        version, about = self.version(), file.describe(self.path)
+        """Return the file's ensemble on a device.
+
+        Raises:
+            UserError: as `snapshot`; or another file has the name since.
+        """
+        about = file.describe(self.path)
+        if self.sha256 not in (None, about["sha256"]):
+            raise UserError(f"source must be the file that was there at first, got another one: {self.path}")
         made = PosteriorPredictive.load(self.path, self.model, device=device, trust=self.trust)
         described = {name: about.get(name) for name in ("run", "arm", "kind", "input")}
         task = about.get("task")
         described["task"] = task.get("kind") if isinstance(task, dict) else None
         digests = [one[3] for one in about.get("samples", ()) if isinstance(one, list) and len(one) == 4]
-        described |= {"samples": len(made), "digests": digests, "sha256": about.get("sha256")}
-        return Loaded(posterior=made, version=version, about=described)
+        return made, described | {"samples": len(made), "digests": digests, "sha256": about["sha256"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,46 +76,43 @@ class RunSource:
     first: int | None = None
     data_root: str | None = None
     trust: bool = False
-
-    @property
-    def _which(self) -> dict[str, Any]:
-        return {"arm": self.arm, "group": self.group, "first": self.first, "unfinished": True}
-
-    def _run(self) -> tuple[RunStore, Comparison]:
-        run = RunStore(Storage(self.store), self.name)
-        return run, Comparison.from_json(run.plan().get("comparison"))
+    records: Records | None = field(default=None, repr=False)
+    """The samples that `snapshot` found; their files stay when chains go on."""
 
     def _selection(self) -> Selection:
-        run, comparison = self._run()
+        run = RunStore(Storage(self.store), self.name)
+        comparison = Comparison.from_json(run.plan().get("comparison"))
         if self.trust:
             import_parts(comparison)
-        return select(run.root, comparison, dropped=dropped_chains(run, comparison), **self._which)
+        dropped = dropped_chains(run, comparison)
+        return select(run.root, comparison, self.arm, self.group, self.first, dropped=dropped, unfinished=True)
 
-    def check(self) -> None:
-        """Raise `UserError` where `load` would: no such run or arm, no sample yet, or a task that predicts nothing."""
+    def snapshot(self) -> RunSource:
+        """Return the source of the samples that are there now.
+
+        Raises:
+            UserError: no such run or arm, no sample yet, or a task that predicts nothing.
+        """
         with rooted(self.data_root):
-            self._selection()
-
-    def version(self) -> Hashable:
-        """Return a value that changes with the samples; no task is built and no sample is opened."""
-        run, comparison = self._run()
-        found = records_of(run.root, comparison, dropped=dropped_chains(run, comparison), **self._which)
-        return tuple(record.sha256 for _, record in found)
+            return replace(self, records=self._selection().records)
 
     def load(self, device: str) -> Loaded:
-        """Return the ensemble of the samples that are there, on a device."""
+        """Return the samples' ensemble on a device."""
         with rooted(self.data_root):
             selection = self._selection()
+            if self.records is not None:
+                selection = replace(selection, records=self.records)
             made = posterior(selection).to(device)
             form = input_form(selection.task)
-        digests = tuple(record.sha256 for _, record in selection.records)
-        about: dict[str, Any] = {
+        return made, {
             "task": selection.task.spec().kind,
             "run": self.name,
             "arm": selection.arm,
+            "kind": made.kind,
+            "input": form,
+            "samples": len(made),
+            "digests": [record.sha256 for _, record in selection.records],
         }
-        about |= {"kind": made.kind, "input": form, "samples": len(made), "digests": list(digests)}
-        return Loaded(posterior=made, version=digests, about=about)
 
 
 Source = FileSource | RunSource
