@@ -18,7 +18,7 @@ OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
 GONE = {
     ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
-    ("serve", "refresh"): "a restart of the server, which then holds the samples that are there",
+    ("serve", "refresh"): "a new server for newer samples",
 }
 """Names that older versions knew, and what to use instead."""
 
