@@ -128,7 +128,7 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     duration.seconds("batch_wait", options.batch_wait)
     names = ("arm", "group", "first", "data_root", "trust")
     with renamed({"run": "source", "file": "source"}):
-        return source_of(options.source, model=model, **{name: getattr(options, name) for name in names}).snapshot()
+        return source_of(options.source, model=model, **{name: getattr(options, name) for name in names})
 
 
 def _bound(options: Serve, source: Source) -> Any:

@@ -70,16 +70,15 @@ def test_an_exported_file_is_the_same_and_says_the_same(
     monkeypatch.chdir(tmp_path)
     source = source_of("d.safetensors")
     assert isinstance(source, FileSource) and source.path == str(file)
-    snapshot = source.snapshot()
-    (posterior, about), (posterior_of_run, about_of_run) = snapshot.load("cpu"), source_of(run.path).load("cpu")
+    (posterior, about), (posterior_of_run, about_of_run) = source.load("cpu"), source_of(run.path).load("cpu")
     torch.testing.assert_close(posterior(images()), posterior_of_run(images()))
     for name in ("arm", "run", "kind", "input", "samples", "digests"):
         assert about[name] == about_of_run[name], name
     run.export(str(tmp_path / "other.safetensors"), first=2)
     os.replace(tmp_path / "other.safetensors", file)
-    assert len(source.load("cpu")[0]) == 2
+    assert len(source_of("d.safetensors").load("cpu")[0]) == 2
     with pytest.raises(UserError, match="source must be the file that was there at first, got another one: "):
-        snapshot.load("cpu")
+        source.load("cpu")
 
 
 def test_a_run_that_goes_on_is_served_with_the_samples_that_are_there(run: rc.Result, tmp_path: Path) -> None:
@@ -87,20 +86,19 @@ def test_a_run_that_goes_on_is_served_with_the_samples_that_are_there(run: rc.Re
     with pytest.raises(UserError, match="has an unfinished chain"):
         rc.load(path).posterior()
     source = source_of(path)
-    snapshot = source.snapshot()
-    posterior, about = snapshot.load("cpu")
+    posterior, about = source.load("cpu")
     assert len(posterior) == 3 == len(source_of(path, first=5).load("cpu")[0])
     continued(run, path)
-    again, about_again = snapshot.load("cpu")
+    again, about_again = source.load("cpu")
     torch.testing.assert_close(again(images()), posterior(images()))
     assert about_again == about
-    torch.testing.assert_close(source.load("cpu")[0](images()), run.posterior()(images()))
+    torch.testing.assert_close(source_of(path).load("cpu")[0](images()), run.posterior()(images()))
 
 
 def test_a_run_without_a_sample_is_refused(run: rc.Result, tmp_path: Path) -> None:
     path = begun(run, tmp_path / "store", 0)
     with pytest.raises(UserError, match=r"^arm '.*' has no samples yet$"):
-        source_of(path).snapshot()
+        source_of(path)
 
 
 def test_wrong_sources_are_refused(run: rc.Result, tmp_path: Path) -> None:
