@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from raychains import __version__
-from raychains.core import bounded, checksum
+from raychains.core import bounded, checksum, errors
 from raychains.core.errors import ChainsFailed, RaychainsError, UserError, near_miss, printable, reason, unknown_name
 from raychains.core.options import Option, make, on_command_line, options_of
 
@@ -254,6 +254,8 @@ def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -
             parser.add_argument(*flags, dest=option.name, nargs="+" if option.several else None)
             single |= set() if option.several else {*flags}
     found, rest = parser.parse_known_intermixed_args(_negative_numbers_joined(words, single))
+    for word in rest:
+        errors.check_gone(command, word.partition("=")[0])
     if rest:
         name = rest[0].partition("=")[0]
         if name.startswith("-"):

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from raychains.core.config import Serve
-from raychains.core.errors import UserError, renamed, require, shown
+from raychains.core.errors import UserError, check_gone, renamed, require, shown
 from raychains.core.options import make, options_of
 from raychains.core.ports import check_free, is_loopback
 from raychains.planning import duration
@@ -38,12 +38,13 @@ def deployment(
     max_batch_size: int = 64,
     batch_wait: float | str = 0.005,
     max_body: int = 16_777_216,
-    refresh: float | str = "10s",
     data_root: str | None = None,
     model: nn.Module | None = None,
     trust: bool = False,
 ) -> Any:
     """Return an application of Ray Serve whose replicas hold one ensemble, for `serve.run` or ``serve run module:app``.
+
+    The ensemble is the source's as it is now; another call takes newer samples of a run that still goes on.
 
     Args:
         source: a file of `raychains export`, or a run, STORE/runs/NAME, finished or not. Every replica's node must see it.
@@ -56,7 +57,6 @@ def deployment(
         max_batch_size: inputs that are predicted at once, of one request or of several.
         batch_wait: time that a request waits for others to be predicted with it: seconds, or a text such as "1s".
         max_body: most bytes of a request's body.
-        refresh: time between looks for new samples, or for another file: seconds, or a text such as "10s".
         data_root: of a run: folder with the data sets; default as for `raychains.run`.
         model: of a file: the network, where the file names none of `raychains.models`.
         trust: import the modules that the run or the file names, which runs their code.
@@ -91,6 +91,7 @@ def app(options: Mapping[str, Any]) -> Any:
         values["trust"] = True
     for name in values:
         if name not in known:
+            check_gone("serve", name)
             raise UserError(f"unknown argument {shown(name)}: there are {', '.join(known)}")
     return _application(make(Serve, values), None)
 
@@ -115,7 +116,7 @@ def _application(options: Serve, model: nn.Module | None) -> Any:
 
 
 def _source(options: Serve, model: nn.Module | None = None) -> Source:
-    """Return the source that the options name, once it is known to be one that can be loaded."""
+    """Return the source that the options name, with the samples that are there now."""
     from raychains.inference.source import source_of
 
     _orchestration()
@@ -125,12 +126,9 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     require(gpus == 0 or 1e-4 <= gpus <= 1e6, "gpus_per_replica", gpus, "be 0 or lie in [0.0001, 1000000]")
     check_share(gpus, "gpus_per_replica")
     duration.seconds("batch_wait", options.batch_wait)
-    duration.seconds("refresh", options.refresh)
     names = ("arm", "group", "first", "data_root", "trust")
     with renamed({"run": "source", "file": "source"}):
-        found = source_of(options.source, model=model, **{name: getattr(options, name) for name in names})
-        found.check()
-    return found
+        return source_of(options.source, model=model, **{name: getattr(options, name) for name in names})
 
 
 def _bound(options: Serve, source: Source) -> Any:
@@ -143,7 +141,6 @@ def _bound(options: Serve, source: Source) -> Any:
         max_batch_size=options.max_batch_size,
         batch_wait=duration.seconds("batch_wait", options.batch_wait),
         max_body=options.max_body,
-        refresh=duration.seconds("refresh", options.refresh),
         folders=import_folders() if options.trust else (),
     )
     settings = {"replicas": options.replicas, "cpus": options.cpus_per_replica, "gpus": options.gpus_per_replica}

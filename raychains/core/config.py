@@ -450,7 +450,7 @@ class Serve(Options):
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The file, or the samples of the run, are looked at again every --refresh."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that are there when it starts."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
@@ -477,8 +477,6 @@ class Serve(Options):
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
     """Most bytes of a request's body."""
-    refresh: Duration = "10s"
-    """Time between looks for new samples of the run, or for another file of this name; they take over between two batches."""
     address: Text = None
     """Ray cluster to join, as for run; default: Ray is started on this machine."""
     object_store_memory: MaybeCount = None
@@ -523,12 +521,6 @@ class Status(Options):
     """Chains that are shown at most; failed and running ones come first."""
     json: bool = False
     """Print one JSON object with everything, for machines."""
-    web: bool = False
-    """Show it as a page in a browser, with curves and the results so far, which loads itself again every ten seconds, or every --watch."""
-    host: str = "127.0.0.1"
-    """Address of that page; the default is reached from this machine only, 0.0.0.0 from every other one, without a password."""
-    port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8001
-    """Port of that page."""
 
 
 @dataclass(frozen=True, kw_only=True)

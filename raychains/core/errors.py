@@ -16,6 +16,11 @@ MOST_NAMES = 40
 OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_chains": "chains"}
 OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
+GONE = {
+    ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
+    ("serve", "refresh"): "a new server for newer samples",
+}
+"""Names that older versions knew, and what to use instead."""
 
 
 class RaychainsError(Exception):
@@ -83,6 +88,12 @@ def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     hint = near_miss(value, names)
     listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)
     return UserError(f"{field} must be one of {listed}, got {shown(value)}{hint}")
+
+
+def check_gone(command: str, name: str) -> None:
+    """Refuse a command's option that older versions knew, named as the caller wrote it."""
+    if instead := GONE.get((command, name.lstrip("-"))):
+        raise UserError(f"{name} is gone since this version: use {instead}")
 
 
 @contextlib.contextmanager

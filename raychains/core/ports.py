@@ -8,8 +8,8 @@ import socket
 from raychains.core.errors import UserError, reason, shown
 
 
-def check_free(host: str, port: int) -> socket.AddressFamily:
-    """Return the kind of an address at which a server can listen.
+def check_free(host: str, port: int) -> None:
+    """Refuse an address at which no server can listen.
 
     Raises:
         UserError: the port is taken or may not be used, or the host is no address of this machine.
@@ -24,7 +24,6 @@ def check_free(host: str, port: int) -> socket.AddressFamily:
         value = port if what == "port" else host
         free = "be one that is free and may be used" if what == "port" else "be an address of this machine"
         raise UserError(f"{what} must {free}, got {shown(value)}: {reason(error)}") from None
-    return family
 
 
 def is_loopback(host: str) -> bool:

@@ -26,6 +26,9 @@ from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
 
+Records = tuple[tuple[ChainSpec, SampleRecord], ...]
+"""Each sample's chain and record."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -34,8 +37,7 @@ class Selection:
     root: Storage
     task: Task
     arm: str
-    records: tuple[tuple[ChainSpec, SampleRecord], ...]
-    """Each sample's chain and record."""
+    records: Records
 
     def stored(self) -> Iterator[dict[str, Tensor]]:
         """Yield each sample's tensors as they are stored, read one at a time.
@@ -74,37 +76,25 @@ def as_in_chain(start: Tensor, initial: torch.dtype, own: set[torch.dtype], spec
     return start.to(DTYPES[spec.precision]) if initial in own else start
 
 
-def records_of(
-    root: Storage,
-    comparison: Comparison,
-    arm: str | None = None,
-    group: int = 0,
-    first: int | None = None,
-    *,
-    dropped: Collection[str] = (),
-    unfinished: bool = False,
-) -> tuple[tuple[ChainSpec, SampleRecord], ...]:
-    """Return chain and record of each sample of a run's arm, first draws of all chains first; no task is built.
-
-    Arguments and errors are those of `select`.
-    """
+def _records(
+    root: Storage, arm: Arm, chains: Sequence[ChainSpec], first: int | None, dropped: Collection[str], unfinished: bool
+) -> Records:
+    """Return the samples of an arm's ``chains``, first draws of all chains first; the other arguments are those of `select`."""
     found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
-    chosen = _arm(comparison, arm)
-    name = chosen.name
-    for position, spec in enumerate(_chains(comparison, arm, group)):
+    for position, spec in enumerate(chains):
         store = ChainStore(root, spec.digest)
         if not store.finished(expected_samples(spec)):
             if spec.digest in dropped:
                 continue
             if not unfinished:
                 raise UserError(
-                    f"arm {name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
+                    f"arm {arm.name!r} has an unfinished chain, {spec.digest[:12]}: continue the run with `resume=True`"
                 )
-        records = [record for record in store.records() if chosen.takes(record.meta.variable)]
+        records = [record for record in store.records() if arm.takes(record.meta.variable)]
         found += [(record.meta.index, position, spec, record) for record in records]
     found.sort(key=lambda f: f[:2])
     if unfinished and not found:
-        raise UserError(f"arm {name!r} has no samples yet")
+        raise UserError(f"arm {arm.name!r} has no samples yet")
     if first is not None and not unfinished:
         integer("first", first, 1, len(found), ", the arm's samples")
     return tuple((spec, record) for _, _, spec, record in found[:first])
@@ -116,12 +106,6 @@ def _arm(comparison: Comparison, arm: str | None) -> Arm:
     if not isinstance(name, str) or name not in arms:
         raise unknown_name("arm", name, arms)
     return arms[name]
-
-
-def _chains(comparison: Comparison, arm: str | None, group: int) -> Sequence[ChainSpec]:
-    groups = _arm(comparison, arm).chains
-    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
-    return groups[group]
 
 
 def select(
@@ -149,15 +133,18 @@ def select(
         UserError: an unknown arm or group, an unfinished chain, or with ``unfinished`` no sample; a task that predicts
             nothing, or one that would have to be imported because the store names it.
     """
-    spec = _chains(comparison, arm, group)[0]
+    chosen = _arm(comparison, arm)
+    groups = chosen.chains
+    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
+    spec = groups[group][0]
     tasks.check_known(spec.task)
     task = tasks.build(spec.task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
         raise UserError(
             f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
         )
-    records = records_of(root, comparison, arm, group, first, dropped=dropped, unfinished=unfinished)
-    return Selection(root=root, task=task, arm=_arm(comparison, arm).name, records=records)
+    records = _records(root, chosen, groups[group], first, dropped, unfinished)
+    return Selection(root=root, task=task, arm=chosen.name, records=records)
 
 
 def dropped_chains(run: RunStore, comparison: Comparison) -> set[str]:

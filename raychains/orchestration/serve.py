@@ -1,4 +1,4 @@
-"""A Ray Serve deployment of one ensemble: batches of requests over HTTP, and an ensemble that is replaced as its run goes on."""
+"""A Ray Serve deployment of one ensemble: requests over HTTP, predicted in batches."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import contextlib
 import json
 import logging
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ from raychains.core import gpus
 from raychains.core.errors import RayLost, UserError, format_error, last_line
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
-from raychains.inference.source import Loaded, Source
+from raychains.inference.source import Source
 from raychains.orchestration import ray_private, ray_watch, task_payload
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.planning.capacity import fit
@@ -73,8 +72,6 @@ class ReplicaConfig:
     """Seconds."""
     max_body: int
     """Bytes."""
-    refresh: float
-    """Seconds between looks at the source."""
     folders: tuple[str, ...] = ()
     """Folders that users' modules are imported from."""
 
@@ -84,8 +81,6 @@ class Predicted:
     """One question's answer, and how it came about."""
 
     answer: Answer | Refused
-    samples: int
-    """The ensemble's number of samples."""
     together: int
     """Inputs that were predicted together."""
 
@@ -106,29 +101,23 @@ class Predictor:
         task_payload.import_from(config.folders)
         self._config = config
         self._arriving: list[asyncio.Timeout] = []
-        self._device = gpus.best().type if config.gpu else "cpu"
-        self._loaded = config.source.load(self._device)
+        device = gpus.best().type if config.gpu else "cpu"
+        self._posterior, self._about = config.source.load(device)
+        self._accepted = Accepted(
+            kind=self._posterior.kind,
+            form=InputForm.of(self._about.get("input")),
+            images=self._posterior.prepare is not None,
+            rows=config.max_batch_size,
+        )
         batched: Any = self._predict
         batched.set_max_batch_size(config.max_batch_size)
         batched.set_batch_wait_timeout_s(config.batch_wait)
-        threading.Thread(target=self._refresh, name="refresh", daemon=True).start()
-
-    def _refresh(self) -> None:
-        """Load the ensemble anew whenever its source has another version; requests are answered by the old one meanwhile."""
-        while True:
-            time.sleep(self._config.refresh)
-            try:
-                if self._config.source.version() != self._loaded.version:
-                    self._loaded = self._config.source.load(self._device)
-            except Exception as error:  # a store that is away, or a file that is being replaced
-                log.warning("the ensemble stays as it is: %s", format_error(error, kind=True))
 
     @serve.batch(batch_size_fn=rows)  # type: ignore[untyped-decorator,unused-ignore]
     async def _predict(self, questions: list[Question]) -> list[Predicted]:
-        """Return each question's answer; one ensemble answers the whole batch."""
-        posterior = self._loaded.posterior
-        answers = await asyncio.to_thread(requests.answer, posterior, questions)
-        return [Predicted(answer, len(posterior), rows(questions)) for answer in answers]
+        """Return each question's answer."""
+        answers = await asyncio.to_thread(requests.answer, self._posterior, questions)
+        return [Predicted(answer, rows(questions)) for answer in answers]
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request of HTTP."""
@@ -149,14 +138,12 @@ class Predictor:
         if request.method not in METHODS[path]:
             allowed = ", ".join(METHODS[path])
             return _error(405, f"method must be one of {allowed}", {"Allow": allowed})
-        loaded = self._loaded
         if path == "/healthz":
-            return _json({"status": "ok", "samples": len(loaded.posterior)})
-        accepted = _accepted(loaded, self._config.max_batch_size)
+            return _json({"status": "ok", "samples": len(self._posterior)})
         if request.method != "POST":
-            return _card(request, loaded, accepted)
+            return _card(request, self._about, self._accepted)
         body = await read_body(request, self._config.max_body, self._arriving)
-        told = body, request.headers.get("content-type", ""), dict(request.query_params), accepted
+        told = body, request.headers.get("content-type", ""), dict(request.query_params), self._accepted
         question = await _threaded(len(body) > LONG, requests.parse, *told)
         predicted: Any = await self._predict(question)
         answer = predicted.answer
@@ -164,7 +151,7 @@ class Predictor:
             raise answer
         long = sum(array.size for array in answer.values()) > LONG
         accept = request.headers.get("accept", "")
-        data, kind = await _threaded(long, requests.encode, answer, predicted.samples, accept)
+        data, kind = await _threaded(long, requests.encode, answer, len(self._posterior), accept)
         return Response(data, media_type=kind, headers={**HEADERS, TOGETHER: str(predicted.together)})
 
 
@@ -206,14 +193,9 @@ async def read_body(request: Request, most: int, arriving: list[asyncio.Timeout]
     return bytes(body)
 
 
-def _accepted(loaded: Loaded, most: int) -> Accepted:
-    posterior, form = loaded.posterior, InputForm.of(loaded.about.get("input"))
-    return Accepted(kind=posterior.kind, form=form, images=posterior.prepare is not None, rows=most)
-
-
-def _card(request: Request, loaded: Loaded, accepted: Accepted) -> Response:
+def _card(request: Request, about: Mapping[str, Any], accepted: Accepted) -> Response:
     url = model_card.address(request.headers.get("host", ""), request.scope.get("root_path", ""))
-    card = model_card.card(loaded.about, accepted, url)
+    card = model_card.card(about, accepted, url)
     if requests.JSON in request.headers.get("accept", "").lower():
         return _json(card)
     return Response(model_card.page(card), media_type="text/html", headers=PAGE_HEADERS)

@@ -98,12 +98,12 @@ def notes(plan: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def drawn(
-    store: RunStore | None, figures: Mapping[str, Callable[..., Drawing | None]], *about: Any, stem: str = ""
+    store: RunStore, figures: Mapping[str, Callable[..., Drawing | None]], *about: Any, stem: str = ""
 ) -> tuple[dict[str, Figure], list[str]]:
     """The figures of a page by name, published as files too, and the names of those that could not be drawn.
 
     Args:
-        store: the folder that the page lies in; None: no files are published.
+        store: the folder that the page lies in.
         figures: functions by name; one that returns None has nothing to show.
         about: their arguments.
         stem: begins the files' names.
@@ -124,17 +124,15 @@ def drawn(
     return made, failed
 
 
-def published(store: RunStore | None, drawing: Drawing, name: str) -> Figure:
+def published(store: RunStore, drawing: Drawing, name: str) -> Figure:
     """A drawing's images and numbers as files ``figures/<name>.…`` of a run's folder, and as a page holds them."""
     svg, png = render(drawing)
-    links = []
-    if store is not None:
-        links = [("SVG", f"figures/{name}.svg"), ("PNG", f"figures/{name}.png")]
-        store.write_file(f"figures/{name}.svg", svg)
-        store.write_file(f"figures/{name}.png", png)
-        if drawing.data:
-            store.write_table(f"figures/{name}", drawing.data)
-            links.append(("parquet", f"figures/{name}.parquet"))
+    links = [("SVG", f"figures/{name}.svg"), ("PNG", f"figures/{name}.png")]
+    store.write_file(f"figures/{name}.svg", svg)
+    store.write_file(f"figures/{name}.png", png)
+    if drawing.data:
+        store.write_table(f"figures/{name}", drawing.data)
+        links.append(("parquet", f"figures/{name}.parquet"))
     return Figure(drawing, "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), links)
 
 

@@ -16,16 +16,12 @@ from rich.text import Text
 from raychains.callbacks.event_data import plain
 from raychains.core.config import Status
 from raychains.core.errors import StorageAway, require
-from raychains.core.options import options_of
 from raychains.planning.duration import seconds
 from raychains.status.reading import Reader
 from raychains.status.state import RunState, State, StoreState
 from raychains.status.text import COLUMNS, STORE_COLUMNS, cells, chosen, head, process, row, store_row
 
 STYLES = {"running": "green", "finished": "", "waiting": "dim", "stopped": "yellow", "failed": "red", "lost": "red"}
-REFRESH = 10.0
-"""Seconds after which the page loads itself again, unless ``watch`` says otherwise."""
-WEB = "status: {} (Ctrl-C ends)"
 
 
 def show(options: Status, console: Console, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -36,17 +32,6 @@ def show(options: Status, console: Console, sleep: Callable[[float], None] = tim
     """
     every = seconds("watch", options.watch) if options.watch is not None else None
     require(not (options.json and every), "watch", options.watch, "be left out beside `json`")
-    require(not (options.json and options.web), "web", options.web, "be left out beside `json`")
-    for name in ("host", "port"):
-        value = getattr(options, name)
-        require(options.web or value == options_of(Status)[name].default, name, value, "be left out without `web`")
-    if options.web:
-        from raychains.status.live import Site, serve
-
-        site = Site(options.path, every or REFRESH, options.chains)
-        with contextlib.suppress(KeyboardInterrupt):
-            serve(site, options.host, options.port, ready=lambda url: console.print(WEB.format(url), soft_wrap=True))
-        return
     reader = Reader(options.path)
     state = reader.read()
     if options.json:

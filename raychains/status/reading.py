@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import re
 import time
@@ -19,7 +18,6 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, format_error, renamed
 from raychains.core.retry import Patience
 from raychains.core.spec import ChainSpec
-from raychains.inference.run_data import RunData
 from raychains.inference.sweep_data import WAITING
 from raychains.orchestration import process_identity
 from raychains.planning import Arm, Comparison, gradient_evaluations
@@ -224,24 +222,6 @@ class Reader:
                     return self._run(self._folder)
                 case _:
                     return self._store(self._folder)
-
-    def below(self, kind: str, name: str) -> Reader:
-        """Return the reader of one of this store's ``runs`` or ``sweeps``.
-
-        Raises:
-            UserError: this is no store's reader, or there is none of that name.
-        """
-        kinds = {f"{one.kind}s": one for one in (RunStore, SweepStore)}
-        if isinstance(self._folder, RunStore) or kind not in kinds:
-            raise UserError(f"there is no {kind}/{name} here")
-        other = copy.copy(self)
-        other._folder, other._finished, other._comparison = kinds[kind](self._root, name), {}, None
-        other.read()
-        return other
-
-    def run_data(self) -> RunData | None:
-        """Return what the report of the run is drawn from, as far as it is there; None for a sweep or a store."""
-        return RunData(self._folder, self._comparison) if self._comparison is not None else None  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:

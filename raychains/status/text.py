@@ -1,4 +1,4 @@
-"""The state of a run, a sweep or a store in words, for the terminal and for a page."""
+"""The state of a run, a sweep or a store in words."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def calls(store: Path, result: rc.Result) -> dict[str, Call]:
                     "max_batch_size",
                     "batch_wait",
                 ),
-                *("max_body", "refresh", "data_root", "model", "trust"),
+                *("max_body", "data_root", "model", "trust"),
             ),
         ),
         "result.predict": Call(result.predict, lambda: {"x": inputs}, ("arm",)),

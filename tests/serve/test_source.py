@@ -1,4 +1,4 @@
-"""Files and runs as sources: what is loaded, when the version changes, and runs that still go on."""
+"""Files and runs as sources: what is loaded, also of runs that still go on, and that it stays."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def images() -> torch.Tensor:
 def test_a_run_is_what_its_posterior_is(run: rc.Result) -> None:
     source = source_of(run.path)
     assert isinstance(source, RunSource)
-    loaded = source.load("cpu")
-    torch.testing.assert_close(loaded.posterior(images()), run.posterior()(images()))
-    assert loaded.version == source.version() and len(loaded.posterior) == 8
-    assert InputForm.of(loaded.about["input"]) == InputForm(shape=(64,), dtype="float32")
-    assert loaded.about["arm"] == run.comparison.arms[0].name and len(loaded.about["digests"]) == 8
-    first = source_of(run.path, first=3).load("cpu")
-    torch.testing.assert_close(first.posterior(images()), run.posterior(first=3)(images()))
+    posterior, about = source.load("cpu")
+    torch.testing.assert_close(posterior(images()), run.posterior()(images()))
+    assert len(posterior) == 8
+    assert InputForm.of(about["input"]) == InputForm(shape=(64,), dtype="float32")
+    assert about["arm"] == run.comparison.arms[0].name and len(about["digests"]) == 8
+    first, _ = source_of(run.path, first=3).load("cpu")
+    torch.testing.assert_close(first(images()), run.posterior(first=3)(images()))
 
 
 def test_an_exported_file_is_the_same_and_says_the_same(
@@ -70,15 +70,15 @@ def test_an_exported_file_is_the_same_and_says_the_same(
     monkeypatch.chdir(tmp_path)
     source = source_of("d.safetensors")
     assert isinstance(source, FileSource) and source.path == str(file)
-    source.check()
-    loaded, of_run = source.load("cpu"), source_of(run.path).load("cpu")
-    torch.testing.assert_close(loaded.posterior(images()), of_run.posterior(images()))
+    (posterior, about), (posterior_of_run, about_of_run) = source.load("cpu"), source_of(run.path).load("cpu")
+    torch.testing.assert_close(posterior(images()), posterior_of_run(images()))
     for name in ("arm", "run", "kind", "input", "samples", "digests"):
-        assert loaded.about[name] == of_run.about[name], name
-    before = source.version()
+        assert about[name] == about_of_run[name], name
     run.export(str(tmp_path / "other.safetensors"), first=2)
     os.replace(tmp_path / "other.safetensors", file)
-    assert source.version() != before and len(source.load("cpu").posterior) == 2
+    assert len(source_of("d.safetensors").load("cpu")[0]) == 2
+    with pytest.raises(UserError, match="source must be the file that was there at first, got another one: "):
+        source.load("cpu")
 
 
 def test_a_run_that_goes_on_is_served_with_the_samples_that_are_there(run: rc.Result, tmp_path: Path) -> None:
@@ -86,19 +86,19 @@ def test_a_run_that_goes_on_is_served_with_the_samples_that_are_there(run: rc.Re
     with pytest.raises(UserError, match="has an unfinished chain"):
         rc.load(path).posterior()
     source = source_of(path)
-    source.check()
-    loaded = source.load("cpu")
-    assert len(loaded.posterior) == 3 == len(source_of(path, first=5).load("cpu").posterior)
-    assert source.version() == loaded.version
+    posterior, about = source.load("cpu")
+    assert len(posterior) == 3 == len(source_of(path, first=5).load("cpu")[0])
     continued(run, path)
-    assert source.version() != loaded.version
-    torch.testing.assert_close(source.load("cpu").posterior(images()), run.posterior()(images()))
+    again, about_again = source.load("cpu")
+    torch.testing.assert_close(again(images()), posterior(images()))
+    assert about_again == about
+    torch.testing.assert_close(source_of(path).load("cpu")[0](images()), run.posterior()(images()))
 
 
 def test_a_run_without_a_sample_is_refused(run: rc.Result, tmp_path: Path) -> None:
     path = begun(run, tmp_path / "store", 0)
     with pytest.raises(UserError, match=r"^arm '.*' has no samples yet$"):
-        source_of(path).check()
+        source_of(path)
 
 
 def test_wrong_sources_are_refused(run: rc.Result, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_a_run_in_the_middle_tells_each_chains_place(middle: Path) -> None:
 
 
 def test_the_same_as_lines_as_a_table_and_as_json(middle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {p: p.stat().st_mtime_ns for p in middle.parents[1].rglob("*")}
     out = said(capsys, str(middle)).splitlines()
     assert out[0] == "run small: running" and f"by pid {os.getpid()} on " in out[1]
     assert "6 chains of digits: 1 failed, 1 running, 1 stopped, 2 waiting, 1 finished" in out[2]
@@ -74,6 +75,8 @@ def test_the_same_as_lines_as_a_table_and_as_json(middle: Path, capsys: pytest.C
     assert found["kind"] == "run" and found["state"] == "running" and found["gradients"] == 6000
     assert [c["state"] for c in found["chains"]].count("waiting") == 2
     assert found["chains"][1]["hosts"] == ["node-1", "node-2"]
+    assert [(arm["gradients"], arm["to_spend"]) for arm in found["arms"]] == [(6000, 18000)]
+    assert {p: p.stat().st_mtime_ns for p in middle.parents[1].rglob("*")} == before, "it only reads"
 
 
 def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +92,14 @@ def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.Cap
     [chain] = run_state(tmp_path / "runs" / "small").chains
     assert (chain.restarts, chain.preemptions) == (4, 3)
     assert "on here, 4 restarts, 3 of them since a node was about to go" in said(capsys, f"{tmp_path}/runs/small")
+
+
+def test_texts_of_the_store_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, plan = Storage(tmp_path), comparison(1)
+    folder = planned(root, plan)
+    enter(root)
+    begin(root, *plan.chains().values(), 1, host="elsewhere\x1b[2J")
+    assert "on elsewhere" in (out := said(capsys, folder.location())) and "\x1b" not in out
 
 
 def test_chains_that_stall_are_those_that_run_and_whose_driver_says_so(

@@ -155,8 +155,14 @@ def test_a_wrong_name_on_s3_is_one_line(server: Server, bucket: str, capsys: pyt
     assert "PATH must be one of the runs in s3://" in err and "there are none yet" in err and err.count("\n") == 1
 
 
-def test_a_run_that_is_served_keeps_the_credentials_in_its_address(server: Server, bucket: str) -> None:
+def test_a_run_that_is_served_keeps_the_credentials_in_its_address(
+    server: Server, bucket: str, direct: Storage
+) -> None:
     """Replicas open the store again, in processes that know nothing else."""
+    plan = comparison(1)
+    planned(direct, plan, "x")
+    finish(direct, plan.chains().values())
     plain, _, query = server.uri(bucket).partition("?")
     source = source_of(f"{plain.replace('s3://', 's3://testing:testing@')}/runs/x?{query}")
     assert isinstance(source, RunSource) and "testing:testing@" in source.store and source.name == "x"
+    assert len(source.load("cpu")[0]) == 4
