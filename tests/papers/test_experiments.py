@@ -18,6 +18,7 @@ from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
 from tests.papers.planned import every, planned
+from tests.spread import spread
 
 ROOT = Path(__file__).parents[2]
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
@@ -41,8 +42,7 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str, scal
 
 
 @pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
-@pytest.mark.parametrize("scale", ["gpu", "paper"])
-@pytest.mark.parametrize("name", sorted({*every()} - {"bde-table", "uci-table"}))
+@pytest.mark.parametrize(("name", "scale"), spread(sorted({*every()} - {"bde-table", "uci-table"}), ["gpu", "paper"]))
 def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
     """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their own."""
     assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}
