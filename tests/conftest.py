@@ -72,6 +72,7 @@ LONG_FIRST = (
     "jobs",
     "cluster",
     "end_to_end",
+    "papers",
     "orchestration",
     "sweeps",
     "train",

@@ -15,8 +15,8 @@ Axis = Mapping[str, Any] | Sequence[Any]
 def spread(*axes: Axis) -> list[Any]:
     """Return every combination of one value of each axis, for `pytest.mark.parametrize`.
 
-    Of two axes, `make test` runs each value of both. Of three, it runs each pair of values of any two; and so on: whatever
-    values all axes but one have, one combination is not marked long.
+    Of two axes, `make test` runs each value of both; of three, each pair of values of any two. In general, whatever values
+    all axes but one have, one combination is not marked long.
     """
     named = [
         list(axis.items()) if isinstance(axis, Mapping) else [(str(value), value) for value in axis] for axis in axes

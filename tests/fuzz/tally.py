@@ -1,4 +1,4 @@
-"""How many malformed inputs are tried in this session and were, by kind, and the worst that became of them: printed at its end."""
+"""How many malformed inputs a session tries, by kind, and the worst that became of them: printed at its end."""
 
 from __future__ import annotations
 

@@ -14,13 +14,10 @@ import pytest
 
 from raychains.core.config import Reproduce
 from raychains.papers.reproduce import Reproduced, plan, reproduce
-from tests.papers.planned import every
+from tests.papers.planned import FEW, every
 from tests.processes import json_of
 
 SEED = 3
-FEW = ("fig1", "fig2", "fig3a", "table4", "theorem2", "true-posterior")
-"""One without chains, two of a density that share their chains, one of networks with a measure, one computation, and a
-regression held against HMC."""
 
 
 @pytest.fixture(scope="module", params=["one of each kind", pytest.param("all", marks=pytest.mark.long)])
