@@ -42,7 +42,7 @@ LAPLACE_REFUSES = {
 }
 
 
-@pytest.mark.parametrize(("sampler", "name"), spread(tuple(METHODS), NETWORKS))
+@pytest.mark.parametrize(("sampler", "name"), spread(tuple(METHODS), tuple(NETWORKS)))
 def test_every_method_has_settings_for_every_network(name: str, sampler: str) -> None:
     if sampler == "laplace" and name in LAPLACE_REFUSES:
         with refused(LAPLACE_REFUSES[name]):
