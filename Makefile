@@ -28,9 +28,9 @@ help:
 	@echo "make compare     sample the two built-in tasks and write their reports under $(STORE)/ (resumes what is there)"
 	@echo "                 STORE=folder or URI, COMPARE_FLAGS='…' for more of raychains compare's options"
 	@echo "make test        the tests; PYTEST_FLAGS='-k preflight' chooses, RAYCHAINS_DATA=folder finds data sets"
-	@echo "make test-long   the tests marked long"
+	@echo "make test-long   the tests marked long, and all malformed inputs"
 	@echo "make simulate    COUNT=10000 more histories on simulated time, counted in docs/reliability/simulation.json"
-	@echo "make fuzz        TIMES=10 times as many malformed inputs as in make test, others every time, and their count by kind"
+	@echo "make fuzz        TIMES=10 times as many malformed inputs as in make test-long, others each time; their count"
 	@echo "make chaos       COUNT=10 more real faults of tiny commands, a minute each, counted in docs/reliability/chaos.json"
 	@echo "make docs        the documentation as a site in site/, with a search and the Python API; a broken link is an error"
 	@echo "make golden      this tree's samples against those of the commit BASE=$(BASE), byte for byte"
@@ -57,7 +57,8 @@ test: .venv/.installed-test
 	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 test-long: .venv/.installed-test
-	.venv/bin/python -m pytest -m long --timeout 3600 $(PYTEST_FLAGS)
+	RAYCHAINS_FUZZ=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "long or fuzz" --timeout 3600 $(PYTEST_FLAGS)
 
 simulate: .venv/.installed-test
 	.venv/bin/python -m tests.simulation --count "$(COUNT)"

@@ -30,7 +30,7 @@ if (
 # ray.cluster_utils.Cluster writes its address there and does not make the folder.
 os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
 settings.load_profile("ci")  # the same examples in every run, however long each takes
-if os.environ.get("RAYCHAINS_FUZZ", "1") == "1":
+if fuzzed.TIMES <= 1:
     # Hypothesis also draws constants of the modules that are loaded by then: other examples in every order of tests.
     providers.is_local_module_file = lambda path: False
 
@@ -72,6 +72,7 @@ LONG_FIRST = (
     "jobs",
     "cluster",
     "end_to_end",
+    "papers",
     "orchestration",
     "sweeps",
     "train",

@@ -12,10 +12,11 @@ import pytest
 
 from tests.processes import SECONDS
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
 def test_the_chain_benchmark_measures_epochs_steps_profile_and_floor() -> None:
     command = [sys.executable, "benchmarks/chain.py", "--smoke"]
@@ -55,7 +56,6 @@ def test_the_pack_benchmark_sets_packs_against_chains_by_themselves() -> None:
         assert rows == [""] * (name != "banana") + ["compiled"] * bool(density)
 
 
-@pytest.mark.long
 @pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the airfoil table is needed"
 )
@@ -69,7 +69,6 @@ def test_the_airfoil_benchmark_tells_seconds_and_metrics_of_our_fit() -> None:
     assert rmse < 0.6 and nll < 1 and seconds > 1
 
 
-@pytest.mark.long
 @pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the concrete table is needed"
 )

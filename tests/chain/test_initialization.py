@@ -26,6 +26,7 @@ from raychains.store import Corrupt, Storage, initial_states
 from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, resumed, run, samples, spec, stored
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
+from tests.spread import spread
 
 TASK = VariedDigits(batchnorm=True, dropout=0.2)
 HEAD = ("4.weight", "4.bias")
@@ -197,8 +198,10 @@ def test_a_start_that_is_missing_or_another_is_one_line() -> None:
         Chain(warm(tensors=wrong), start=wrong)
 
 
-@pytest.mark.parametrize("patterns", [(), ("4.*",), ("1.*", "4.bias")], ids=str)
-@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s not in WITH_LAYERS])  # part of the last layer is left out
+@pytest.mark.parametrize(
+    ("sampler", "patterns"),
+    spread([s for s in SAMPLERS if s not in WITH_LAYERS], [(), ("4.*",), ("1.*", "4.bias")]),
+)  # part of the last layer is left out
 def test_warm_and_partial_chains_are_exact_on_resume(sampler: str, patterns: tuple[str, ...]) -> None:
     temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
     schedule = Cyclical(steps=2 * HALF, lr=0.02, cycles=2, exploration=0.25, temperature=temperature)

@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from threading import Event as Flag
 from typing import Any
 
@@ -305,7 +304,12 @@ def colder(one: ChainSpec) -> ChainSpec:
 
 
 @pytest.mark.parametrize(
-    ("name", "sampler"), [*((n, "sghmc") for n in TASKS), *product(("small", "dropping"), SAMPLERS)]
+    ("name", "sampler"),
+    [
+        *((name, "sghmc") for name in TASKS),
+        *(("small", sampler) for sampler in SAMPLERS),
+        *(pytest.param("dropping", sampler, marks=pytest.mark.long) for sampler in SAMPLERS),
+    ],
 )
 def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, sampler: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]

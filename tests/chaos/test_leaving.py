@@ -17,13 +17,8 @@ def told(folder: Path, *kinds: str) -> dict[str, dict[str, Any]]:
     return dict(json_of("-m", "tests.chaos.leaving", str(folder), *kinds, RAY_BACKEND_LOG_LEVEL="fatal"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "chains"),
-    [
-        ("workers", 2),
-        *(pytest.param(kind, chains, marks=pytest.mark.long) for kind, chains in (("group", 1), ("trials", 2))),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "chains"), [("workers", 2), ("group", 1), ("trials", 2)])
 def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(kind: str, chains: int, tmp_path: Path) -> None:
     """Of a group the second worker's node is told; trials' processes may not die once."""
     found = told(tmp_path, kind)[kind]

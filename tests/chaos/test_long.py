@@ -1,4 +1,4 @@
-"""The same with other seeds, until more than 300 processes were killed: `make test-long`."""
+"""The same with other seeds, until 300 processes were killed, with those of `test_long_nodes`: `make test-long`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 from tests.chaos import plans, test_clock, test_drivers, test_nodes
 from tests.chaos import test_workers as workers
 from tests.chaos.nodes import Nodes
+from tests.chaos.test_long_nodes import CHAIN_KILLS, DRIVERS, NODES
 
 pytestmark = pytest.mark.long
-WORKERS, CLOCKS, NODES, DRIVERS = range(1, 12), range(1, 6), range(1, 8), range(1, 7)
-CLOCK_KILLS, CHAIN_KILLS = 4, 6
+WORKERS, CLOCKS = range(1, 12), range(1, 6)
+CLOCK_KILLS = 4
 
 
 def test_these_kill_at_least_three_hundred_processes() -> None:
@@ -31,13 +32,3 @@ def test_workers(seed: int, cluster: Nodes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", CLOCKS)
 def test_workers_by_the_clock(seed: int, cluster: Nodes, tmp_path: Path) -> None:
     test_clock.disturb(tmp_path, seed, CLOCK_KILLS)
-
-
-@pytest.mark.parametrize("seed", NODES)
-def test_whole_nodes(seed: int, cluster: Nodes, tmp_path: Path) -> None:
-    test_nodes.disturb(cluster, tmp_path, seed)
-
-
-@pytest.mark.parametrize("seed", DRIVERS)
-def test_the_driver(seed: int, cluster: Nodes, tmp_path: Path) -> None:
-    test_drivers.disturb(cluster, tmp_path, seed, CHAIN_KILLS, steps=800, cycles=8)

@@ -1,4 +1,4 @@
-"""Twelve real faults, of which six are `long`: seven commands end, or end when called again, with undisturbed bytes. `make chaos` tries more."""
+"""Twelve real faults: seven commands end, or end when called again, with undisturbed bytes. `make chaos` tries more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tests.processes import kill_session
 
 FAULTS = {155: 3, 349: 2, 15: 2, 3329: 2, 114: 1, 51: 1, 176: 1}
 """How many, by seed. Their moments come early, or by files: one that is late in a slow template may never come."""
-LONG = {155, 15, 176}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +28,8 @@ def shop() -> Iterator[Workshop]:
         yield workshop
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [pytest.param(seed, marks=pytest.mark.long) if seed in LONG else seed for seed in FAULTS],
-    ids=lambda s: "{0.command}: {0.signal} to {0.victim} first".format(*drawn(s)),
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seed", FAULTS, ids=lambda s: "{0.command}: {0.signal} to {0.victim} first".format(*drawn(s)))
 def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbed_one(
     shop: Workshop, seed: int
 ) -> None:

@@ -32,6 +32,7 @@ def small_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         session.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_ray")
 def test_workers_killed_anywhere_leave_the_samples_of_undisturbed_chains(tmp_path: Path) -> None:
     disturb(tmp_path, seed=0)

@@ -11,6 +11,8 @@ import pytest
 from raychains import __version__
 from tests.cluster.shared import RUN
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def shared(script: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Driver:
         return status
 
 
+@pytest.mark.long
 def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_have_one_set_of_samples(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.long
 def test_twenty_packed_chains_killed_and_resumed_have_their_bytes_as_has_one_of_them_alone(tmp_path: Path) -> None:
     found = tmp_path / "store" / "chains"
     with sessions(cwd=tmp_path) as start:
@@ -81,6 +82,7 @@ def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     assert stored_hashes(str(tmp_path), specs) == undisturbed_hashes(specs)
 
 
+@pytest.mark.long
 def test_a_chain_that_ends_its_process_whenever_it_begins_fails_alone(ray_session: None, tmp_path: Path) -> None:
     (tmp_path / "seeds").mkdir()
     options = rc.Run(

@@ -45,6 +45,7 @@ def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -
     assert rc.load(str(report.parent)).table(full=True)["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
 
 
+@pytest.mark.long
 def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Path) -> None:
     text = said("own_sampler.py", tmp_path)
     rows = re.findall(r"^ *(\S+.*, \d chains?) +([\d.]+) +([\d.]+) +([\d.]+)$", text, flags=re.M)

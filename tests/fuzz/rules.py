@@ -7,7 +7,7 @@ import functools
 import hashlib
 import io
 import logging
-import os
+import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -47,15 +47,11 @@ class Said:
     err: str
 
 
-TIMES = int(os.environ.get("RAYCHAINS_FUZZ", "1"))
-"""`make fuzz` tries so many times as many examples, other ones in every run."""
-
-
 Kind = Literal["command line", "Python", "spec", "store", "data root"]
 
 
 def examples(n: int, kind: Kind) -> Callable[[Any], Any]:
-    """Try ``n`` inputs of a kind, the same ones in every run of the suite, each in time and counted.
+    """Try ``n * TIMES`` inputs of a kind, each in time and counted; `make test-long` runs the test too.
 
     `make fuzz` guides hypothesis by coverage: it looks for inputs that enter more functions of raychains.
     """
@@ -77,17 +73,18 @@ def examples(n: int, kind: Kind) -> Callable[[Any], Any]:
                 except Exception:
                     counts.failed += 1
                     raise
-            if TIMES > 1:
+            if tally.TIMES > 1:
                 target(float(sum(code.co_filename.startswith(PACKAGE) for code in functions)))
 
         test.hypothesis.inner_test = one
-        return settings(
-            max_examples=n * TIMES,
-            derandomize=TIMES == 1,
+        chosen = settings(
+            max_examples=math.ceil(n * tally.TIMES),
+            derandomize=tally.TIMES <= 1,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         )(test)
+        return pytest.mark.fuzz(chosen)
 
     return decorate
 
@@ -102,7 +99,7 @@ def entered() -> Iterator[set[CodeType]]:
             codes.add(frame.f_code)
 
     before = sys.getprofile()
-    sys.setprofile(note if TIMES > 1 else before)
+    sys.setprofile(note if tally.TIMES > 1 else before)
     try:
         yield codes
     finally:

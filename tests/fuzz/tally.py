@@ -1,15 +1,22 @@
-"""How many malformed inputs were tried in this session, by kind, and the worst that became of them: printed at its end."""
+"""How many malformed inputs a session tries, by kind, and the worst that became of them: printed at its end."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from tests.processes import peak_memory
 
+TIMES = Fraction(os.environ.get("RAYCHAINS_FUZZ", "1/3"))
+"""Which part of the examples is tried: `make test` tries a third, `make test-long` all, `make fuzz` many times as many.
+
+The examples of a session with up to 1 are the same in every run; those of more differ from run to run.
+"""
 BOUND = 20
 """Seconds above which an input counts as hanging; most take milliseconds."""
 MOST = 10**9

@@ -84,10 +84,13 @@ SAMPLE, INDEX, PROGRESS = "chains/*/samples/*", "chains/*/samples.parquet", "cha
 CHECKPOINT, RESULTS, PLAN = "chains/*/checkpoints/*", "runs/small/results.parquet", "runs/small/plan.json"
 
 
+FIRST = [(SAMPLE, pipe), (INDEX, table), (CHECKPOINT, sparse), (RESULTS, table), (PLAN, sparse), (PROGRESS, pipe)]
+OTHERS = [(SAMPLE, sparse), (CHECKPOINT, pipe), (RESULTS, pipe), (RESULTS, sparse), (PLAN, pipe)]
+OTHERS += [(INDEX, pipe), (INDEX, sparse), (PROGRESS, sparse), (PROGRESS, table)]
+
+
 @pytest.mark.parametrize(
-    ("kind", "harm"),
-    [(k, h) for k in (SAMPLE, INDEX, CHECKPOINT, RESULTS, PLAN, PROGRESS) for h in (pipe, sparse)]
-    + [(k, table) for k in (INDEX, RESULTS, PROGRESS)],
+    ("kind", "harm"), [*FIRST, *(pytest.param(*other, marks=pytest.mark.long) for other in OTHERS)]
 )
 def test_no_file_is_waited_for_or_read_into_memory_whatever_it_claims(
     store: Path, kind: str, harm: Callable[[Path], None]

@@ -20,6 +20,8 @@ from tests.jobs.head import Head
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import until
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(rc.__file__).parents[1]
 UNPACKED = "runtime_resources/working_dir_files"
 """Where Ray puts the copies of working directories."""

@@ -115,6 +115,7 @@ def test_a_locked_project_is_installed_by_every_worker(head: Head, project: Path
     assert len(found) > 2 and {prefix for prefix, *_ in found} == {str(environment)}, found
 
 
+@pytest.mark.long
 def test_a_ray_started_here_has_the_driver_s_interpreter_and_folder(project: Path, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY", "PYTHON"))}
     environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "HOME": str(tmp_path)}
@@ -129,6 +130,7 @@ def test_a_ray_started_here_has_the_driver_s_interpreter_and_folder(project: Pat
     assert driver == worker and driver[:2] == (str(project), "extra_ten") and driver[2] != sys.prefix
 
 
+@pytest.mark.long
 def test_an_environment_that_workers_cannot_have_is_refused(head: Head, project: Path) -> None:
     """The driver's environment is one that workers are not told of, as a variable of the driver alone does it."""
     (project / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "0"\n')

@@ -17,6 +17,8 @@ from tests.launcher import clusters
 from tests.launcher.constraints import ROOT
 from tests.processes import SECONDS
 
+pytestmark = pytest.mark.long
+
 AWS, GCP, LOCAL = clusters.FILES
 
 

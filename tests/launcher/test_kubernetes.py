@@ -14,6 +14,8 @@ from tests.launcher import crds, images, manifests
 from tests.launcher.constraints import ROOT
 from tests.processes import SECONDS
 
+pytestmark = pytest.mark.long
+
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
 IGNORED = (ROOT / "deploy/Dockerfile.dockerignore").read_text()
 CLUSTER, JOB, SERVICE = manifests.FILES

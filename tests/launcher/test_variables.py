@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import ray
 
 import raychains as rc
@@ -59,6 +60,7 @@ def read_by_ray(name: str) -> bool:
     return any(quoted.search(file.read_text(errors="replace")) for file in folder.rglob("*.py"))
 
 
+@pytest.mark.long
 def test_a_named_variable_is_read() -> None:
     names = set(named())
     assert {"RAYCHAINS_STORE", "RAYCHAINS_DATA", "RAY_AUTH_MODE", "AWS_DEFAULT_REGION"} <= names

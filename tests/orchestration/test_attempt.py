@@ -28,21 +28,24 @@ from tests.orchestration.lives import begin, live_elsewhere, rest_of, run
 from tests.orchestration.tasks import Cliff, Exits, Mortal
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
 from tests.processes import until
+from tests.spread import spread
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "sgnht": {"momentum": 0.9, "thermostat": "scalar"},
     "emcmc": {"eta": 0.5},
     "entropy-sgd": {"inner_steps": 5},
 }
+CADENCES = {"20 ms": (0.02, False), "200 ms": (0.2, False), "each cycle": (1e9, True)}
+"""Seconds between checkpoints, and whether each cycle's end has one."""
 LIMIT = 3.05
 """Of the four chains below one passes it, in its second cycle."""
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(("every", "every_cycle"), [(0.02, False), (0.2, False), (1e9, True)])
+@pytest.mark.parametrize(("sampler", "cadence"), spread(tuple(SAMPLERS), CADENCES))
 def test_any_cadence_gives_the_same_bytes_although_processes_die(
-    sampler: str, every: float, every_cycle: bool, tmp_path: Path
+    sampler: str, cadence: tuple[float, bool], tmp_path: Path
 ) -> None:
+    every, every_cycle = cadence
     frequent = every < 0.1 or every_cycle
     task = Mortal(str(tmp_path), every=170, lives=3, checkpointed=frequent, pause=0.0005)
     temperature = 0.0 if sampler == "entropy-sgd" else 1.0

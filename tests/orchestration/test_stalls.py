@@ -15,7 +15,7 @@ from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Hanging, Mute
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("ray_session")]
 
 
 class Watching(Diary):

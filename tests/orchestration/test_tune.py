@@ -292,6 +292,7 @@ def script(folder: Path, body: str, *before: str) -> list[str]:
     return [*before, sys.executable, str(file)]
 
 
+@pytest.mark.long
 def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_path: Path) -> None:
     """The experiment's driver is killed with -9; the page's second example restores it."""
     folder = str(tmp_path / "tune")

@@ -18,31 +18,32 @@ from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
 from tests.papers.planned import every, planned
+from tests.spread import spread
 
 ROOT = Path(__file__).parents[2]
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
 """Without settings: ImageNet needs GPUs."""
 
 
-@pytest.mark.parametrize("scale", ALL)
 @pytest.mark.parametrize("name", every())
-def test_claims_and_published_values_are_of_cells_that_there_are(name: str, scale: str) -> None:
+def test_claims_and_published_values_are_of_cells_that_there_are(name: str) -> None:
     one = every()[name]
-    parts = {p.name for p in one.parts if scale in p.scales}
-    rows, columns = ([h.key for h in headings] for headings in (one.row_headings(scale), one.column_headings(scale)))
-    cells = set(itertools.product(parts, rows, columns))
-    judged = [c for c in one.claims if scale in c.scales and c.part in parts]
     assert len({(c.name, c.part) for c in one.claims}) == len(one.claims)
-    assert all(set(claim.cells) <= cells for claim in judged)
-    assert all((v.part, v.row, v.column) in cells for v in one.values if v.part in parts)
     assert set(one.needs) == {name for part in one.parts for name in part.data}
-    assert len(one.hours) == len(ALL) and bool(one.settings(scale)) == ((name, scale) not in EMPTY)
-    assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}
+    assert len(one.hours) == len(ALL)
+    for scale in ALL:
+        parts = {p.name for p in one.parts if scale in p.scales}
+        rows, columns = ([h.key for h in of(scale)] for of in (one.row_headings, one.column_headings))
+        cells = set(itertools.product(parts, rows, columns))
+        judged = [c for c in one.claims if scale in c.scales and c.part in parts]
+        assert all(set(claim.cells) <= cells for claim in judged), scale
+        assert all((v.part, v.row, v.column) in cells for v in one.values if v.part in parts), scale
+        assert bool(one.settings(scale)) == ((name, scale) not in EMPTY), scale
+        assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}, scale
 
 
 @pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
-@pytest.mark.parametrize("scale", ["gpu", "paper"])
-@pytest.mark.parametrize("name", sorted({*every()} - {"bde-table", "uci-table"}))
+@pytest.mark.parametrize(("name", "scale"), spread(sorted({*every()} - {"bde-table", "uci-table"}), ["gpu", "paper"]))
 def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
     """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their own."""
     assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}

@@ -16,7 +16,7 @@ from raychains.data.root import rooted
 from raychains.papers import pages, plan_status
 from raychains.papers.pages import Folder
 from raychains.store import Storage
-from tests.papers.planned import every
+from tests.papers.planned import FEW, every
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = sorted(p.parent.name for p in RESULTS.glob("*/about.json"))
@@ -28,7 +28,7 @@ def test_all_are_there_and_they_are_small() -> None:
     assert sum(p.stat().st_size for p in RESULTS.rglob("*") if p.is_file()) <= MOST_BYTES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*FEW, *(pytest.param(n, marks=pytest.mark.long) for n in NAMES if n not in FEW)])
 def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> None:
     shutil.copytree(RESULTS / name, tmp_path / name)
     for drawn in ("table.md", "table.tex", "index.html"):

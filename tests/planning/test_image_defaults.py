@@ -19,6 +19,7 @@ from raychains.tasks import Task
 from raychains.tasks.digits import Digits
 from raychains.tasks.mixture import Mixture25
 from tests.checks import refused
+from tests.spread import spread
 from tests.tasks import made_images
 from tests.tasks.made_images import NETWORKS, TRAIN
 
@@ -41,8 +42,7 @@ LAPLACE_REFUSES = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("sampler", METHODS)
+@pytest.mark.parametrize(("sampler", "name"), spread(tuple(METHODS), tuple(NETWORKS)))
 def test_every_method_has_settings_for_every_network(name: str, sampler: str) -> None:
     if sampler == "laplace" and name in LAPLACE_REFUSES:
         with refused(LAPLACE_REFUSES[name]):

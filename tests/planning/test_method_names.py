@@ -15,6 +15,7 @@ from raychains.planning.presets import default_arms
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical, Decreasing, Exponential, Linear, Step
 from tests.checks import refused
+from tests.spread import spread
 from tests.tasks.made_images import NETWORKS
 
 NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
@@ -35,8 +36,9 @@ def test_the_names_are_those_that_people_expect() -> None:
 WITH_DATA = (*NETWORKS, "mnist-", "blr-", "uci-", "image")
 
 
-@pytest.mark.parametrize("task", [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
-@pytest.mark.parametrize("name", NAMES.split())
+@pytest.mark.parametrize(
+    ("name", "task"), spread(NAMES.split(), [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
+)
 def test_every_method_samples_every_task(name: str, task: str) -> None:
     options = SHORT.get(task, {"steps": 300})
     if METHODS[name].early_stop is not None and "steps" in options:

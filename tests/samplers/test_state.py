@@ -17,6 +17,7 @@ from raychains.samplers import Sampler
 from raychains.store.codec import decode, encode, flatten, unflatten
 from tests.checks import refused
 from tests.samplers.every_kind import CASES, IDS, everything, same_bits, steps, two_groups
+from tests.spread import spread
 
 
 def by_torch_file(state: Any) -> Any:
@@ -33,7 +34,7 @@ def by_checkpoint(state: Any) -> Any:
     return unflatten(loaded, description["state"])
 
 
-ROUTES: list[Callable[[Any], Any]] = [copy.deepcopy, by_torch_file, by_checkpoint]
+ROUTES: dict[str, Callable[[Any], Any]] = {"copy": copy.deepcopy, "torch": by_torch_file, "checkpoint": by_checkpoint}
 DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 BEFORE, AFTER = 5, 17
 """The break lies within an inner loop and before pSGLD's freezing; the end is behind both."""
@@ -56,12 +57,11 @@ def fresh(kind: str, own: dict[str, Any], values: list[Tensor]) -> Sampler:
     return two_groups(kind, [v.clone().requires_grad_() for v in values], seed=99, num_data=1, lr=0.5, **own)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda r: r.__name__)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+@pytest.mark.parametrize(("case", "dtype", "route"), spread(dict(zip(IDS, CASES, strict=True)), DTYPES, ROUTES))
 def test_state_continues_bit_for_bit(
-    kind: str, own: dict[str, Any], dtype: torch.dtype, route: Callable[[Any], Any]
+    case: tuple[str, dict[str, Any]], dtype: torch.dtype, route: Callable[[Any], Any]
 ) -> None:
+    kind, own = case
     straight = two_groups(kind, parameters(dtype), seed=3, **own)
     steps(straight, BEFORE + AFTER)
 

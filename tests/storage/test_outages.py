@@ -16,6 +16,7 @@ from raychains.core.sample import Sample, SampleMeta
 from raychains.store import ChainStore, Storage, codec
 from tests.checks import refused
 from tests.planning.plans import chain
+from tests.spread import spread
 from tests.storage.proxy import Proxy
 
 SPEC = chain()
@@ -55,8 +56,7 @@ def recovering(between: Proxy, after: int = 5) -> tuple[Callable[[str], bool], l
     return keep_trying, reasons
 
 
-@faults
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(("fault", "size"), spread(FAULTS, {"small": SMALL, "large": LARGE}))
 def test_a_file_arrives_whole_through_every_fault(
     shaky: Storage,
     direct: Storage,

@@ -121,6 +121,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, undisturbe
     return store, int(died.name.partition("-")[2]), diary
 
 
+@pytest.mark.long
 def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
     disturbed: tuple[str, int, Diary], undisturbed: str
 ) -> None:
@@ -132,6 +133,7 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
     assert hashes(store, digest) == hashes(undisturbed, digest)
 
 
+@pytest.mark.long
 def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     disturbed: tuple[str, int, Diary], undisturbed: str
 ) -> None:
@@ -179,12 +181,14 @@ def leaves(folder: Path, **more: Any) -> tuple[Diary, str]:
     return diary, store
 
 
+@pytest.mark.long
 def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:
     with pytest.raises(ChainsFailed, match="1 chains of the sweep failed"):
         leaves(tmp_path, max_preemptions=0)
     assert list(table(str(tmp_path / "store"))["reason"]) == ["it had to leave its node 1 times"]
 
 
+@pytest.mark.long
 def test_nobody_read_another_split(disturbed: tuple[str, int, Diary]) -> None:
     """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
     from raychains import tasks

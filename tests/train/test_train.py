@@ -59,6 +59,7 @@ def check_undisturbed(store: str, digest: str) -> None:
     assert stored_hashes(store, spec) == alone and len(alone) == 3
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session", "unwatched")
 def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(store: str, tmp_path: Path) -> None:
     """Train starts the pair again; another trainer of one worker only reports what the store has."""
