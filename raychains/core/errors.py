@@ -16,6 +16,8 @@ MOST_NAMES = 40
 OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_chains": "chains"}
 OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
+GONE = {("sampler", "smile"): "mclmc or mile", ("sampler", "psmile"): "mclmc or mile"}
+"""Names that older versions knew, and what to use instead."""
 
 
 class RaychainsError(Exception):
@@ -78,7 +80,9 @@ def shown(value: object) -> str:
 
 
 def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
-    """Return the error for a name that does not exist, with the nearest known name suggested."""
+    """Return the error for a name that does not exist, with the nearest known name or what replaces it."""
+    if isinstance(value, str) and (instead := GONE.get((field, value))):
+        return UserError(f"{field} {value} is gone since this version: use {instead}")
     names = sorted(known)
     hint = near_miss(value, names)
     listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)
