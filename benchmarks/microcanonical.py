@@ -1,4 +1,4 @@
-"""Moments of microcanonical samplers beside cSGLD's and SGHMC's, on three targets, with gradient noise that differs by coordinate.
+"""Moments of MCLMC beside cSGLD's and SGHMC's, on three targets, with gradient noise that differs by coordinate.
 
 Every method has as many gradients. All lanes start near the target's mean, a tenth of its sds away, so that steps that are too short show, and the
 first quarter of a run is left out. Both gradients of a step share one noise, as of one minibatch. Errors are means over
@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains.samplers import MCLMC, PSMILE, SGHMC, SGLD, SMILE, Sampler  # noqa: E402
+from raychains.samplers import MCLMC, SGHMC, SGLD, Sampler  # noqa: E402
 from raychains.schedules import Cyclical  # noqa: E402
 
 
@@ -83,11 +83,6 @@ METHODS: dict[str, tuple[Callable[..., Sampler], dict[str, Any], tuple[float, ..
     "cSGLD": (SGLD, {}, tuple(3 * lr for lr in LANGEVIN)),
     "SGHMC": (SGHMC, {"momentum": 0.9}, tuple(lr / 3 for lr in LANGEVIN)),
     "MCLMC": (MCLMC, {"length": 3.0}, LENGTHS),
-    "SMILE, fixed h": (SMILE, {"tail": 0.0, "reset_quantile": None}, LENGTHS),
-    "SMILE": (SMILE, {}, LENGTHS),
-    "pSMILE, fixed h": (PSMILE, {"tail": 0.0, "reset_quantile": None}, LENGTHS),
-    "pSMILE": (PSMILE, {}, LENGTHS),
-    "pSMILE, their σ": (PSMILE, {"centre": "one"}, LENGTHS),
 }
 """Sampler, settings and step sizes."""
 

@@ -39,7 +39,6 @@ GRIDS = {
     **dict.fromkeys(("sgld", "csgld", "emcmc"), (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
     "psgld": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
     "deep-ensemble": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
-    "psmile": (0.01, 0.03, 0.1, 0.3),
 }
 """Step sizes by method; MILE starts at the deep ensemble's and finds its own."""
 LONGER = 10.0
@@ -103,7 +102,7 @@ def main() -> None:
         task, distance = distance_of(part, scale, options.store)
         for method, grid in GRIDS.items():
             mine = []
-            longer = LONGER if part == "digits" and method not in ("deep-ensemble", "psmile", "psgld") else 1.0
+            longer = LONGER if part == "digits" and method not in ("deep-ensemble", "psgld") else 1.0
             for lr in (longer * g for g in (grid[:2] if options.smoke else grid)):
                 began = time.perf_counter()
                 found = judged(task, distance, part, scale, method, lr)

@@ -44,10 +44,9 @@ GRIDS: Mapping[tuple[str, str, str], tuple[float, ...]] = {
     ("emcmc", "cyclical", "eta=1e-4"): FAST[:-1],
     ("emcmc", "cyclical", "eta=1e-3"): FAST[:-1],
     ("psgld", "cyclical", "eps=1e-3"): (3e-4, 1e-3, 3e-3, 1e-2),
-    ("psmile", "constant", ""): (0.03, 0.3),
     ("deep-ensemble", "constant", ""): (1e-3, 3e-3, 1e-2),
 }
-"""Step sizes by method, schedule and setting; pSMILE's is only the first of its own."""
+"""Step sizes by method, schedule and setting."""
 COLUMNS = ("task", "method", "schedule", "setting", "lr", "protocol", "val_nll", "seconds")
 
 

@@ -31,7 +31,7 @@ NAMES = {
     "Results": "Result SweepResult PosteriorPredictive",
     "Ray Tune, Ray Train, Ray Serve and scikit-learn": "tune train serve sklearn",
     "Tasks": "Task LogDensity PredictiveTask make_task",
-    "Samplers": "Sampler ClosureSampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC SMILE PSMILE EntropyMCMC EntropySGD EntropySGLD SAM BSAM SWAG "
+    "Samplers": "Sampler ClosureSampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC EntropyMCMC EntropySGD EntropySGLD SAM BSAM SWAG "
     "LastLayerLaplace AdamW SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
     "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",

@@ -1,4 +1,4 @@
-"""The microcanonical samplers' step for all rows of a pack: MCLMC, SMILE and pSMILE, two gradients a step.
+"""The microcanonical sampler's step for all rows of a pack: MCLMC, two gradients a step.
 
 Their step is made for lanes, and a row is one: norms, h, L and every other number that adapts are those of its row. What a step does depends on
 how many were made (tuning, its phases), so that the rows that move are always at one step; a pack lets those behind catch up.
@@ -191,7 +191,8 @@ class IsokineticRows:
 
         start = self._theta.to(self._u.dtype, copy=True)
         if not self._begun:
-            self._u, self._g = joint._first(at(start)[1])
+            self._g = at(start)[1]
+            self._u = joint._first(self._g)
             self._begun = True
         theta, self._u, self._g = joint._step(start, self._u, self._g, at)
         self._theta.copy_(torch.where(self._moving, theta, start))

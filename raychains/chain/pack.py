@@ -130,9 +130,7 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
             return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
         return _refusal_of_density(spec, task)
     if spec.compile != "none" and not issubclass(kind, Isokinetic):
-        return (
-            f"it has compile {spec.compile}, and of networks' packs those of mclmc, smile and psmile alone are compiled"
-        )
+        return f"it has compile {spec.compile}, and of networks' packs those of mclmc alone are compiled"
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"
     if spec.prior is not None:

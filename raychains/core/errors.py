@@ -17,6 +17,8 @@ OTHER_NAMES = {"beta": "exploration", "M": "cycles", "T": "temperature", "num_ch
 OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 """Names that people try, which no spelling is near."""
 GONE = {
+    ("sampler", "smile"): "mclmc or mile",
+    ("sampler", "psmile"): "mclmc or mile",
     ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
     ("serve", "refresh"): "a new server for newer samples",
 }
@@ -83,7 +85,9 @@ def shown(value: object) -> str:
 
 
 def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
-    """Return the error for a name that does not exist, with the nearest known name suggested."""
+    """Return the error for a name that does not exist, with the nearest known name or what replaces it."""
+    if isinstance(value, str) and (instead := GONE.get((field, value))):
+        return UserError(f"{field} {value} is gone since this version: use {instead}")
     names = sorted(known)
     hint = near_miss(value, names)
     listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)

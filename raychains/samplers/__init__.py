@@ -30,7 +30,6 @@ from raychains.samplers.sgd import SGD, SGDM
 from raychains.samplers.sghmc import SGHMC
 from raychains.samplers.sgld import SGLD
 from raychains.samplers.sgnht import SGNHT
-from raychains.samplers.smile import PSMILE, SMILE
 from raychains.samplers.swag import SWAG
 
 __all__ = [
@@ -40,14 +39,12 @@ __all__ = [
     "MCLMC",
     "METHODS",
     "PSGLD",
-    "PSMILE",
     "SAM",
     "SGD",
     "SGDM",
     "SGHMC",
     "SGLD",
     "SGNHT",
-    "SMILE",
     "SWAG",
     "AdamW",
     "ClosureSampler",

@@ -1,4 +1,4 @@
-"""The step that MCLMC and SMILE share: θ moves at unit speed along u, which the gradient turns; two gradients a step.
+"""The step of microcanonical samplers: θ moves at unit speed along u, which the gradient turns; two gradients a step.
 
 The dynamics dθ = u dt, du = (1 − uuᵀ)·∇log p/(d − 1) dt keep |u| = 1 and leave exp(−U/T) invariant in θ, with u uniform on
 the sphere and noise that turns it. A gradient that is held for a time δ·(d − 1)/‖g‖ turns u exactly (`turned`), and McLachlan's
@@ -9,7 +9,6 @@ With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the li
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -39,10 +38,10 @@ def turned(u: Tensor, pull: Tensor, length: Tensor | float) -> tuple[Tensor, Ten
 
     With e = pull/‖pull‖, p = u·e, δ = length·‖pull‖/(d − 1), ζ = e^−δ: u ← normalise(e·(1−ζ)(1+ζ+p(1−ζ)) + 2ζu), and
     ΔK = (d − 1)·[δ + log1p((1−p)·expm1(−2δ)/2)], the change of kinetic energy, in the form that stays exact in single
-    precision at large d. u = 0 becomes e.
+    precision at large d.
 
     Args:
-        u: unit vectors, or 0, [lanes, d].
+        u: unit vectors, [lanes, d].
         pull: ∇log p, [lanes, d].
         length: c·h, [lanes, 1] or a number.
     """
@@ -73,7 +72,7 @@ class Isokinetic(ClosureSampler):
     State of a parameter: its part of u (``direction``), and g at the last step's end (``gradient``), which begins the next.
     """
 
-    compilable: ClassVar[Mapping[str, int]] = {"_mclachlan": 0}
+    compilable: ClassVar[Mapping[str, int]] = {}
     """Methods that a pack may compile, and how often each draws noise. At one temperature they compute from nothing but that and
     their arguments, and change nothing."""
 
@@ -141,8 +140,8 @@ class Isokinetic(ClosureSampler):
         """Return θ, u and g, [lanes, d] each, after a step that evaluates the gradient twice."""
 
     @abstractmethod
-    def _first(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the u and g that the first step begins with, given g at its start, [lanes, d] each."""
+    def _first(self, g: Tensor) -> Tensor:
+        """Return the u that the first step begins with, given g at its start, [lanes, d] each."""
 
     def _members(self) -> list[Tensor]:
         """Return the parameters that have had a gradient, or the gradient 0."""
@@ -166,7 +165,7 @@ class Isokinetic(ClosureSampler):
                 "a direction"
             )
         g = g + self._of_groups(params, "weight_decay") * theta
-        u, g = self._first(g) if first else (torch.zeros_like(g), g)
+        u = self._first(g) if first else torch.zeros_like(g)
         for p, v, k in zip(params, self._parts(u, params), self._parts(g, params), strict=True):
             self.state[p] |= {"direction": v, "gradient": k}
 
@@ -236,11 +235,6 @@ class Isokinetic(ClosureSampler):
         """Return U/N = loss + ½λ‖θ‖² of each lane, [lanes], given its loss by `each_lane`."""
         decay = self._of_groups(self._members(), "weight_decay")
         return loss + 0.5 * (decay * theta.double().square()).sum(dim=1)
-
-    def _keep_loss(self, loss: Tensor, undone: Tensor) -> None:
-        """Note the loss, as it is compared, where each lane is after a step that ends at ``loss`` and is undone in some, [lanes, 1]."""
-        before = self._adaptive.get("loss", torch.full_like(loss, math.nan))
-        self._adaptive["loss"] = torch.where(undone[:, 0], before, loss)
 
     def step_length(self) -> Tensor | None:
         return self._adaptive["h"].mean() if "h" in self._adaptive else None

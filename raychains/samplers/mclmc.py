@@ -29,7 +29,7 @@ class MCLMC(Isokinetic):
     .25·(⟨ΔE²⟩/d)^⅓ of themselves, those of narrow coordinates by several times that.
 
     It is made for full batches. With minibatches both gradients of a step are of one, the gradient that begins it of the last
-    one, and their noise turns u as a refresh does, without heating; see `SMILE`.
+    one, and their noise turns u as a refresh does, without heating.
 
     Groups with other lr move their coordinates by lr/(the first group's) times as much, as a diagonal preconditioner does;
     the target stays.
@@ -200,6 +200,6 @@ class MCLMC(Isokinetic):
     def _refresh(self, u: Tensor, h: Tensor, length: Tensor) -> Tensor:
         return refreshed(u, self.noise_like(u), h, length) if self.param_groups[0]["temperature"] > 0 else u
 
-    def _first(self, g: Tensor) -> tuple[Tensor, Tensor]:
+    def _first(self, g: Tensor) -> Tensor:
         z = self.noise_like(g)
-        return unit(z, z), g
+        return unit(z, z)

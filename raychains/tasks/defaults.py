@@ -102,7 +102,7 @@ def network_rates(sghmc: float, *, momentum: float = 0.9, sam: float | None = No
     sam, bsam = sghmc if sam is None else sam, plain if bsam is None else bsam
     same = {"sgld": plain, "sghmc": sghmc}
     others = {"sgnht": sghmc, "swag": sghmc, "laplace": sghmc, "atmc": sghmc, "emcmc": plain, "sam": sam, "bsam": bsam}
-    others |= dict.fromkeys(("mclmc", "smile", "psmile"), MICROCANONICAL)
+    others |= {"mclmc": MICROCANONICAL}
     return rates({**same, "psgld": 1e-3, **others, "entropy-sgd": 1.0, "entropy-sgld": 1.0}, {**same, "psgld": 5e-4})
 
 
@@ -112,8 +112,7 @@ def density_rates(sgld: float, *, decreasing: float, gradient: float) -> Rates:
     At momentum .9 a tenth of SGLD's step moves as far in the long run; pSGLD divides by the gradient's size.
     """
     slow = {n: sgld / 10 for n in ("sghmc", "sgnht", "atmc", "sam", "swag")}
-    # A length; like the root of SGLD's step it goes with the narrowest width.
-    slow |= dict.fromkeys(("mclmc", "smile", "psmile"), math.sqrt(sgld))
+    slow["mclmc"] = math.sqrt(sgld)  # a length; like the root of SGLD's step it goes with the narrowest width
     local = {"entropy-sgd": 1.0, "entropy-sgld": 1.0, "bsam": sgld}  # they move by θ − μ and by a scaled gradient
     return rates(
         {"sgld": sgld, "psgld": sgld * gradient, "emcmc": sgld, **slow, **local},
@@ -153,7 +152,7 @@ OPTIONS = [
 """The options that a user's `Task.defaults` may give values for."""
 BY_SAMPLER = ("lr", "momentum", "weight_decay", "temperature", "exploration", "cycles")
 """Those that may be mappings from samplers, by name or as classes, to values."""
-SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld", "mclmc", "smile", "psmile")
+SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld", "mclmc")
 """Samplers whose step size does not go with the others'."""
 
 

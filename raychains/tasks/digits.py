@@ -38,7 +38,7 @@ RATES = {
         "swag": 0.06,
         "laplace": 0.06,
     },
-    **{"entropy-sgd": 1.0, "entropy-sgld": 1.0, "sam": 0.2, "bsam": 2.0, "mclmc": 1.0, "smile": 1.0, "psmile": 1.0},
+    **{"entropy-sgd": 1.0, "entropy-sgld": 1.0, "sam": 0.2, "bsam": 2.0, "mclmc": 1.0},
 }
 """Step sizes by sampler, but for those of a decreasing schedule."""
 

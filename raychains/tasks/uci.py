@@ -97,7 +97,6 @@ def _defaults(
     rates = {**network_rates(sghmc[0]), ("decreasing", "sghmc"): sghmc[1], ("decreasing", "sgdm"): sghmc[1]}
     for kind in ("sgld", "sgd"):
         rates |= {("cyclical", kind): sgld[0], ("decreasing", kind): sgld[1]}
-    rates |= dict.fromkeys((("cyclical", "smile"), ("cyclical", "psmile")), 0.03)
     rates |= {("cyclical", "emcmc"): emcmc, ("cyclical", "psgld"): psgld, ("cyclical", "adamw"): ensemble}
     return Defaults(
         samplers=("psgld",),

@@ -48,8 +48,6 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "bsam": {"prediction_samples": 2, "m_sharpness": 3},
     "swag": {"collect_every": 2, "rank": 3},
     "laplace": {"prediction_samples": 2},
-    "smile": {"reset_quantile": 0.8},
-    "psmile": {"tail": 0.2},
     "mclmc": {"tune": 15, "preconditioner": "diagonal"},
 }
 WITH_LAYERS = {"laplace"}

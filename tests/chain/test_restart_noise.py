@@ -12,7 +12,7 @@ from raychains.core.spec import ChainSpec
 from tests.chain.chain_cases import CASES, HALF, SAMPLERS, outcome, run, sample_hash, stored
 from tests.checks import refused
 
-NOISELESS = {"adamw", "sgd", "sgdm", "sam", "smile", "psmile"}
+NOISELESS = {"adamw", "sgd", "sgdm", "sam"}
 NOISY = sorted(SAMPLERS.keys() - NOISELESS)
 """Entropy-SGD's inner loop has noise at temperature 0 too."""
 

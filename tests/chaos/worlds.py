@@ -33,8 +33,6 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "bsam": {"prediction_samples": 2, "m_sharpness": 2},
     "sam": {"momentum": 0.9},
     "swag": {"collect_every": 5},
-    "smile": {},
-    "psmile": {},
     "mclmc": {"length": 3.0, "tune": 300},
 }
 """Every sampler that has a state."""

@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits
 
 import raychains as rc
 from raychains.cli import main
+from tests.checks import refused
 from tests.compatibility import commands
 from tests.compatibility.reading import described, digest_of, machine, tables_of
 
@@ -110,6 +111,24 @@ def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
     assert all((run / "figures" / figure).with_suffix(".svg").exists() for figure in figures)
     state = status(str(run), capsys)
     assert state["state"] == "finished" and {chain["state"] for chain in state["chains"]} == {"finished"}
+
+
+@pytest.mark.parametrize("sampler", ["smile", "psmile"])
+def test_a_run_of_a_sampler_that_is_gone_is_refused_in_one_line_and_others_are_read(
+    folder: Path, sampler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = folder / "store" / "runs" / "finished" / "plan.json"
+    text = plan.read_text().replace('"kind": "sghmc"', f'"kind": "{sampler}"')
+    for digest, spec in json.loads(text)["comparison"]["chains"].items():
+        text = text.replace(digest, digest_of(spec))
+    plan.write_text(text)
+    gone = f"sampler {sampler} is gone since this version: use mclmc or mile"
+    for command in ("report store/runs/finished", f"run --sampler {sampler}", f"compare --sampler sgld {sampler}"):
+        assert main(shlex.split(command)) == 2 and gone in capsys.readouterr().err, command
+    with refused(gone):
+        rc.load("store/runs/finished")
+    assert not pq.read_table(plan.with_name("results.parquet")).to_pandas().empty
+    assert len(rc.load("store/runs/density").results())
 
 
 def test_the_posterior_of_an_old_run_predicts_as_it_was_measured(folder: Path) -> None:

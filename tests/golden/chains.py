@@ -52,9 +52,6 @@ SAMPLERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mclmc": ("MCLMC", "mclmc", {"length": 3.0}),
     "laplace": ("LastLayerLaplace", "laplace", {"prediction_samples": 2}),
     "swag": ("SWAG", "swag", {"collect_every": 2, "rank": 3}),
-    "smile": ("SMILE", "smile", {"reset_quantile": 0.8}),
-    "psmile": ("PSMILE", "psmile", {}),
-    "psmile-one": ("PSMILE", "psmile", {"centre": "one"}),
     "mclmc-tuned": ("MCLMC", "mclmc", {"tune": 15}),
 }
 """Name -> class, kind, settings: every kind, and the settings that bring states of their own."""

@@ -44,7 +44,7 @@ from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
 from raychains.data.root import rooted
-from raychains.samplers import BSAM, MCLMC, PSMILE, SAM, SMILE, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
+from raychains.samplers import BSAM, MCLMC, SAM, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
 from tests.gpu import packed, runs
 from tests.gpu.packed import Checks
@@ -62,7 +62,7 @@ ERRORS = 5.0
 ROUNDING = 1e-9
 """Largest difference, in double precision, between a sampler's path and its transcription."""
 
-BY_THEIR_PATH = (AdamW, MCLMC, SMILE, PSMILE, SWAG)
+BY_THEIR_PATH = (AdamW, MCLMC, SWAG)
 """Samplers whose path on the device is compared with that on the CPU, where all parameters are one; AdamW's with torch's own."""
 
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {

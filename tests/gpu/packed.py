@@ -88,7 +88,6 @@ CASES: dict[str, Callable[[], tuple[ChainSpec, Task | None]]] = {
     "mclmc": partial(regression, "mclmc"),
     # The energy's errors, which the step size follows, are small differences.
     "mile": partial(regression, "mclmc", precision="fp64", tune=16, preconditioner="diagonal"),
-    "smile": partial(regression, "smile"),
 }
 
 

@@ -27,7 +27,7 @@ sys.modules |= dict.fromkeys(("ray", "pytest", "pyarrow", "pandas", "hypothesis"
 from tests.gpu.check import main
 sys.exit(main(sys.argv[1:]))
 """
-NOISELESS = {"sgd", "sgdm", "sam", "adamw", "mclmc", "smile", "psmile", "swag"}
+NOISELESS = {"sgd", "sgdm", "sam", "adamw", "mclmc", "swag"}
 """Those whose checks draw no noise."""
 
 

@@ -43,7 +43,7 @@ COMPARES_VALUES = ("laplace-digits",)
 """Chains that compare tensors' values once, before their first step, which ``meta`` has none of."""
 
 
-READS_ON_THE_CPU = {"mclmc", "smile", "psmile"}
+READS_ON_THE_CPU = {"mclmc"}
 """Samplers that compare a density's energies, which NumPy computes, or whose tuner looks at its rows at its end."""
 
 

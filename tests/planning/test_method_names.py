@@ -19,7 +19,7 @@ from tests.spread import spread
 from tests.tasks.made_images import NETWORKS
 
 NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
-sam bsam adamw deep-ensemble mclmc mile smile psmile swag multiswag laplace"""
+sam bsam adamw deep-ensemble mclmc mile swag multiswag laplace"""
 SHORT = {"digits": {"epochs": 8}}
 
 

@@ -81,6 +81,6 @@ def test_packs_of_mile_may_be_compiled_and_the_members_at_which_they_start_are_n
     assert [(s.pack, s.compile, s.exact) for s in specs] == [(7, "default", False), (7, "none", True)]
     alone = resolve(Run(task="digits", compile="default"), task=task, name="digits", sampler="mile")
     assert alone.start.members is not None and alone.start.members.spec.compile == "default"
-    with refused("pack", "7", "it has compile default", "those of mclmc, smile and psmile alone are compiled"):
+    with refused("pack", "7", "it has compile default", "those of mclmc alone are compiled"):
         width("7", compile="default")
     assert width("auto", compile="default") == 0

@@ -27,8 +27,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mclmc": [{"length": 2.0}, {"tune": 15}, {"tune": 20, "preconditioner": "diagonal"}],
     "swag": [{"collect_every": 3, "rank": 8, "scale": 0.5}],
     "laplace": [{"prediction_samples": 2}],
-    "smile": [{"tail": 0.0, "reset_quantile": None}],
-    "psmile": [{"centre": "one", "tail": 0.2}],
     "bsam": [{"m_sharpness": 2, "prediction_samples": 3}, {"beta2": 0.9, "s0": 0.5}],
 }  # fmt: skip
 """Settings beside the defaults that bring states of their own."""

@@ -25,7 +25,7 @@ LANES, LR, TEMPERATURE = 20_000, 0.3, 0.7
 
 def test_every_sampler_with_a_target_is_among_the_cases() -> None:
     """Entropy-SGLD, whose law is periodic in its inner loop, microcanonical samplers and SWAG have files of their own."""
-    own = {"entropy-sgld", "mclmc", "smile", "psmile", "swag"}
+    own = {"entropy-sgld", "mclmc", "swag"}
     covered = {getattr(m.kind, "kind", None) for m in [*LINEAR.values(), *RUNNING.values()]} | own
     targeted = {
         kind for kind, c in KINDS.items() if c.noisy_counterpart is None and "Target: none" not in (c.__doc__ or "")

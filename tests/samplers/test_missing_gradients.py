@@ -83,7 +83,7 @@ def test_optimisers_leave_a_parameter_without_gradient_as_it_is(kind: str) -> No
 def test_a_group_may_skip_and_the_samplers_that_move_all_together_refuse(kind: str) -> None:
     one, *others = parameters()
     groups: list[dict[str, Any]] = [{"params": [one]}, {"params": others, "missing_grad": "skip"}]
-    if kind in ("mclmc", "smile", "psmile"):
+    if kind == "mclmc":
         with refused("missing_grad", "'skip'", "'zero'"):
             build(kind, groups)
         return

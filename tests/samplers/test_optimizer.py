@@ -222,7 +222,6 @@ LOOP: dict[str, list[Any]] = {
 }  # fmt: skip
 THERMOSTAT: dict[str, list[Any]] = {"thermostat_rate": [-1e-3, INF, "1", True], "integrator": ["leapfrog", None]}
 TWICE: dict[str, list[Any]] = {"rho": [0.0, -0.1, NAN, "0.1"], "m_sharpness": [0, 1.5]}
-MINIBATCH: dict[str, list[Any]] = {"reset_quantile": [0.0, 1.0, NAN, "0.9"], "tail": [1.0, -0.1, NAN]}
 OWN: dict[str, dict[str, list[Any]]] = {
     "sghmc": {"noise_estimate": [-0.1, 0.31, NAN, "0.1", True]},
     "psgld": {"alpha": [1.0, -0.1, NAN], "eps": [0.0, "1e-5"], "freeze_preconditioner_after": [0, 2.5, True]},
@@ -235,8 +234,6 @@ OWN: dict[str, dict[str, list[Any]]] = {
     "entropy-sgld": LOOP,
     "sam": TWICE,
     "swag": {"collect_every": [0, 1.5], "rank": [1, "9"], "scale": [0.0, NAN]},
-    "smile": MINIBATCH,
-    "psmile": {**MINIBATCH, "centre": ["zero", None]},
     "mclmc": {
         "length": [0.0, -1.0, NAN, INF, "3", True], "tune": [-1, 1.5, True, "9"],
         "energy_error": [0.0, NAN, "1"], "preconditioner": ["diag", None, "diagonal"],
@@ -264,7 +261,7 @@ def test_bad_settings_are_refused_in_one_line_naming_the_field_and_a_groups_are_
     assert len(sampler.param_groups) == 1
 
 
-@pytest.mark.parametrize("kind", ["mclmc", "smile", "psmile", "laplace"])
+@pytest.mark.parametrize("kind", ["mclmc", "laplace"])
 def test_groups_that_only_move_together_have_one_temperature(kind: str) -> None:
     sampler = build(kind, parameters())
     with refused("temperature", "0.25", "that of the first group"):
@@ -300,6 +297,7 @@ def test_build_makes_what_the_part_says() -> None:
     ("part", "words"),
     [
         (Part(kind="sghm", revision=1), ("sampler", "sghmc")),
+        (Part(kind="psmile", revision=2), ("sampler psmile is gone since this version", "mclmc or mile")),
         (Part(kind="sghmc", revision=9, settings={"momentum": 0.8, "num_data": 7}), ("sghmc", "revision", "9")),
         (Part(kind="sghmc", revision=SGHMC.revision, settings={"num_data": 7}), ("sghmc", "momentum")),
         (Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 7, "momentum": 0.1}), ("sgld", "momentum")),
@@ -310,9 +308,8 @@ def test_build_refuses_in_one_line(part: Part, words: tuple[str, ...]) -> None:
         built(part)
 
 
-@pytest.mark.parametrize("kind", ["mclmc", "smile", "psmile"])
-def test_parameters_join_a_sampler_that_was_loaded(kind: str) -> None:
-    sampler = build(kind, parameters())
+def test_parameters_join_a_sampler_that_was_loaded() -> None:
+    sampler = build("mclmc", parameters())
     sampler.load_state_dict(sampler.state_dict())
     sampler.add_param_group({"params": parameters(seed=1)})
     assert len(copy.deepcopy(sampler).param_groups) == 2
