@@ -19,6 +19,8 @@ OTHER_NAMES |= {"learning_rate": "lr", "step_size": "lr"}
 GONE = {
     ("sampler", "smile"): "mclmc or mile",
     ("sampler", "psmile"): "mclmc or mile",
+    ("plan", "gpu"): "--images-per-second with a speed that you measured",
+    ("plan", "prices"): "--price with your price of an hour",
     ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
     ("serve", "refresh"): "a new server for newer samples",
 }
