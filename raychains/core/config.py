@@ -450,7 +450,7 @@ class Serve(Options):
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that are there when it starts."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that it finds at first."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0

@@ -79,7 +79,7 @@ def as_in_chain(start: Tensor, initial: torch.dtype, own: set[torch.dtype], spec
 def _records(
     root: Storage, arm: Arm, chains: Sequence[ChainSpec], first: int | None, dropped: Collection[str], unfinished: bool
 ) -> Records:
-    """Return the samples of an arm's ``chains``, first draws of all chains first; the other arguments are those of `select`."""
+    """Return samples of an arm's ``chains``, first draws of all chains first; other arguments as for `select`."""
     found: list[tuple[int, int, ChainSpec, SampleRecord]] = []
     for position, spec in enumerate(chains):
         store = ChainStore(root, spec.digest)

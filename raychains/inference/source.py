@@ -22,7 +22,7 @@ from raychains.store import RunStore, Storage, split_run_path
 Loaded = tuple[PosteriorPredictive, Mapping[str, Any]]
 """An ensemble and the facts about it that clients are told.
 
-These are ``task``, ``arm``, ``run``, ``kind``, ``samples``, ``input`` (`export.input_form`), ``digests`` of the samples.
+They are ``task``, ``arm``, ``run``, ``kind``, ``samples``, ``input`` (`export.input_form`) and samples' ``digests``.
 """
 
 

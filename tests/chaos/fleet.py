@@ -1,9 +1,9 @@
 """A fleet for some minutes: nodes are told to go at random and others come, the driver is killed once, and the ensemble answers all the time.
 
 `python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it. Twelve chains
-run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start, and two clients ask
-without a pause. At the end every sample must have the bytes of an undisturbed chain, no request may have failed, and all must
-have been answered from the same number of samples.
+run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start, and two
+clients ask without a pause. At the end every sample must have the bytes of an undisturbed chain, no request may have
+failed, and all must have been answered from the same number of samples.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ sweep --budget 8 | --budget must be left out of a sweep, got 8: each trial is on
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
-status some/runs/run --port 8001 --web | --web is gone since this version: use --watch or, in the command of the run, --callback
+status some/runs/run --port 8001 --web | --web is gone since this version: use --watch or, in the command of
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
 status no/store/sweeps/one | PATH must be one of the sweeps in
