@@ -159,9 +159,6 @@ class Cluster:
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         return Evaluator(self) if kind is EvaluationWorker else Worker(self)
 
-    def spare(self) -> None:
-        pass
-
     def kill(self, actor: Actor) -> None:
         actor.dead = True
 

@@ -28,10 +28,6 @@ AHEAD = 2
 PENDING = 100
 """Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
 
-SPARE_AFTER = 120.0
-"""Seconds of work before a process is made ready for a worker that takes a lost one's place: it takes 3 s of a CPU, once,
-which would be much of a shorter run."""
-
 
 @dataclass(eq=False)
 class _Worker:
@@ -121,7 +117,6 @@ class ChainWorkers:
         """Workers that are not up yet, oldest first."""
         self._max_stillborn, self._stillborn = resources.max_failures, 0
         self._stall_timeout = resources.stall_timeout
-        self._worked, self._lost_one = 0.0, False
         self._left: set[int] = set()
         """Slots on nodes that will be gone soon."""
         self.others_wait = False
@@ -188,16 +183,6 @@ class ChainWorkers:
         of_rank = f", rank {rank}," if reservation is not None else ""
         name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
         return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
-
-    def keep_spare(self, seconds: float) -> None:
-        """Note that time passed; keep a process ready for a lost worker's successor, once there was work for `SPARE_AFTER`.
-
-        After a loss at once. A chain of several workers waits for all of them: one process would not help it.
-        """
-        if self.up and not self._pending and self.slots.ranks == 1:
-            self._worked += seconds
-            if self._lost_one or self._worked >= SPARE_AFTER:
-                self.workers.spare()
 
     def leaving(self) -> list[int]:
         """Return the slots of workers that have an actor on a node which will be gone soon."""
@@ -383,7 +368,6 @@ class ChainWorkers:
         return replace(event, data=data) if isinstance(event, Sampled) else event
 
     def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
-        self._lost_one = True
         self._stillborn += worker.slot in self._pending and worker.leads and not with_node
         self._detached(worker.slot)
         self._end(worker)

@@ -168,7 +168,6 @@ class Sampling:
         stalled = self._watch(seconds)
         if not self.coordinator.stopping:
             self._leave_nodes()
-            self.workers.keep_spare(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:

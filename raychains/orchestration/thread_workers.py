@@ -130,9 +130,6 @@ class ThreadWorkers:
         self.actors.append(Actor(kind, options, args))
         return self.actors[-1]
 
-    def spare(self) -> None:
-        """See `Workers`."""
-
     def kill(self, actor: Any) -> None:
         """See `Workers`."""
         actor.die()

@@ -149,9 +149,6 @@ class Workers(Cluster, Protocol):
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         """Start an actor of class ``kind`` for a run; its constructor is given ``args``."""
 
-    def spare(self) -> None:
-        """Have a process ready for the next actor, where one can be; while it waits, another call does nothing."""
-
     def kill(self, actor: Any) -> None:
         """End an actor at once."""
 

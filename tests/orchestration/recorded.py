@@ -73,9 +73,6 @@ class Recorded:
         self.actors.append(Started(kind, options, args))
         return self.actors[-1]
 
-    def spare(self) -> None:
-        pass
-
     def kill(self, actor: Started) -> None:
         self.killed.append(actor)
 

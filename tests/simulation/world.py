@@ -167,9 +167,6 @@ class Driver:
         self.world.place_soon()
         return made
 
-    def spare(self) -> None:
-        pass
-
     def kill(self, actor: Actor) -> None:
         self.process.check()
         self.world.kill(actor)
