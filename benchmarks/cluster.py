@@ -139,12 +139,6 @@ class Cluster:
     def leaving(self, actors: Collection[Any]) -> list[Any]:
         return []
 
-    def wait_for_others(self, waits: bool) -> None:
-        pass
-
-    def others_wait(self) -> bool:
-        return False
-
     # Actors
 
     def put(self, value: Any) -> Any:

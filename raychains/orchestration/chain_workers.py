@@ -119,8 +119,6 @@ class ChainWorkers:
         self._stall_timeout = resources.stall_timeout
         self._left: set[int] = set()
         """Slots on nodes that will be gone soon."""
-        self.others_wait = False
-        """Another run waits for room: no worker that is released is kept."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -203,13 +201,12 @@ class ChainWorkers:
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
-        kept = slot not in self._pending and slot not in self._left and not self.others_wait
+        kept = slot not in self._pending and slot not in self._left
         if (worker := self._detached(slot)) is not None and not self._shared(worker):
             self._end(worker, idle=kept and worker.digest is None)
 
     def close(self) -> None:
         """Release all workers."""
-        self.workers.wait_for_others(False)
         # Those that step last: a pack's actor goes as its last slot does, and is kept only where that has no chain.
         for slot in sorted(self._workers, key=lambda slot: self._workers[slot].digest is not None):
             self.release(slot)

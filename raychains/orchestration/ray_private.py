@@ -32,8 +32,6 @@ _SWITCHED_OFF = ("ENABLE_RAY_CLUSTER", "RAY_ENABLE_UV_RUN_RUNTIME_ENV")
 
 NAMESPACE = b"raychains"
 """Namespace of our keys in the cluster's key-value store."""
-WAITS = "waits/"
-"""Begins the keys of drivers that wait for room which others hold."""
 _RAYS = re.compile(r"ray::|raylet|gcs_server|/agent/main\.py|/dashboard/agent\.py")
 """In the names or command lines of Ray's processes; its agents give themselves titles a while after they began."""
 P = ParamSpec("P")
@@ -275,19 +273,6 @@ def forget(keys: Collection[str]) -> None:
 
         for key in keys:
             _internal_kv_del(key.encode(), namespace=NAMESPACE)
-
-
-# Runs of several drivers that share a cluster, of which Ray tells none what another one waits for
-
-
-@_or_else(False, "not known which runs wait")
-def others_waiting(mine: str) -> bool:
-    """Return whether a living driver but one with the name ``mine`` published that it waits; a name begins with its job's id."""
-    from ray.experimental.internal_kv import _internal_kv_list
-
-    names = {key.decode().removeprefix(WAITS) for key in _internal_kv_list(WAITS, namespace=NAMESPACE)} - {mine}
-    dead = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]} if names else set()
-    return any(name.partition("/")[0] not in dead for name in names)
 
 
 @_or_else({}, "not known which actors trials have")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ class RayWorkers:
     def __init__(self) -> None:
         self._kinds: dict[tuple[type, str], Any] = {}
         """Remote classes, each made once: Ray keeps and sends around every class that it is given."""
-        self._digits, self._waits = uuid.uuid4().hex, False
 
     in_process = False
 
@@ -61,22 +59,6 @@ class RayWorkers:
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
         """See `Cluster`."""
         return ray_watch.ask(lambda: ray_private.leaving(actors))
-
-    def wait_for_others(self, waits: bool) -> None:
-        """See `Cluster`."""
-        if waits != self._waits:
-            self._waits = waits
-            if waits:
-                ray_watch.ask(lambda: ray_private.publish(ray_private.WAITS + self._waiter(), b"1"))
-            elif ray_watch.lost() is None:
-                ray_watch.ask(lambda: ray_private.forget([ray_private.WAITS + self._waiter()]))
-
-    def others_wait(self) -> bool:
-        """See `Cluster`."""
-        return ray_watch.ask(lambda: ray_private.others_waiting(self._waiter()))
-
-    def _waiter(self) -> str:
-        return f"{ray.get_runtime_context().get_job_id()}/{self._digits}"
 
     # Actors
 

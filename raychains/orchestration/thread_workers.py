@@ -105,13 +105,6 @@ class ThreadWorkers:
         """See `Cluster`."""
         return ()
 
-    def wait_for_others(self, waits: bool) -> None:
-        """See `Cluster`; there are none."""
-
-    def others_wait(self) -> bool:
-        """See `Cluster`."""
-        return False
-
     # Actors
 
     def put(self, value: Any) -> Any:

@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 CLOCK: Clock = time
 LEAVE_EVERY = 1.0
-"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule, and for runs that wait."""
+"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,6 @@ class Cluster(Protocol):
 
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
         """Return those of these actors whose nodes will be gone soon; none where that is unknown."""
-
-    def wait_for_others(self, waits: bool) -> None:
-        """Tell the cluster's other runs that this one waits for room which they hold, or that it does not."""
-
-    def others_wait(self) -> bool:
-        """Return whether another run of the cluster waits for room; False where that is unknown."""
 
 
 class Workers(Cluster, Protocol):

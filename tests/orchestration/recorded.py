@@ -34,8 +34,6 @@ class Recorded:
         """None: all that are asked for."""
         self.left: list[Started] = []
         """Actors whose nodes will be gone soon."""
-        self.waits, self.others = False, False
-        """Whether this run said that it waits for others, and whether another one does."""
         self.answer: Any = None
         """What every call answers; an exception is raised."""
 
@@ -53,12 +51,6 @@ class Recorded:
 
     def leaving(self, actors: Collection[Any]) -> list[Any]:
         return [actor for actor in actors if actor in self.left]
-
-    def wait_for_others(self, waits: bool) -> None:
-        self.waits = waits
-
-    def others_wait(self) -> bool:
-        return self.others
 
     def put(self, value: Any) -> Any:
         return value
