@@ -139,12 +139,6 @@ class Cluster:
     def leaving(self, actors: Collection[Any]) -> list[Any]:
         return []
 
-    def wait_for_others(self, waits: bool) -> None:
-        pass
-
-    def others_wait(self) -> bool:
-        return False
-
     # Actors
 
     def put(self, value: Any) -> Any:
@@ -158,9 +152,6 @@ class Cluster:
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         return Evaluator(self) if kind is EvaluationWorker else Worker(self)
-
-    def spare(self) -> None:
-        pass
 
     def kill(self, actor: Actor) -> None:
         actor.dead = True

@@ -1,18 +1,14 @@
 """How long a chain stands still when its worker is killed: from SIGKILL to its next step.
 
-Two chains on two slots, one of whose workers is killed again and again; the other chain runs all the while. Before each
-kill there is time for a new process to be made ready, as there is where kills are rare; without it (``--every 0``), or
-with none kept (``--cold``), a worker is a new process with its imports. Clocks are the machine's monotonic one, read in
-this process and in the workers. Parts of the time, by what each ends with:
+Two chains on two slots, one of whose workers is killed again and again; the other chain runs all the while. The lost
+worker's successor is a new process with its imports. Clocks are the machine's monotonic one, read in this process and in
+the workers. Parts of the time, by what each ends with:
 
 - Ray notices: the driver hears of the loss;
 - worker up: a process with its imports, and an actor in it that answers;
 - chain handed over: its attempt claimed in the store, and its task built in the worker;
 - checkpoint read: and the attempt's record written to the store;
 - first step.
-
-``--undisturbed 3`` measures what the process that is kept ready costs a run without faults: pairs of such runs, with and
-without it, each of two chains on two slots, which must last longer than the wait until it is started (two minutes).
 """
 
 from __future__ import annotations
@@ -39,16 +35,13 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 from torch import nn  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains.orchestration.chain_workers import SPARE_AFTER  # noqa: E402
 from raychains.planning import coordinator, events  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
-GOAL, WORST = 1.0, 3.0
+GOAL, WORST = 3.0, 4.0
 PARTS = ("Ray notices", "worker up", "chain handed over", "checkpoint read", "first step")
 STEPS = 50_000_000
 """More than a chain makes while it is watched."""
-UNDISTURBED = 30_000
-"""Epochs that take three minutes on the machine of the figures."""
 
 
 class Watched(Mixture25):
@@ -147,7 +140,6 @@ def measure(folder: Path, given: argparse.Namespace, heard: Heard, found: list[l
         rng, deadline = random.Random(0), time.monotonic() + 120
         while len(first_steps(folder)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0 if given.cold or given.smoke else SPARE_AFTER)
         for n in range(1, given.kills + 1):
             # Anywhere between two checkpoints.
             time.sleep(given.every + rng.uniform(1.5, 1.5 + 2 * given.checkpoint_every))
@@ -157,42 +149,17 @@ def measure(folder: Path, given: argparse.Namespace, heard: Heard, found: list[l
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def undisturbed(rounds: int, epochs: int) -> None:
-    """Print the seconds of runs with and without a process that is kept ready, and their ratios."""
-    from benchmarks.timed import digits_chain, one_arm, timed_run
-    from raychains import tasks
-
-    first, ratios = digits_chain(tasks.make("digits"), epochs=epochs), []
-    comparison = one_arm([dataclasses.replace(first, chain=n) for n in range(2)])
-    for n in range(1, rounds + 1):
-        seconds = {}
-        for spare in (True, False) if n % 2 else (False, True):
-            with tempfile.TemporaryDirectory() as store:
-                seconds[spare] = timed_run(comparison, Path(store), slots=2, spare=spare).seconds
-        ratios.append(seconds[True] / seconds[False])
-        print(f"round {n}: with {seconds[True]:.2f} s, without {seconds[False]:.2f} s: {ratios[-1]:.3f}", flush=True)
-    print(f"median of with / without {median(ratios):.3f} (least {min(ratios):.3f}, most {max(ratios):.3f})")
-
-
 def main() -> None:
-    """Print every kill, the median and the worst; or what keeping a process ready costs."""
+    """Print every kill, the median and the worst."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10, help="workers to kill (default 10)")
     parser.add_argument("--every", type=float, default=10.0, help="least seconds between kills (default 10)")
-    parser.add_argument("--cold", action="store_true", help="no process is kept ready, as on clusters that are joined")
     parser.add_argument("--checkpoint-every", type=float, default=1.0, help="seconds between checkpoints (default 1)")
-    parser.add_argument(
-        "--undisturbed", type=int, metavar="ROUNDS", help="kill none: pairs of runs with and without it"
-    )
-    parser.add_argument("--epochs", type=int, default=UNDISTURBED, help=f"of --undisturbed (default {UNDISTURBED})")
     parser.add_argument("--smoke", action="store_true", help="tiny: only whether it runs")
     given = parser.parse_args()
     if given.smoke:
         given.kills, given.every = 1, 0.0
     print(facts())
-    if given.undisturbed:
-        undisturbed(given.undisturbed, 8 if given.smoke else given.epochs)
-        return
     from benchmarks.recovery import Heard, Watched  # workers import it by this name
     from benchmarks.timed import one_arm
     from raychains.core.config import Run
@@ -215,8 +182,6 @@ def main() -> None:
         try:
             driver = driver_of(comparison, Storage(store), placement, heard)
             heard.watch(driver)
-            if given.cold:
-                driver.sampling.workers.workers.spare = lambda: None
             threading.Thread(target=measure, args=(Path(folder), given, heard, found)).start()
             outcome = driver.run()
         finally:

@@ -52,19 +52,12 @@ class Stopwatch:
         self._handle(message)
 
 
-def timed_run(
-    comparison: Comparison, store: Path, *, slots: int, checkpoint_every: float = 60.0, spare: bool = True
-) -> Timing:
-    """Run a comparison's chains without evaluation on ``slots`` workers of a Ray started for it.
-
-    ``spare=False`` keeps no process ready for a lost worker's successor.
-    """
+def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_every: float = 60.0) -> Timing:
+    """Run a comparison's chains without evaluation on ``slots`` workers of a Ray started for it."""
     session = connect("local", cpus=slots)
     try:
         resources = ResourceConfig(evaluate=False, checkpoint_every=checkpoint_every)
         driver = driver_of(comparison, Storage(store), resources, NullCallback())
-        if not spare:
-            driver.sampling.workers.workers.spare = lambda: None  # type: ignore[method-assign]
         watch = Stopwatch(driver.sampling, slots)
         outcome = driver.run()
     finally:

@@ -67,7 +67,6 @@ def store(tmp_path: Path) -> str:
 
 
 LONG_FIRST = (
-    "spare",
     "chaos",
     "jobs",
     "cluster",

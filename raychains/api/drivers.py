@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import itertools
 import os
 import signal
 import time
@@ -35,7 +34,7 @@ from raychains.data.root import root_of
 from raychains.evaluation.base import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
-from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick, ViewDone
+from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
 from raychains.store import ChainStore, RunStore, Storage, initial_states
 from raychains.tasks import Task
 
@@ -178,54 +177,27 @@ def connected(options: Common, callback: Callback | None = None) -> Iterator[Ses
         session.close()
 
 
-def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[Callback], T]) -> T:
-    """Return ``drive(callback)``, with Ray connected. If the Ray that was started here for it dies, start it anew and repeat.
+def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[], T]) -> T:
+    """Return ``drive()``, with Ray connected.
 
     Args:
-        again: how users go on where that is of no use, such as "the same command".
-        drive: goes on from what the store holds.
+        again: how users go on if Ray is gone, such as "the same command".
 
     Raises:
-        RayLost: Ray died more often than ``max_failures`` allows, or was not started here.
+        RayLost: Ray is gone.
     """
-    told = _Told(callback)
-    for deaths in itertools.count(1):
-        with connected(options, told) as session:
-            try:
-                with session.watch.driving():
-                    return drive(told)
-            except RayLost:
-                reason = session.watch.lost
-            if not session.started or deaths > options.max_failures:
-                often = (
-                    f" (death {deaths} of this call; max_failures={options.max_failures})" if session.started else ""
-                )
-                raise RayLost(f"{reason}{often}; what the store holds is intact. To go on: {again}") from None
-            anew = "it is started anew, and chains resume from their newest checkpoints"
-            told.on(Message(text=f"warning: {reason}: {anew} (death {deaths} of at most {options.max_failures})"))
-    raise AssertionError
+    with connected(options, callback) as session:
+        try:
+            with session.watch.driving():
+                return drive()
+        except RayLost:
+            reason = session.watch.lost
+            raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None
 
 
 def resumed(folder: RunStore) -> str:
     """Return how users go on with a run or a sweep."""
     return f"the same call with `resume=True`, `name={folder.name}`"
-
-
-class _Told:
-    """A callback that hears of each result once, however often Ray is started anew."""
-
-    def __init__(self, callback: Callback) -> None:
-        self._callback = callback
-        self._views: dict[tuple[str, int], ViewDone] = {}
-
-    def on(self, event: RunEvent) -> None:
-        """Hand the event on."""
-        if isinstance(event, ViewDone):
-            at = (event.arm, event.group)
-            if self._views.get(at) == event:
-                return
-            self._views[at] = event
-        self._callback.on(event)
 
 
 @contextlib.contextmanager
@@ -363,12 +335,12 @@ def drive(
     resources = dataclasses.replace(placement(options), evaluate=evaluate)
     in_process = workers is not None and workers.in_process
 
-    def run(callback: Callback) -> DriverOutcome:
+    def run() -> DriverOutcome:
         lease.confirm()  # an entry that came at the same time is listed by now
         settings = {"lease": lease, "workers": workers, "trial": None if in_process else trial}
         return run_chains(comparison, folder.root, resources, callback, **settings)
 
-    return run(callback) if in_process else on_ray(options, resumed(folder), callback, run)
+    return run() if in_process else on_ray(options, resumed(folder), callback, run)
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:

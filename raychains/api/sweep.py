@@ -34,7 +34,7 @@ from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
-from raychains.planning.events import Callback, SweepPlanned
+from raychains.planning.events import SweepPlanned
 from raychains.planning.sweep_plan import SweepPlan
 from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
@@ -153,7 +153,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
         shared = with_start(located(with_bins(planned.points.options, folder.plan())), planned.points.start)
 
-        def run(callback: Callback) -> SweepOutcome:
+        def run() -> SweepOutcome:
             lease.confirm()
             return SweepExperiment(
                 planned,

@@ -28,10 +28,6 @@ AHEAD = 2
 PENDING = 100
 """Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
 
-SPARE_AFTER = 120.0
-"""Seconds of work before a process is made ready for a worker that takes a lost one's place: it takes 3 s of a CPU, once,
-which would be much of a shorter run."""
-
 
 @dataclass(eq=False)
 class _Worker:
@@ -121,11 +117,8 @@ class ChainWorkers:
         """Workers that are not up yet, oldest first."""
         self._max_stillborn, self._stillborn = resources.max_failures, 0
         self._stall_timeout = resources.stall_timeout
-        self._worked, self._lost_one = 0.0, False
         self._left: set[int] = set()
         """Slots on nodes that will be gone soon."""
-        self.others_wait = False
-        """Another run waits for room: no worker that is released is kept."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -189,16 +182,6 @@ class ChainWorkers:
         name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
         return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
 
-    def keep_spare(self, seconds: float) -> None:
-        """Note that time passed; keep a process ready for a lost worker's successor, once there was work for `SPARE_AFTER`.
-
-        After a loss at once. A chain of several workers waits for all of them: one process would not help it.
-        """
-        if self.up and not self._pending and self.slots.ranks == 1:
-            self._worked += seconds
-            if self._lost_one or self._worked >= SPARE_AFTER:
-                self.workers.spare()
-
     def leaving(self) -> list[int]:
         """Return the slots of workers that have an actor on a node which will be gone soon."""
         actors = {actor for worker in self._workers.values() for actor in worker.actors}
@@ -218,13 +201,12 @@ class ChainWorkers:
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
-        kept = slot not in self._pending and slot not in self._left and not self.others_wait
+        kept = slot not in self._pending and slot not in self._left
         if (worker := self._detached(slot)) is not None and not self._shared(worker):
             self._end(worker, idle=kept and worker.digest is None)
 
     def close(self) -> None:
         """Release all workers."""
-        self.workers.wait_for_others(False)
         # Those that step last: a pack's actor goes as its last slot does, and is kept only where that has no chain.
         for slot in sorted(self._workers, key=lambda slot: self._workers[slot].digest is not None):
             self.release(slot)
@@ -383,7 +365,6 @@ class ChainWorkers:
         return replace(event, data=data) if isinstance(event, Sampled) else event
 
     def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
-        self._lost_one = True
         self._stillborn += worker.slot in self._pending and worker.leads and not with_node
         self._detached(worker.slot)
         self._end(worker)

@@ -123,8 +123,6 @@ class Driver:
             reasons = self.sampling.waiting_for_storage
             running = any(digest is not None for digest in coordinator.slots.values())
             waiting = 0 if coordinator.stopping else len(coordinator.queue)
-            if coordinator.others_wait and waiting and not len(self.sampling.workers):
-                reasons.append("it is another run's turn")
         starved = not (waiting or running or self.evaluation.idle) and self.evaluation.evaluators.starved
         if lack := self._resources.check(waiting=waiting, running=running, starved=starved):
             reasons.append(lack)

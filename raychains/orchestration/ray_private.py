@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -20,8 +19,6 @@ from typing import Any, ParamSpec, TypeVar
 import ray
 from ray._private import ray_constants
 from ray._private.node import Node
-
-from raychains.orchestration import SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -33,25 +30,10 @@ and what sends workers' output to the driver, which is not asked for."""
 _SWITCHED_OFF = ("ENABLE_RAY_CLUSTER", "RAY_ENABLE_UV_RUN_RUNTIME_ENV")
 """Constants by which Ray listens on every interface, and gives workers the environment of ``uv run``."""
 
-SPARES = {
-    "RAY_preload_python_modules": "raychains.orchestration.preload",
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_enable_worker_prestart": "0",
-    "RAY_idle_worker_killing_time_threshold_ms": "1000000000",
-    SOURCE: str(Path(__file__).parents[1]),
-}
-"""Settings of a Ray whose idle processes are warm, which `ray.init` takes from the environment only: processes import what
-workers need; none is started before it is asked for, since all would import it; and an idle one stays, though no CPU is free."""
-_with_spares: Any = None
-"""The Ray that was started with them."""
 NAMESPACE = b"raychains"
 """Namespace of our keys in the cluster's key-value store."""
-WAITS = "waits/"
-"""Begins the keys of drivers that wait for room which others hold."""
 _RAYS = re.compile(r"ray::|raylet|gcs_server|/agent/main\.py|/dashboard/agent\.py")
 """In the names or command lines of Ray's processes; its agents give themselves titles a while after they began."""
-STARTS = 0.1
-"""Seconds after which a raylet has begun to start a process, which takes another half to be up."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -86,10 +68,7 @@ def on_this_machine() -> Iterator[None]:
     Below ``uv run`` Ray would make the driver's environment again for each worker, in an uploaded copy of the current folder.
     Workers of this machine run the driver's interpreter in its folder. Ray reads the variable that says so as it is imported.
     """
-    global _with_spares
     switches = {name: getattr(ray_constants, name) for name in _SWITCHED_OFF if hasattr(ray_constants, name)}
-    environment = {name: os.environ.get(name) for name in SPARES}
-    os.environ.update(SPARES)
     left_out = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
     for name in switches:
         setattr(ray_constants, name, False)
@@ -97,10 +76,7 @@ def on_this_machine() -> Iterator[None]:
         setattr(Node, name, lambda *_, **__: None)
     try:
         yield
-        _with_spares = ray._private.worker._global_node
     finally:
-        for name, value in environment.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
         for name, value in switches.items():
             setattr(ray_constants, name, value)
         for name, method in left_out.items():
@@ -120,26 +96,6 @@ def started_here() -> bool:
     """Return whether this process started Ray; `ray.init` returns it once, and nothing answers later."""
     node = ray._private.worker._global_node
     return node is not None and bool(node.head)
-
-
-def spares() -> bool:
-    """Return whether this process started a Ray with `SPARES`."""
-    return started_here() and ray._private.worker._global_node is _with_spares
-
-
-def start_spare() -> None:
-    """Have this machine's raylet start a process that stays idle until an actor is placed in it.
-
-    Ray starts one for a task that is then cancelled. One that ran a task would take no actor; it ends after the task, so that
-    a task which is cancelled too late leaves nothing behind.
-    """
-    waiting = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_nothing).remote()
-    time.sleep(STARTS)
-    ray.cancel(waiting)
-
-
-def _nothing() -> None:
-    pass
 
 
 def dead_process() -> str | None:
@@ -317,19 +273,6 @@ def forget(keys: Collection[str]) -> None:
 
         for key in keys:
             _internal_kv_del(key.encode(), namespace=NAMESPACE)
-
-
-# Runs of several drivers that share a cluster, of which Ray tells none what another one waits for
-
-
-@_or_else(False, "not known which runs wait")
-def others_waiting(mine: str) -> bool:
-    """Return whether a living driver but one with the name ``mine`` published that it waits; a name begins with its job's id."""
-    from ray.experimental.internal_kv import _internal_kv_list
-
-    names = {key.decode().removeprefix(WAITS) for key in _internal_kv_list(WAITS, namespace=NAMESPACE)} - {mine}
-    dead = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]} if names else set()
-    return any(name.partition("/")[0] not in dead for name in names)
 
 
 @_or_else({}, "not known which actors trials have")

@@ -1,4 +1,4 @@
-"""Notices that this process's Ray is gone: the driver is told in time to start it anew, or to end with a word of its own.
+"""Notices that this process's Ray is gone: the driver is told in time to end with a word of its own.
 
 Ray itself repeats most requests to a dead GCS for a minute and then ends the process; a driver on a dead raylet waits, or is ended
 by the next object that it reads.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +13,12 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from raychains.core.errors import RaychainsError, StorageAway
-from raychains.orchestration import preflight, ray_private, ray_watch
+from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names
 from raychains.planning.capacity import ACCELERATOR, Node
 
 PAUSE = 10e-6
 """Seconds of rest per reference that is waited for, each of which Ray checks every time: about .4 µs."""
-SPARE_MEMORY = 8_000_000_000
-"""Least bytes of a machine's memory beside which an idle process is small: it takes 380 MB."""
 _WITH_NODE = "its node has died"
 """Ray's words for an actor that went with its node, or waited there."""
 
@@ -32,9 +29,6 @@ class RayWorkers:
     def __init__(self) -> None:
         self._kinds: dict[tuple[type, str], Any] = {}
         """Remote classes, each made once: Ray keeps and sends around every class that it is given."""
-        self._spare = False
-        """A process was started that no actor was placed in since."""
-        self._digits, self._waits = uuid.uuid4().hex, False
 
     in_process = False
 
@@ -66,22 +60,6 @@ class RayWorkers:
         """See `Cluster`."""
         return ray_watch.ask(lambda: ray_private.leaving(actors))
 
-    def wait_for_others(self, waits: bool) -> None:
-        """See `Cluster`."""
-        if waits != self._waits:
-            self._waits = waits
-            if waits:
-                ray_watch.ask(lambda: ray_private.publish(ray_private.WAITS + self._waiter(), b"1"))
-            elif ray_watch.lost() is None:
-                ray_watch.ask(lambda: ray_private.forget([ray_private.WAITS + self._waiter()]))
-
-    def others_wait(self) -> bool:
-        """See `Cluster`."""
-        return ray_watch.ask(lambda: ray_private.others_waiting(self._waiter()))
-
-    def _waiter(self) -> str:
-        return f"{ray.get_runtime_context().get_job_id()}/{self._digits}"
-
     # Actors
 
     def put(self, value: Any) -> Any:
@@ -111,16 +89,9 @@ class RayWorkers:
         held = {"num_cpus": options.cpus, "num_gpus": options.gpus, "scheduling_strategy": strategy}
         if options.gpus and options.accelerator_type is not None:
             held["accelerator_type"] = options.accelerator_type
-        self._spare = False
         never = {"max_restarts": 0, "max_task_retries": 0}
         made = self._kinds[kind, run].options(name=options.name, **held, **never)
         return ray_watch.ask(lambda: made.remote(*args))
-
-    def spare(self) -> None:
-        """See `Workers`; of a Ray that this process started only, and of a machine with `SPARE_MEMORY`."""
-        if not self._spare and ray_private.spares() and preflight.physical_memory() >= SPARE_MEMORY:
-            ray_watch.ask(ray_private.start_spare)
-            self._spare = True
 
     def kill(self, actor: Any) -> None:
         """See `Workers`."""

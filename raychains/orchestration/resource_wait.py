@@ -59,8 +59,6 @@ class ResourceWait:
             self._reason = self._lasting(now, self._chains())
         else:
             self._reason = self._lasting(now, self._evaluators() if starved else None)
-        held = waiting > 0 and not running and self._kind == "held"
-        self.slots.cluster.wait_for_others(held)  # they give some of the room up
         return self._reason
 
     def _lasting(self, now: float, lack: Lack | None) -> str | None:
@@ -73,7 +71,6 @@ class ResourceWait:
             self._kind, self._since = kind, now
         limit = self.timeout if self.timeout is not None else TIMEOUT if kind == "missing" else math.inf
         if now - self._since >= limit:
-            self.slots.cluster.wait_for_others(False)
             raise UserError(
                 f"nothing could be placed for {_text(limit)}: {reason}. Nothing is lost: the same call with `resume=True` "
                 "continues it when there is room; `slot_timeout` says how long to wait"

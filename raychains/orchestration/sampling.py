@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 GROW_EVERY = 5.0
 """Seconds between checks of the cluster for new slots."""
-TURN = 60.0
-"""Seconds that a run which gave up all of its slots leaves the room to one that waits: others than runs may hold the rest."""
 
 
 class Sampling:
@@ -54,11 +52,7 @@ class Sampling:
         self.speed = Speed(specs, results.seconds)
         self.evaluated_before_last = 0
         """Samples that were evaluated when the last one came."""
-        self._grown = self._asked_for_nodes = self._asked_who_waits = 0.0
-        self._empty_handed: float | None = None
-        """The time since which this run has no slot and another one waits."""
-        self._gave_enough = False
-        """That lasted for `TURN`."""
+        self._grown = self._asked_for_nodes = 0.0
         self._claims: dict[str, dict[str, Any]] = {}
         """Records of attempts that were claimed, by digest."""
         self._postponed: list[c.Recover] = []
@@ -90,9 +84,8 @@ class Sampling:
         now = self._clock.monotonic()
         waiting = len(self.coordinator.queue)
         busy = sum(1 for digest in self.coordinator.slots.values() if digest is not None)
-        others_wait = waiting > 0 and self._give_way(now)
-        self.workers.withdraw(0 if others_wait and busy else waiting)
-        if self.coordinator.stopping or not waiting or others_wait or now - self._grown < GROW_EVERY:
+        self.workers.withdraw(waiting)
+        if self.coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
             return
         self._grown = now
         if not self.coordinator.kinds:
@@ -107,25 +100,6 @@ class Sampling:
         kinds = Counter(self.coordinator.kinds.get(digest, "") for digest in self.coordinator.queue)
         widths = {kind: self._specs[digest].pack for digest, kind in self.coordinator.kinds.items()}
         return [Waiting(kind, chains, widths.get(kind, 1)) for kind, chains in kinds.items()]
-
-    def _give_way(self, now: float) -> bool:
-        """Return whether this run asks for no slots, and gives each of its own up after its chain, since another run waits for room.
-
-        Not for longer than `TURN` after the last of its slots; from then on it goes on until nobody waits.
-        """
-        if now - self._asked_who_waits >= LEAVE_EVERY:
-            self._asked_who_waits = now
-            waits = self.workers.workers.others_wait()
-            if not waits:
-                self._empty_handed, self._gave_enough = None, False
-            elif not len(self.workers):
-                self._empty_handed = now if self._empty_handed is None else self._empty_handed
-                self._gave_enough = self._gave_enough or now - self._empty_handed >= TURN
-            waits = waits and not self._gave_enough
-            if waits != self.coordinator.others_wait:
-                self.workers.others_wait, self._grown = waits, 0.0
-                self._handle(c.OthersWait(waits))
-        return self.coordinator.others_wait
 
     def take(self, ref: Any) -> None:
         """Deal with a worker's answer.
@@ -168,7 +142,6 @@ class Sampling:
         stalled = self._watch(seconds)
         if not self.coordinator.stopping:
             self._leave_nodes()
-            self.workers.keep_spare(seconds)
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:

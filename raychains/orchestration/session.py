@@ -42,11 +42,6 @@ class Session:
     """The folder of a Ray that was started here, with its sockets, logs and spilled objects, which only this user can reach."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
-    @property
-    def started(self) -> bool:
-        """True if Ray itself was started here, on this machine."""
-        return self.folder is not None
-
     def close(self) -> None:
         """Leave Ray; a local one that was started here ends, and its folder is removed."""
         gone = self.watch.look() is not None

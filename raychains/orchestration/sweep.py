@@ -295,8 +295,6 @@ class SweepExperiment(Unpickled, tune.Callback, tune.Stopper):
                 except _RayGone:
                     if not self.stop_all():  # chains that were to stop have, at their last checkpoints
                         ray_watch.check()
-                finally:
-                    self._slots.cluster.wait_for_others(False)
                 self._trials.close()
             stopped = self.stop_all()
         if self._fatal is not None:

@@ -105,13 +105,6 @@ class ThreadWorkers:
         """See `Cluster`."""
         return ()
 
-    def wait_for_others(self, waits: bool) -> None:
-        """See `Cluster`; there are none."""
-
-    def others_wait(self) -> bool:
-        """See `Cluster`."""
-        return False
-
     # Actors
 
     def put(self, value: Any) -> Any:
@@ -129,9 +122,6 @@ class ThreadWorkers:
         """See `Workers`."""
         self.actors.append(Actor(kind, options, args))
         return self.actors[-1]
-
-    def spare(self) -> None:
-        """See `Workers`."""
 
     def kill(self, actor: Any) -> None:
         """See `Workers`."""

@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 CLOCK: Clock = time
 LEAVE_EVERY = 1.0
-"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule, and for runs that wait."""
+"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,6 @@ class Cluster(Protocol):
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
         """Return those of these actors whose nodes will be gone soon; none where that is unknown."""
 
-    def wait_for_others(self, waits: bool) -> None:
-        """Tell the cluster's other runs that this one waits for room which they hold, or that it does not."""
-
-    def others_wait(self) -> bool:
-        """Return whether another run of the cluster waits for room; False where that is unknown."""
-
 
 class Workers(Cluster, Protocol):
     """Actors that are started, called, waited for and killed. None is restarted, no call retried."""
@@ -148,9 +142,6 @@ class Workers(Cluster, Protocol):
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         """Start an actor of class ``kind`` for a run; its constructor is given ``args``."""
-
-    def spare(self) -> None:
-        """Have a process ready for the next actor, where one can be; while it waits, another call does nothing."""
 
     def kill(self, actor: Any) -> None:
         """End an actor at once."""

@@ -153,20 +153,20 @@ def reproduce(
     experiments = [list(parts) for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name)]
     with ALONE, CallbackList(own) as called, at_scale(given) as common:
 
-        def run(callback: Callback, workers: WorkerPool | None = None) -> None:
-            for parts in experiments[len(done) :]:
-                done.append(_Running(given, common, parts, callback, clock, watch, workers).all())
+        def run(workers: WorkerPool | None = None) -> None:
+            for parts in experiments:
+                done.append(_Running(given, common, parts, KeepOpen(called), clock, watch, workers).all())
                 pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
                 tell(done[-1])
 
-        def run_on_ray(callback: Callback) -> None:
+        def run_on_ray() -> None:
             with drivers.worker_pool(given) as workers:
-                run(callback, workers)
+                run(workers)
 
         if any(part.comparisons for part in planned.parts):
             drivers.on_ray(given, "the same command", called, run_on_ray)
         else:  # Ray is not needed
-            run(KeepOpen(called))
+            run()
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
         raise ChainsFailed(
             f"{len(failed)} part{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; everything else is written. To try "

@@ -133,13 +133,6 @@ class DoneElsewhere:
 
 
 @dataclass(frozen=True)
-class OthersWait:
-    """Another run waits for room that this one holds; or, once ``waits`` is false, none does any more."""
-
-    waits: bool
-
-
-@dataclass(frozen=True)
 class StopAsked:
     """The user wants to stop: running chains write checkpoints, waiting ones stay."""
 
@@ -147,7 +140,7 @@ class StopAsked:
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | OthersWait | StopAsked
+Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | StopAsked
 
 
 # Actions
@@ -300,8 +293,6 @@ class Coordinator:
     """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes will be gone soon."""
-    others_wait: bool = field(init=False, default=False)
-    """Another run waits for room: a slot goes to it after its chain."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -367,9 +358,6 @@ class Coordinator:
                 return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
-            case OthersWait(waits):
-                self.others_wait = waits
-                return []
             case StopAsked():
                 return self._stop_all()
             case _:
@@ -442,11 +430,10 @@ class Coordinator:
         self.queue.appendleft(digest)
         return []
 
-    def _assign(self, slot: int, *, after_chain: bool = False) -> list[Action]:
+    def _assign(self, slot: int) -> list[Action]:
         kind = self.hosts.get(slot, "")
         digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
-        gives_way = after_chain and self.others_wait
-        if self.stopping or digest is None or slot in self.leaving or gives_way:
+        if self.stopping or digest is None or slot in self.leaving:
             del self.slots[slot]
             self.hosts.pop(slot, None)
             self.leaving.discard(slot)
@@ -497,7 +484,7 @@ class Coordinator:
                 first = self._fail(digest, reason)
             elif outcome == "finished":
                 self._begin_those_at(digest)
-        return first + self._assign(slot, after_chain=True)
+        return first + self._assign(slot)
 
     def _diverged(self, digest: str, reason: str) -> list[Action]:
         chain = self.chains[digest]

@@ -1,4 +1,4 @@
-"""A call whose Ray loses processes: a script, since Ray connects once. Prints as JSON what the callback was told.
+"""Calls whose Ray loses processes, each resumed by the next: a script. Prints as JSON what was told.
 
 `python -m tests.chaos.dying_ray FOLDER run|stopped|sweep|reproduce|foreign VICTIM …`
 """
@@ -56,7 +56,7 @@ class Killer(Diary):
 
 def run(folder: Path, diary: Killer, **more: Any) -> None:
     """Run two chains to their end, and compare them with undisturbed ones."""
-    (folder / "deaths").mkdir()
+    (folder / "deaths").mkdir(exist_ok=True)
     sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
     result = rc.run(
         task=MortalRegression(str(folder / "deaths"), PAUSE), store=str(folder / "store"), name="r", steps=300, cycles=4,
@@ -69,15 +69,15 @@ def run(folder: Path, diary: Killer, **more: Any) -> None:
     worlds.check_results(result.store.table("results"), worlds.expected_results(result.comparison, clean, tensors))
 
 
-def sweep(folder: Path, diary: Killer) -> None:
+def sweep(folder: Path, diary: Killer, resume: bool) -> None:
     """The same of a sweep's chains."""
     store = str(folder / "store")
     rc.sweep(
         task="tests.sweeps.tasks:Guarded", task_settings=["pause=0.2"], store=store, name="s", epochs=12, val_split=40,
         samples_per_cycle=1, thinning=1, exploration=0.5, cycles=4, grid=["lr=.05,.1"], checkpoint_every=0.2,
-        max_failures=2, callback=diary, progress=False,
+        callback=diary, progress=False, resume=resume,
     )  # fmt: skip
-    [planned] = diary.of(events.SweepPlanned)
+    planned = diary.of(events.SweepPlanned)[-1]
     chains = {spec.digest: spec for point in planned.plan.points for spec in point.specs}
     assert stored_hashes(store, chains) == undisturbed_hashes(chains)
 
@@ -86,7 +86,7 @@ def reproduce(folder: Path, diary: Killer) -> None:
     """The same of a published table's chains."""
     store, asked = str(folder / "store"), {"names": ("table4",), "scale": "smoke"}
     chains = {d: s for part in plan(Reproduce(store=store, **asked)).parts for d, s in part.chains().items()}
-    [done] = rc.reproduce(**asked, store=store, checkpoint_every=0.2, max_failures=2, callback=diary, progress=False)
+    [done] = rc.reproduce(**asked, store=store, checkpoint_every=0.2, callback=diary, progress=False)
     assert done.failed == [] and stored_hashes(store, chains) == undisturbed_hashes(chains)
 
 
@@ -102,24 +102,28 @@ def foreign(folder: Path, temporary: str, diary: Killer) -> None:
         cluster.shutdown()
 
 
+def call(folder: Path, command: str, temporary: str, diary: Killer, resume: bool) -> None:
+    if command == "sweep":
+        sweep(folder, diary, resume)
+    elif command == "reproduce":
+        reproduce(folder, diary)
+    elif command == "foreign":
+        foreign(folder, temporary, diary)
+    elif command == "stopped":
+        ray_watch.ANSWER_WITHIN, diary.number = 5.0, signal.SIGSTOP
+        run(folder, diary, chains=3, concurrent=2, resume=resume)  # the third one needs an answer of Ray
+    else:
+        run(folder, diary, resume=resume)
+
+
 def main(folder: Path, command: str, temporary: str, victims: list[str]) -> None:
-    diary, lost = Killer(victims, early=command == "reproduce"), None
-    try:
-        if command == "sweep":
-            sweep(folder, diary)
-        elif command == "reproduce":
-            reproduce(folder, diary)
-        elif command == "foreign":
-            foreign(folder, temporary, diary)
-        elif command == "stopped":
-            ray_watch.ANSWER_WITHIN, diary.number = 5.0, signal.SIGSTOP
-            run(folder, diary, max_failures=2, chains=3, concurrent=2)  # the third one needs an answer of Ray
-        else:
-            run(folder, diary, max_failures=2)
-    except RayLost as error:
-        lost = f"{error.exit_status}: {error}"
-    told: dict[str, Any] = {"lost": lost, "connected": ray.is_initialized(), "views": len(diary.of(events.ViewDone))}
-    told |= {"said": [event.text for event in diary.of(events.Message)], "lives": diary.lives}
+    diary, lost = Killer(victims, early=command == "reproduce"), []
+    for resume in [False] if command == "foreign" else [False, *[True] * len(victims)]:
+        try:
+            call(folder, command, temporary, diary, resume)
+        except RayLost as error:
+            lost.append(f"{error.exit_status}: {error}")
+    told: dict[str, Any] = {"lost": lost, "connected": ray.is_initialized(), "lives": diary.lives}
     told |= {"began": [event.step for event in diary.of(events.ChainBegan)]}
     print(json.dumps(told))
 

@@ -1,7 +1,7 @@
 """Runs on one cluster whose nodes come and go: a script, since Ray connects once. Prints what it saw as JSON.
 
 Two nodes of one CPU. A run's chains land on both; a second run, of the same name, finds no room and says so; one node
-leaves, another joins, and the second run is over before the first, which then has a GPU shared, a type of GPU that is not
+leaves, a larger one joins, and the second run is over before the first, which then has a GPU shared, a type of GPU that is not
 there, a slot that nobody has and a worker of another version behind it.
 """
 
@@ -56,7 +56,7 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
 
 
 def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
-    """A run that loses a node and is given another; a second one that waits for room meanwhile, and has it first."""
+    """A run that loses a node and is given a larger one; a second one waits for room meanwhile, and finds it there, too."""
     task, diary = Gated(str(folder / "first"), AT), Diary()
     plan, first = comparison(task, chains=3, steps=STEPS, block=BLOCK), Storage(folder / "first" / "store")
     with Lease(first, RUN) as lease:
@@ -71,7 +71,7 @@ def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor)
         until((folder / "second" / "waits").exists, "the second run to find no room")
         until(lambda: list((folder / "first").glob("store/chains/*/checkpoints/*")), "a checkpoint")
         made.remove_node(leaving, allow_graceful=False)
-        machines.add(made, num_cpus=2)
+        machines.add(made, num_cpus=3)  # two for the chains of the first run that wait, one for the second run
         second = json.loads(other.communicate(timeout=SECONDS)[0].splitlines()[-1])
         early = not running.done()
         until(lambda: len({p["node"] for p in places(folder / "first")}) == 3, "a chain on the node that joined")

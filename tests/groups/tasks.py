@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, distributed, nn
 
 from raychains.tasks.digits import Digits
-from tests.orchestration.tasks import Waiting
 
 HIDDEN = [8]
 
@@ -48,11 +47,3 @@ class Mistaken(Digits):
         if here and step == self.step and not Path(self.marker).exists():
             Path(self.marker).touch()
             raise ZeroDivisionError(f"rank {self.rank}'s own mistake")
-
-
-class Busy(Waiting):
-    """Waits in one step until a file exists, and takes a second for it."""
-
-    def wait(self) -> None:
-        super().wait()
-        time.sleep(float(self._steps == self.at))

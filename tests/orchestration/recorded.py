@@ -34,8 +34,6 @@ class Recorded:
         """None: all that are asked for."""
         self.left: list[Started] = []
         """Actors whose nodes will be gone soon."""
-        self.waits, self.others = False, False
-        """Whether this run said that it waits for others, and whether another one does."""
         self.answer: Any = None
         """What every call answers; an exception is raised."""
 
@@ -54,12 +52,6 @@ class Recorded:
     def leaving(self, actors: Collection[Any]) -> list[Any]:
         return [actor for actor in actors if actor in self.left]
 
-    def wait_for_others(self, waits: bool) -> None:
-        self.waits = waits
-
-    def others_wait(self) -> bool:
-        return self.others
-
     def put(self, value: Any) -> Any:
         return value
 
@@ -72,9 +64,6 @@ class Recorded:
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         self.actors.append(Started(kind, options, args))
         return self.actors[-1]
-
-    def spare(self) -> None:
-        pass
 
     def kill(self, actor: Started) -> None:
         self.killed.append(actor)

@@ -18,7 +18,7 @@ import pytest
 from raychains.chain.chain import Chain
 from raychains.core.errors import RaychainsError, StorageRefused
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.orchestration import resource_wait, sampling
+from raychains.orchestration import resource_wait
 from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
@@ -60,20 +60,6 @@ def test_answers_that_come_out_of_order_lose_no_sample(
     plan = comparison(Mixture25(), chains=1, steps=600, block=20)
     outcome = drive(plan, tmp_path, None, threads)
     assert outcome.samples == outcome.views[(0, 0)].samples == 15
-    assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
-
-
-def test_a_run_goes_on_where_nobody_takes_the_room_that_it_gave_up(
-    tmp_path: Path, threads: ThreadWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Something else than a run may hold what the one that waits needs beside it."""
-    threads.others = True
-    monkeypatch.setattr(sampling, "TURN", 3.0)  # it is told at ticks, twice a second
-    monkeypatch.setattr(sampling, "LEAVE_EVERY", 0.1)
-    plan, diary = comparison(Mixture25(), chains=6, steps=200), Diary()
-    drive(plan, tmp_path, diary, threads, evaluate=False)
-    assert threads.started(ChainWorker) <= 2, "it gave up slots again while the same one waits"
-    assert [e.reason for e in diary.of(events.Waiting)] == ["it is another run's turn"] and diary.of(events.Resumed)
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
 
 

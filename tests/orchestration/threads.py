@@ -24,7 +24,6 @@ class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
         self.started_here, self.unplaced_actors, self.chance = True, 0, random.Random(0)
 
     nodes = Recorded.nodes
-    others_wait = Recorded.others_wait
     reserve = Recorded.reserve
 
     def unplaced(self, actors: Collection[Any]) -> int:

@@ -25,16 +25,6 @@ def test_chains_start_in_order_and_a_slot_without_work_is_released() -> None:
     assert m.over and m.with_status("finished") == ["a", "b"]
 
 
-def test_a_slot_goes_to_a_run_that_waits_after_its_chain_not_before() -> None:
-    m = machine("a", "b", "c", "d")
-    m.handle(c.SlotReady(0))
-    assert m.handle(c.OthersWait(True)) == []
-    assert m.handle(c.SlotReady(1)) == [c.Start(1, "b", 1)], "it waited for its turn too"
-    assert m.handle(c.Ended("a", 1, "finished")) == [c.Release(0)] and not m.over
-    assert m.handle(c.OthersWait(False)) == []
-    assert m.handle(c.Ended("b", 1, "finished")) == [c.Start(1, "c", 1)]
-
-
 def test_attempts_continue_from_the_last_that_ever_began() -> None:
     assert Claiming({"a": 41}).handle(c.SlotReady(0)) == [c.Start(0, "a", 42)]
 

@@ -142,12 +142,6 @@ class Driver:
     def leaving(self, actors: Collection[Actor]) -> list[Actor]:
         return [actor for actor in actors if actor.node is not None and actor.node.leaves and actor.node.known]
 
-    def wait_for_others(self, waits: bool) -> None:
-        (self.world.waiting.add if waits else self.world.waiting.discard)(self)
-
-    def others_wait(self) -> bool:
-        return any(driver is not self and not driver.process.dead for driver in self.world.waiting)
-
     # Actors
 
     def put(self, value: Any) -> Any:
@@ -166,9 +160,6 @@ class Driver:
         self.world.pending.append(made)
         self.world.place_soon()
         return made
-
-    def spare(self) -> None:
-        pass
 
     def kill(self, actor: Actor) -> None:
         self.process.check()
@@ -231,8 +222,6 @@ class World:
         self.nodes = [Node(f"node{n}", rng.choice((1, 2))) for n in range(rng.choice((1, 2, 3)))]
         self.pending: list[Actor] = []
         self.drivers: list[Driver] = []
-        self.waiting: set[Driver] = set()
-        """Those that wait for room which others hold."""
         self.runs = [f"run{n}" for n in range(rng.choices((1, 2, 3), (6, 3, 1))[0])]
         self.finished: dict[str, Ending] = {}
         self.resumes = dict.fromkeys(self.runs, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 from pathlib import Path
@@ -73,25 +72,6 @@ def test_a_ray_that_goes_during_a_look_ends_tunes_loop_by_no_exception_after_whi
     with pytest.raises(BaseException) as caught:
         experiment.on_step_end(0, [])
     assert not isinstance(caught.value, Exception)
-
-
-def test_a_sweep_that_is_interrupted_waits_for_no_room_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[bool] = []
-    cluster = SimpleNamespace(wait_for_others=told.append)
-    experiment: Any = object.__new__(SweepExperiment)
-    experiment._callback = callbacks.NullCallback()
-    experiment._slots = SimpleNamespace(count=1, describe=lambda: "1 CPU", cluster=cluster)
-    experiment._plan, experiment._search = SimpleNamespace(points=[], search="grid"), None
-    experiment._interrupt = contextlib.nullcontext()
-
-    def fit() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(experiment, "_add", lambda points: [{}])
-    monkeypatch.setattr(experiment, "_tuner", lambda configs: SimpleNamespace(fit=fit))
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run()
-    assert told == [False]
 
 
 def test_trackers_draw_each_report_over_its_chains_gradients() -> None:
