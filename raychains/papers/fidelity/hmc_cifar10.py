@@ -69,8 +69,8 @@ SIZES: Mapping[str, Size] = {
         batch_size=20,
         options={"task_settings": ("depth=8", "width=4")},
     ),
-    # Planned by .19 s of one of two busy cores for a gradient of 64 images, compiled: 2.5 minutes an epoch, 360 epochs with
-    # those of a fifth method, 7.5 of 8 hours. Measured: 13.6 hours of chains on two cores.
+    # Planned by .19 s of one of two busy cores for a gradient of 64 images, compiled: 2.5 minutes an epoch, 360 epochs
+    # with those of a fifth method, 7.5 of 8 hours. Measured: 13.6 hours of chains on two cores.
     # Short chains have longer steps: `Experiment.differences`.
     "cpu": Size(
         epochs=18,
@@ -235,8 +235,8 @@ cpu gpu paper: The reference is what the NeurIPS 2021 competition released of HM
     50,000 images, as ours do. The paper's numbers hold one of three chains against the others, on 40,960 images.
 cpu gpu paper: The paper's chains are far longer: five of SGLD and SGHMC of 10,000 epochs, 50 networks of 500 epochs in a deep
     ensemble. Numbers are quoted from memory.
-smoke cpu gpu paper: All methods have the same number of gradient evaluations: chains of as many epochs; the one network of
-    SGD is trained as long as all chains of another method together.
+smoke cpu gpu paper: All methods have the same number of gradient evaluations: chains of as many epochs; the one network
+    of SGD is trained as long as all chains of another method together.
 smoke cpu gpu paper: SGD and the deep ensemble have momentum .9, a cosine and the prior as weight decay, and predict with last
     iterates; the paper's weight decay is another.
 smoke cpu gpu paper: SGHMC and SGLD have no noise in the first half; the paper's have it from the start.
@@ -250,11 +250,11 @@ cpu: Ours are below the published numbers: by 3 points of agreement SGD, by 7 th
     .73 to .64 while it sampled, and cSGHMC averages draws of three cycles at losses near 1, .6 and .3. The long steps are hardly the
     reason: kinetic temperatures were 1.02 to 1.15 but in the last steps of a cycle.
 smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ: twice as many as the other samplers.
-cpu: Four of eight methods, two chains of 18 epochs, cSGHMC's of three cycles, two repeats, with compiled networks. The epochs
-    were fixed before these chains: as many as two cores were expected to do in eight hours with a fifth method, pSMILE, which was
-    removed from raychains later; all five took seven, and the hours of chains are of all five. Step sizes are those of an earlier
-    run of three epochs. There SGHMC had falling steps at momentum .1 first, under which its first two chains hardly learned: the
-    constant step of SGD took their place.
+cpu: Four of eight methods, two chains of 18 epochs, cSGHMC's of three cycles, two repeats, with compiled networks. The
+    epochs were fixed before these chains: as many as two cores were expected to do in eight hours with a fifth method,
+    pSMILE, which was removed from raychains later; all five took seven, and the hours of chains are of all five. Step
+    sizes are those of an earlier run of three epochs. There SGHMC had falling steps at momentum .1 first, under which
+    its first two chains hardly learned: the constant step of SGD took their place.
 """,
     ),
 )

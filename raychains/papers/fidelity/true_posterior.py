@@ -322,16 +322,16 @@ smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo 
 cpu gpu paper: The regressions learn from 200 examples of the first classic split under 20 hidden units, so that HMC takes minutes;
     what holds here need not hold for wide networks and many examples.
 smoke cpu gpu paper: All methods have the same number of gradient evaluations per training example: a step of MILE takes
-    two gradients, the one network of SGD is trained as long as all chains of another method together, and the deep ensemble has
-    as many members as that pays for at their most epochs.
+    two gradients, the one network of SGD is trained as long as all chains of another method together, and the deep
+    ensemble has as many members as that pays for at their most epochs.
 cpu gpu paper: The step size of each method is the one of a grid with the smallest total variation to the same HMC draws, on another
     seed and with one chain (benchmarks/posterior_settings.py, docs/results/posterior-settings.csv).
 smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other samplers. The law of
     θₐ is the posterior's convolution with N(0, η·I).
 cpu gpu paper: The members at which MILE starts are trained with the task's batch (bike sharing and protein 100, digits 50), those of
     the deep ensemble's row with 32; on concrete they are the same.
-cpu: The family had four more claims when its chains were run, on pSMILE, which was removed from raychains later. The other 44
-    verdicts are the same with and without them. The hours of chains count pSMILE's.
+cpu: The family had four more claims when its chains were run, on pSMILE, which was removed from raychains later. The
+    other 44 verdicts are the same with and without them. The hours of chains count pSMILE's.
 """,
         figures=figure(
             "cells hmc",

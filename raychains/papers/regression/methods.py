@@ -180,9 +180,9 @@ def _sentence(method: str) -> str:
 DIFFERENCES = """
 smoke: A few steps on 200 made-up examples: this only shows that everything runs.
 smoke cpu gpu paper: All methods but the first row have the same number of gradient evaluations, counted per training
-    example: a step of MILE takes two of every example, any other step one of a minibatch. The members of the deep ensemble at
-    which MILE starts count with their most epochs, although they stop early; the deep ensemble with more members has as many
-    as fit by that count, 200 at most, and so takes less than it may.
+    example: a step of MILE takes two of every example, any other step one of a minibatch. The members of the deep
+    ensemble at which MILE starts count with their most epochs, although they stop early; the deep ensemble with more
+    members has as many as fit by that count, 200 at most, and so takes less than it may.
 smoke cpu gpu paper: Step sizes are the tasks' defaults. They were chosen on examples held out of the training data, at
     temperature 1 and the prior N(0, I), by benchmarks/uci_settings.py; its table is docs/results/uci-settings.csv. Longer
     chains diverged with some of them, which are smaller: energy (cSGHMC 3e-4, cSGLD 1e-3, Entropy-MCMC 3e-3), yacht (cSGHMC
