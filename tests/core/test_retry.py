@@ -48,6 +48,7 @@ def test_a_full_disk_and_a_spent_quota_are_full(name: str) -> None:
         ("UNKNOWN (HTTP status 500)", "", True),
         ("UNKNOWN (HTTP status 503)", "", True),
         ("UNKNOWN (HTTP status 429)", "", True),
+        ("ACCESS_DENIED", "the connection is not allowed: try again later", False),
         ("ACCESS_DENIED", "Access Denied", False),
         ("NO_SUCH_BUCKET", "The specified bucket does not exist", False),
         ("UNKNOWN (HTTP status 400)", "Unable to parse ExceptionName: InvalidBucketName", False),
