@@ -17,6 +17,7 @@ RAYLET = f"{Path(ray.__file__).parent}/core/src/ray/raylet/raylet".encode()
 QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
+@pytest.mark.long
 def test_a_run_whose_gcs_and_then_whose_raylet_die_is_resumed_to_the_samples_of_an_undisturbed_run(
     tmp_path: Path,
 ) -> None:

@@ -31,6 +31,7 @@ NOISELESS = {"sgd", "sgdm", "sam", "adamw", "mclmc", "swag"}
 """Those whose checks draw no noise."""
 
 
+@pytest.mark.long
 def test_every_sampler_passes_and_neither_ray_nor_pytest_is_needed(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     command = [sys.executable, "-c", ALONE, "--short", "--device", "cpu", "--out", str(out)]
