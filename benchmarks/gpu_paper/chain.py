@@ -245,9 +245,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{name} on {chain.environment().device}: {epochs} after {time.monotonic() - began:.1f} s", flush=True
             )
             one.run(lambda: time.monotonic() > until, lambda line: print(line, flush=True))
-    except RaychainsError as error:
+    except (RaychainsError, OSError) as error:  # of files: a folder that cannot be written
         print(f"gpu-paper: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return 2 if isinstance(error, UserError | OSError) else 1
     if not chain.done:
         print(f"{args.minutes:g} minutes are over: the same command continues", flush=True)
         return UNFINISHED
