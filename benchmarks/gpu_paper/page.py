@@ -90,17 +90,18 @@ def write(paths: Sequence[Path], to: str) -> str:
     """Write the page of chains, beside those that are there; return where it lies.
 
     Raises:
-        UserError: a file that is none of a finished chain, or a folder of another scale's results.
+        UserError: a file that is none of a finished chain, or a folder of other results.
     """
     folder = Folder(Storage(to), "", EXPERIMENT.name)
     earlier = folder.about()
-    if earlier is not None and earlier["scale"] != SCALE:
-        raise UserError(f"to must be a folder of its own for scale {SCALE}, got {to!r}: it holds {earlier['scale']}")
+    if earlier is not None and (earlier["scale"] != SCALE or "chains" not in earlier["tables"]):
+        raise UserError(
+            f"to must be a folder for these chains alone, got {to!r}: it holds results of raychains reproduce"
+        )
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-    if earlier is not None:
-        tables |= {name: table.to_dict("records") for name, table in folder.stored().items()}
     environments: dict[str, Any] = {}
     if earlier is not None:
+        tables |= {name: table.to_dict("records") for name, table in folder.stored().items()}
         of = earlier["environments_of"].items()
         environments = {digest: earlier["environments"][number] for digest, [number] in of}
     for path in paths:
