@@ -95,7 +95,7 @@ def measured(predictions: Array) -> list[dict[str, float]]:
 
 
 class PaperChain:
-    """A chain with what is told of it, resumed from its checkpoint where there is one.
+    """A chain and its results so far, resumed from its checkpoint where there is one.
 
     Args:
         chain: the chain at its beginning.
@@ -127,7 +127,7 @@ class PaperChain:
         self._about["environment"] = chain.environment().to_json()
 
     def run(self, stop: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """Sample until the chain is done or `stop` holds, telling how it goes."""
+        """Sample until the chain is done or `stop` holds; `tell` prints the progress."""
         while not self.chain.done:
             began = time.monotonic()
             events = self.chain.advance(stop)

@@ -1,4 +1,4 @@
-"""Make the page of cSG-MCMC's Table 1 at scale gpu of chains that `benchmarks.gpu_paper.chain` sampled elsewhere.
+"""Make the page of cSG-MCMC's Table 1 at scale gpu from chains that `benchmarks.gpu_paper.chain` sampled elsewhere.
 
     python -m benchmarks.gpu_paper.page gpu-paper --to docs/results/gpu
 
@@ -82,7 +82,7 @@ def read(path: Path) -> tuple[dict[str, Any], np.ndarray]:
     if not about["done"]:
         raise UserError(f"results: the chain of {path} is not done, it has {len(stored)} samples: run it to its end")
     if not np.allclose([one["nll"] for one in measured(predictions)], stored, rtol=1e-6):
-        raise UserError(f"results: {path.with_suffix('.npy')} holds other predictions than those of {path}")
+        raise UserError(f"results: {path.with_suffix('.npy')} does not hold the predictions of {path}")
     return about, predictions
 
 

@@ -158,7 +158,7 @@ def test_what_is_no_finished_chain_is_refused_in_one_line(tmp_path: Path, capsys
     assert "is not done, it has 3 samples" in told(tmp_path / "a", *to)
     result(tmp_path / "a", "csghmc")
     np.save(tmp_path / "a" / "csghmc-0.npy", result(tmp_path / "b", "sgld"))
-    assert "holds other predictions than those of" in told(tmp_path / "a", *to)
+    assert "does not hold the predictions of" in told(tmp_path / "a", *to)
     (tmp_path / "a" / "csghmc-0.npy").write_bytes(b"no array")
     assert "or its .npy file cannot be read" in told(tmp_path / "a", *to)
     assert "it holds results of raychains reproduce" in told(tmp_path / "b", "--to", ROOT / "docs" / "results")
