@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.gpu_paper import replacing
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare
 from raychains.core.errors import RaychainsError, UserError, require
@@ -183,35 +183,18 @@ class PaperChain:
         stacked = np.stack(self.predictions)
         about = {**self._about, "done": self.chain.done, **self.told, "measured": measured(stacked)}
         about |= {"seconds_per_epoch": self.seconds_per_epoch, "images_per_second": self.images_per_second}
-        with _replacing(self.out.with_suffix(".npy")) as file:
+        with replacing(self.out.with_suffix(".npy")) as file:
             np.save(file, stacked)
-        with _replacing(self.out.with_suffix(".json")) as file:
+        with replacing(self.out.with_suffix(".json")) as file:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def save(self) -> None:
         """Write the checkpoint."""
         predictions = [torch.from_numpy(one) for one in self.predictions]
         stored = {"state": self.chain.state_dict(), "told": json.dumps(self.told), "predictions": predictions}
-        with _replacing(self.checkpoint) as file:
+        with replacing(self.checkpoint) as file:
             torch.save(stored, file)
         self._saved = time.monotonic()
-
-
-class _replacing:
-    """A file that takes another's place when it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
-
-    def __enter__(self) -> Any:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._partial.open("wb")
-        return self._file
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            os.replace(self._partial, self._path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import lzma
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from benchmarks.gpu_paper import replacing
 from raychains.core.errors import UserError
 from raychains.data import catalogue, formats
 from raychains.data.root import data_root, rooted
@@ -108,10 +108,8 @@ def unpack(folder: Path, root: Path) -> None:
         if hashlib.md5(data).hexdigest() != row["md5"]:
             raise UserError(f"{name} of {folder} is not the file that was packed: its md5 is another one")
         path = root / known["folder"] / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{name}.partial")
-        partial.write_bytes(data)
-        os.replace(partial, path)
+        with replacing(path) as file:
+            file.write(data)
         print(f"{path}: md5 {row['md5']}", flush=True)
 
 
