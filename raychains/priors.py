@@ -15,9 +15,12 @@ import torch
 from torch import Tensor
 
 from raychains.core import registry
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, renamed, require, shown
 from raychains.core.spec import Part
 from raychains.core.validation import positive
+
+WIDE = 3.0
+"""A standard deviation of weights above which plans call a Gaussian prior very wide."""
 
 
 class Prior(ABC):
@@ -111,6 +114,36 @@ class Centred(Gaussian):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FanIn(Factor):
+    """N(0, gain²/fan_in) on weights and N(0, 1) on all other parameters, independently.
+
+    Weights are the parameters of two axes or more, [outputs, …], and fan_in is the number of entries of one output, as
+    in `torch.nn.init`: a layer's outputs then keep the scale of its inputs for any width (Neal 1996).
+    """
+
+    kind: ClassVar[str] = "fan_in"
+    gain: float = 1.0
+
+    def _of(self, p: Tensor) -> Tensor:
+        std = self.gain / math.sqrt(p[0].numel()) if p.ndim > 1 else 1.0
+        return Gaussian(std=std)._of(p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentT(Factor):
+    """Independent Student's t with ``df`` degrees of freedom times ``scale``: its tails let single weights be large."""
+
+    kind: ClassVar[str] = "student_t"
+    df: float
+    scale: float
+
+    def _of(self, p: Tensor) -> Tensor:
+        half = (self.df + 1) / 2
+        constant = math.lgamma(self.df / 2) - math.lgamma(half) + math.log(math.sqrt(self.df * math.pi) * self.scale)
+        return -half * _total(torch.log1p((p / self.scale).square() / self.df)) - p.numel() * constant
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace(Factor):
     """log p(w) = −Σ |w|/scale − n·log(2·scale): independent Laplace, pulling single weights to 0."""
 
@@ -197,7 +230,9 @@ class Product(Prior):
         return Part(kind=self.kind, revision=self.revision, settings=settings).to_json()
 
 
-KINDS: dict[str, type[Prior]] = {c.kind: c for c in (Gaussian, Centred, Laplace, GroupLaplace, UnitNorm, Flat, Product)}
+FACTORS = (Gaussian, FanIn, Laplace, StudentT, GroupLaplace, UnitNorm, Flat)
+"""Those that a text can name."""
+KINDS: dict[str, type[Prior]] = {c.kind: c for c in (*FACTORS, Centred, Product)}
 
 
 def from_json(data: Mapping[str, Any]) -> Prior:
@@ -213,6 +248,91 @@ def from_json(data: Mapping[str, Any]) -> Prior:
         made = [from_json(factor) for factor in factors]
         part = dataclasses.replace(part, settings={**part.settings, "factors": made})
     return registry.build("prior", KINDS, part)
+
+
+# As options
+
+FORMS = ", ".join(
+    f"{c.kind.replace('_', '-')}{':' if numbers else ''}{','.join(numbers)}"
+    for c in FACTORS
+    for numbers in [[f.name.upper() for f in dataclasses.fields(c) if f.name != "match"]]
+)
+"""The texts of all factors: ``gaussian:STD, fan-in:GAIN, …``."""
+
+
+def read(texts: Sequence[str]) -> Prior:
+    """Return the prior of texts ``[PATTERN=]KIND[:NUMBER,…]``, as in ``["*.weight=fan-in:1.4", "*.bias=gaussian:1"]``.
+
+    A pattern chooses parameters by name and may be left out of a single text; the numbers are the factor's settings in
+    their order.
+
+    Raises:
+        UserError: an unknown factor, or settings that it lacks, misses or refuses.
+    """
+    factors = [_factor(text) for text in texts]
+    return factors[0] if len(factors) == 1 else Product(factors)
+
+
+def _factor(text: str) -> Factor:
+    match, _, rest = text.rpartition("=")
+    name, _, numbers = rest.partition(":")
+    kind = next((c for c in FACTORS if c.kind == name.strip().replace("-", "_")), None)
+    if kind is None:
+        raise UserError(f"prior must be one of {FORMS}, of some parameters as in '*.weight=fan-in', got {text!r}")
+    fields = [f for f in dataclasses.fields(kind) if f.name != "match"]
+    given = numbers.split(",") if numbers else []
+    least = sum(f.default is dataclasses.MISSING for f in fields)
+    values: dict[str, Any] = {}
+    try:
+        values = {f.name: float(number) for f, number in zip(fields, given, strict=False)}
+    except ValueError:
+        given = []
+    if not least <= len(given) <= len(fields) or (numbers and not given):
+        form = next(f for f in FORMS.split(", ") if f.partition(":")[0] == kind.kind.replace("_", "-"))
+        raise UserError(f"prior must be written {form} with numbers, got {text!r}")
+    with renamed({name: f"{name} of prior {text!r}" for name in values}):
+        return kind(match=match or "*", **values)
+
+
+def as_texts(prior: Any) -> tuple[str, ...]:
+    """Return the texts that `read` makes the prior of, from these, from a mapping of patterns to them, or from the prior.
+
+    Raises:
+        UserError: something else, or a prior that no text names.
+    """
+    if isinstance(prior, Mapping):
+        one = {name: as_texts(value) for name, value in prior.items() if isinstance(name, str)}
+        if len(one) == len(prior) and all(len(texts) == 1 for texts in one.values()):
+            return tuple(f"{name}={text.rpartition('=')[2]}" for name, (text,) in one.items())
+    if isinstance(prior, Product):
+        return tuple(text for factor in prior.factors for text in as_texts(factor))
+    if isinstance(prior, FACTORS):
+        numbers = [f"{getattr(prior, f.name)!r}" for f in dataclasses.fields(prior) if f.name != "match"]
+        text = ":".join([prior.kind.replace("_", "-"), *([",".join(numbers)] if numbers else [])])
+        return (text if prior.match == "*" else f"{prior.match}={text}",)
+    if isinstance(prior, str):
+        _factor(prior)
+        return (prior,)
+    if isinstance(prior, list | tuple) and prior:
+        return tuple(text for one in prior for text in as_texts(one))
+    raise UserError(
+        f"prior must be a text such as 'gaussian:0.1', a prior of raychains.priors, or a dict of these, got {shown(prior)}"
+    )
+
+
+def in_words(prior: Prior) -> str:
+    """Return the prior in words, for plans."""
+    if isinstance(prior, Product):
+        return "; ".join(in_words(factor) for factor in prior.factors)
+    assert isinstance(prior, Factor)
+    on = "every parameter" if prior.match == "*" else f"parameters {prior.match}"
+    if isinstance(prior, Gaussian):
+        wide = ": very wide" if prior.std > WIDE else ""
+        return f"N(0, {prior.std**2:.3g}) on {on}{wide}"
+    if isinstance(prior, FanIn):
+        return f"N(0, {prior.gain**2:.3g}/fan_in) on weights and N(0, 1) on others among {on.replace('every parameter', 'all parameters')}"
+    settings = [f"{f.name} {getattr(prior, f.name):g}" for f in dataclasses.fields(prior) if f.name != "match"]
+    return " ".join([f"{prior.kind.replace('_', '-')}", ", ".join(settings)]).strip() + f" on {on}"
 
 
 def stated(

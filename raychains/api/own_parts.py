@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from raychains import samplers, schedules
+from raychains import priors, samplers, schedules
 from raychains.core.config import Sampling
 from raychains.core.errors import UserError, shown
 from raychains.planning import per_sampler
@@ -33,6 +33,8 @@ def named(options: Options) -> Options:
     for field in per_sampler.PER_SAMPLER:
         if isinstance(given := getattr(options, field), Mapping):
             found[field] = per_sampler.as_text(field, given)
+    if options.prior:
+        found["prior"] = priors.as_texts(options.prior)
     return dataclasses.replace(options, **found) if found else options
 
 

@@ -108,7 +108,7 @@ class _PosteriorEstimator(BaseEstimator):
             "epochs": EPOCHS if self.epochs is None else self.epochs,
             "lr": LR if self.lr is None else self.lr,
             **({} if whole else {"batch_size": min(BATCH, n)}),
-            "weight_decay": 1 / n,
+            **({} if "prior" in (self.options or {}) else {"weight_decay": 1 / n}),
             "seed": int(seed),
             "pack": "auto",
             **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),

@@ -357,7 +357,7 @@ class Chain:
         for prior, parameters in self._priors:
             log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
-                (-log_density / self.num_data).backward()
+                (-log_density / self.sampler.num_data).backward()
         for name, p in self.sampled.items():
             if p.grad is None and p.requires_grad:
                 if self._older:
@@ -377,7 +377,7 @@ class Chain:
         for prior, parameters in self._priors:
             with torch.no_grad():
                 log_density = prior.log_density(parameters)
-            value = value - log_density / self.task.num_data
+            value = value - log_density / self.sampler.num_data
         return value
 
     def _batches(self, epoch: int) -> Sequence[Any]:

@@ -63,6 +63,10 @@ def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.dev
     """
     check_task(task, spec.task.kind)
     assert isinstance(task, PredictiveTask)
+    kind = None if spec.prior is None else spec.prior.kind
+    require(
+        kind is None, "prior", kind, "be a Gaussian on all parameters for laplace: its last layer has one weight decay"
+    )
     decay = spec.sampler.settings.get("weight_decay", 0.0)
     require(decay > 0, "weight_decay", decay, "be above 0 for laplace: it is the prior of the last layer")
     for name, allowed in (("compile", "none"), ("micro_batch", None)):

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers
+from raychains import priors, samplers
 from raychains.chain.compiler import compiled
 from raychains.chain.isokinetic_pack import NOISE_AHEAD, Batch, Drawn, IsokineticRows
 from raychains.core import gpus
@@ -37,6 +37,7 @@ from raychains.core.spec import ChainSpec, canonical_json
 from raychains.data.source import EpochOrder, Resident
 from raychains.models import stacked
 from raychains.models.stacked import VECTOR
+from raychains.priors import Centred
 from raychains.samplers import LastLayerLaplace, Sampler
 from raychains.samplers.closure import ClosureSampler
 from raychains.samplers.isokinetic import Isokinetic
@@ -133,8 +134,10 @@ def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str 
         return f"it has compile {spec.compile}, and of networks' packs those of mclmc alone are compiled"
     if spec.lanes > 1:
         return f"it has lanes {spec.lanes}"
-    if spec.prior is not None:
-        return "it has a prior of its own, as local chains have"
+    if spec.prior is not None and spec.prior.kind == Centred.kind:
+        return "its prior is centred at its start, as that of local chains is"
+    if spec.prior is not None and issubclass(kind, Isokinetic):
+        return f"sampler {spec.sampler.kind} is packed with a Gaussian prior on all parameters alone"
     if spec.precision == "bf16":
         return "bf16 is not packed"
     own = [name for name in ("epoch", "epoch_among") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
@@ -261,6 +264,15 @@ class Pack:
         self._whole = self._density is not None or (spec.steps_per_epoch == 1 and self._parts == 1)
         self._stale = True
         """The whole data of every row are to be gathered again."""
+        self._prior: Callable[..., Any] | None = None
+        """Returns each row's gradients of −log p(θ)/N, given parameters [rows, …] by name."""
+        if spec.prior is not None:
+            prior, num_data = priors.from_json(spec.prior.to_json()), chain.sampler.num_data
+
+            def of_one(parameters: dict[str, Tensor]) -> Tensor:
+                return -prior.log_density(parameters) / num_data
+
+            self._prior = torch.func.vmap(torch.func.grad(of_one))
         if isinstance(task, PredictiveTask):
             self._task = task
             self._buffers(chain)
@@ -634,6 +646,9 @@ class Pack:
         for name, gradient in others.items():
             self._gradients[name].copy_(gradient)
         network.backward(*self._of_network)
+        if self._prior is not None:
+            for name, gradient in self._prior(self._parameters).items():
+                self._gradients[name].add_(gradient)
         return losses
 
     def _gradient_at(self, theta: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from raychains.chain import backward
 from raychains.core import gpus
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.spec import ChainSpec
+from raychains.priors import Centred
 from raychains.tasks import Task
 from raychains.tasks.base import check_decay
 
@@ -54,9 +55,18 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
 
 
 def check_prior(task: Task, spec: ChainSpec) -> None:
-    """The prior counts once: the task's or the sampler's weight decay."""
+    """The prior counts once: the task's, the spec's or the sampler's weight decay; a local chain has one around its start besides."""
     if task.prior is not None and spec.lanes > 1:
         raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
+    if spec.prior is not None and spec.prior.kind != Centred.kind:
+        decay = spec.sampler.settings.get("weight_decay", 0.0)
+        ok = task.prior is None and not task.own_prior and not task.low_dimensional and not decay
+        require(
+            ok,
+            "prior",
+            spec.prior.kind,
+            "be left out for a density, a task with a prior of its own and beside weight decay",
+        )
     check_decay(task, spec.sampler.settings.get("weight_decay", 0.0))
 
 

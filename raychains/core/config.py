@@ -155,6 +155,10 @@ class Sampling(Common):
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
     weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
+    prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
+    """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on weights, N(0, 1) on
+    others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of names, as in '*.weight=fan-in:1' '*.bias=gaussian:1'.
+    docs/how-to/own-model.md"""
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
@@ -285,6 +289,7 @@ class Local(_OfTask):
         "final_lr": "the step size is constant",
         "schedule_settings": "the step size is constant",
         "sample_only": "`parameters` says which are sampled",
+        "prior": "it is N(w*, T/γ), which `gamma` says",
         "lanes": "networks do not stack",
         "steps": "give `epochs`",
     }

@@ -202,7 +202,8 @@ class ChainSpec:
     pack: int = 0
     """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps it by itself."""
     prior: Part | None = None
-    """A prior beside the task's own, `raychains.priors`: of a local chain, centred at its start; None adds none."""
+    """A prior, `raychains.priors`: the chain's instead of weight decay, or of a local chain one centred at its start; None adds
+    none."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
@@ -232,8 +233,11 @@ class ChainSpec:
         require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
         ok = self.early_stop is None or self.micro_batch is None
         require(ok, "micro_batch", self.micro_batch, "be left out beside early_stop")
-        ok = self.prior is None or (isinstance(self.prior, Part) and (self.start is not None or other is not None))
-        require(ok, "prior", self.prior, "be a Part, of a chain with a start, which it is centred at")
+        centred = isinstance(self.prior, Part) and self.prior.kind == "centred" and self.start is None and other is None
+        ok = self.prior is None or (isinstance(self.prior, Part) and not centred)
+        require(
+            ok, "prior", self.prior, "be a Part, and a centred one that of a chain with a start, which it is centred at"
+        )
         patterns = self.sample_only
         ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
         require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raychains import samplers, schedules, tasks
+from raychains import priors, samplers, schedules, tasks
 from raychains.chain import initialization, last_layer, pack
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, renamed, require
 from raychains.core.registry import is_path
 from raychains.core.sample import tensors_sha256
 from raychains.core.source import source_of
@@ -25,6 +25,7 @@ from raychains.core.validation import integer, is_int, positive, positive_int
 from raychains.data.root import root_of
 from raychains.planning import ensemble_start, per_sampler, settings
 from raychains.planning.ensemble_start import EnsembleStart
+from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset
 from raychains.schedules import NonCyclical, Schedule
 from raychains.schedules.base import LARGEST_LR, steps_in
@@ -108,10 +109,27 @@ class Method:
             return f"{self.sampler}, {kind}: no noise is added to the parameters"
         return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
 
+    def _of_prior(self) -> list[str]:
+        """Return a line on the prior of a user's network."""
+        own = self.spec.sampler.settings
+        if self.spec.prior is not None:
+            prior = priors.from_json(self.spec.prior.to_json())
+        elif tasks.is_own(self.spec.task) and not self.task.low_dimensional and own.get("weight_decay"):
+            prior = Gaussian(std=1 / math.sqrt(own["num_data"] * own["weight_decay"]))
+        else:
+            return []
+        return [f"prior: {priors.in_words(prior)}"]
+
     def notes(self) -> list[str]:
-        """Return lines on its data, its chains' start and whether they are reproducible, for the printed plan."""
+        """Return lines on its data, its prior, its chains' start and whether they are reproducible, for the printed plan."""
         packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
-        return [*self.task.data_notes, *self.start.notes, *packed, *([] if self.spec.exact else [not_exact(self.spec)])]
+        return [
+            *self.task.data_notes,
+            *self._of_prior(),
+            *self.start.notes,
+            *packed,
+            *([] if self.spec.exact else [not_exact(self.spec)]),
+        ]
 
 
 def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
@@ -191,7 +209,8 @@ def resolve(
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
     require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
-    part = _sampler(method, options, base, task, lengths, examples)
+    prior = _prior(options, base, task, name, method)
+    part = _sampler(method, options, base, task, lengths, examples, prior)
     if method.draws is not None and options.thinning is None and not task.low_dimensional:
         left = lengths.steps - part.settings.get("tune", 0)
         options = dataclasses.replace(options, thinning=max(1, left // method.draws))
@@ -226,6 +245,7 @@ def resolve(
         sample_only=start.sample_only,
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
         early_stop=early_stop,
+        prior=None if prior is None or _everywhere(prior) else Part.from_json(prior.to_json()),
     )
     if measures:
         last_layer.check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
@@ -325,7 +345,13 @@ def _lengths(
 
 
 def _sampler(
-    method: MethodPreset, options: Sampling, base: Defaults, task: Task, lengths: _Lengths, examples: int
+    method: MethodPreset,
+    options: Sampling,
+    base: Defaults,
+    task: Task,
+    lengths: _Lengths,
+    examples: int,
+    prior: Prior | None,
 ) -> Part:
     """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
     kind = samplers.KINDS[method.kind]
@@ -333,6 +359,10 @@ def _sampler(
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = examples
     values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
+    if prior is not None:
+        values["weight_decay"] = (
+            1 / (examples * prior.std**2) if isinstance(prior, Gaussian) and _everywhere(prior) else 0.0
+        )
     check_decay(task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
@@ -349,10 +379,46 @@ def _sampler(
         require(
             given in (None, chosen[name]), name, given, f"be given once: sampler_settings has {name}={chosen[name]}"
         )
+    if prior is not None and "weight_decay" in chosen:
+        raise UserError(f"prior must be left out beside weight_decay={chosen['weight_decay']} of sampler_settings")
     values.update(chosen)
     omitted = kind.omitted_defaults
     values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
     return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
+
+
+DECAYING = ("laplace", "bsam")
+"""Samplers that need weight decay beside gradients."""
+
+
+def _prior(options: Sampling, base: Defaults, task: Task, name: str, method: MethodPreset) -> Prior | None:
+    """Return the prior that the options, else the task's defaults, state; None where weight decay is the prior.
+
+    Raises:
+        UserError: a task that has one of its own, weight decay beside it, or one that does not fit the network.
+    """
+    texts = options.prior or (base.prior if options.weight_decay is None else ())
+    if not texts:
+        return None
+    shown = " ".join(texts)
+    given = options.weight_decay
+    require(given is None, "weight_decay", given, "be left out beside `prior`: the prior counts once")
+    require(not task.low_dimensional, "prior", shown, f"be left out for task {name}: it is a density")
+    own = task.prior is not None or task.own_prior
+    require(not own, "prior", shown, f"be left out for task {name}, which has a prior of its own")
+    found = priors.read(texts)
+    if not _everywhere(found):
+        ok = method.kind not in DECAYING
+        require(ok, "prior", shown, f"be gaussian:STD for {method.kind}, whose variances take in a weight decay")
+    if options.init_from is None or not options.sample_only:
+        with torch.no_grad(), renamed({"match": f"prior {shown!r}: match"}):
+            found.log_density(dict(task.build_model(seed=0, lanes=1).named_parameters()))
+    return found
+
+
+def _everywhere(prior: Prior) -> bool:
+    """Return whether a prior is one Gaussian on all parameters, which is a weight decay."""
+    return isinstance(prior, Gaussian) and prior.match == "*"
 
 
 # The schedule

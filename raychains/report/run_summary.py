@@ -147,7 +147,7 @@ def _settings(arm: Arm, unit: str) -> dict[str, str]:
         "Step size lr": _step_size(schedule),
         "m": _number(own.get("momentum")),
         "T": _number(schedule.temperature),
-        "λ": _number(own.get("weight_decay")),
+        "λ": _number(own.get("weight_decay")) if spec.prior is None else DASH,
         "N": _number(own.get("num_data")),
         "Batch": _number(spec.batch_size),
         "Length": f"{arm.length:,} {unit}" + (f" = {spec.steps:,} steps" if spec.steps != arm.length else ""),

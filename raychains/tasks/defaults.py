@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from raychains import samplers
+from raychains import priors, samplers
 from raychains.core.config import Run
 from raychains.core.errors import renamed, require, unknown_name
 from raychains.core.options import options_of
@@ -47,6 +47,8 @@ class Defaults:
     repeats: int
     momentum: float = 0.9
     weight_decay: float = 0.0
+    prior: tuple[str, ...] = ()
+    """Texts of `raychains.priors.read`, instead of ``weight_decay``."""
     temperature: float = 1.0
     decreasing: Mapping[str, Any] = field(default_factory=dict)
     """``gamma``; and ``decay`` (lr / final lr), ``noise_from``, ``epochs_per_sample`` for networks."""
@@ -147,6 +149,7 @@ OPTIONS = [
     "repeats",
     "momentum",
     "weight_decay",
+    "prior",
     "temperature",
 ]
 """The options that a user's `Task.defaults` may give values for."""
@@ -179,6 +182,10 @@ def _stated(name: str, task: Task) -> Defaults:
     for key in given:
         if key not in OPTIONS:
             raise unknown_name(f"defaults of task {type(task).__name__}", key, OPTIONS)
+    if "prior" in given:
+        given["prior"] = priors.as_texts(given["prior"])
+        decay = given.get("weight_decay")
+        require(decay is None, f"weight_decay {about}", decay, "be left out beside a prior: the prior counts once")
     mapped = {key: given.pop(key) for key in dict(given) if isinstance(given[key], Mapping)}
     with renamed({key: f"{key} {about}" for key in given}):
         given = {key: options_of(Run)[key].checked(value) for key, value in given.items()}

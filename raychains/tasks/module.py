@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raychains import priors
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.rng import seeded
 from raychains.core.sample import tensors_sha256
@@ -38,8 +39,8 @@ one."""
 class FromModule(PredictiveTask):
     """The posterior of a network's parameters given a data set: ``rc.Task.from_module(model_fn, train_set, test_set)``.
 
-    The posterior is ∝ exp(−N·loss(θ)) · prior(θ) with the mean loss over the N training examples; the prior is the
-    sampler's weight decay λ, N(0, 1/(Nλ)) on every parameter.
+    The posterior is ∝ exp(−N·loss(θ)) · prior(θ) with the mean loss over the N training examples; the prior is
+    ``prior``, else the sampler's weight decay λ, N(0, 1/(Nλ)) on every parameter.
 
     The object travels to workers and evaluators by Ray's own pickling, lambdas and classes of a script included, and
     never into the store: a run's plan holds its name, its version and hashes of the data, of the model's layout and of
@@ -73,6 +74,10 @@ class FromModule(PredictiveTask):
             columns of one entry per example, named in `reduce_classification` and `reduce_regression` of
             `raychains.evaluation`. Not part of the identity: they change no sample.
         defaults: values of options that are left out of a run, as in ``{"epochs": 40, "lr": 0.05}``.
+        prior: of the model's parameters where a run states neither ``prior`` nor ``weight_decay``: ``"gaussian:STD"``,
+            ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict from
+            patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default weight
+            decay 1e-4.
 
     A dataset with a text attribute ``fingerprint`` is identified by that and not read for a hash.
 
@@ -96,6 +101,7 @@ class FromModule(PredictiveTask):
         resident: bool | None = None,
         metrics: Sequence[Metric] = (),
         defaults: Mapping[str, Any] | None = None,
+        prior: Any = None,
     ) -> None:
         check_name(name, version)
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
@@ -108,6 +114,8 @@ class FromModule(PredictiveTask):
         self._test = UserDataset(test_set, "test_set", resident)
         self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
+        if prior is not None:
+            defaults = {**(defaults or {}), "prior": priors.as_texts(prior)}
         self.defaults = checked_defaults(defaults)
         self._metrics: tuple[Metric, ...] = ()
         model, other = self._checked_models()
