@@ -8,7 +8,7 @@ from raychains import measures
 from raychains.inference.run_data import RunData
 from raychains.measures import weights
 from raychains.plotting.style import Drawing
-from raychains.report.figures import density, gradients, learning, samples, schedule, spread, views
+from raychains.report.figures import density, gradients, learning, regression, samples, schedule, spread, views
 from raychains.report.figures.mapping import Figures, Makers
 
 FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
@@ -18,6 +18,9 @@ FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
     "cycles": samples.cycles,
     "views": views.drawing,
     "weights": weights.figure,
+    "intervals": regression.intervals,
+    "pit": regression.pit,
+    "coverage": regression.coverage,
     **measures.figures(),
     "schedules": schedule.drawing,
     "learning": learning.drawing,
@@ -28,6 +31,9 @@ FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Predictive": ("spread", "samples", "cycles", "views", "weights"),
     "Uncertainty": (
+        "intervals",
+        "pit",
+        "coverage",
         "reliability",
         "calibration",
         "entropy",
