@@ -17,7 +17,7 @@ from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common, Compare, Run, Sweep
+from raychains.core.config import Common, Compare, Local, Run, Sweep
 from raychains.core.errors import (
     ChainsFailed,
     Interrupted,
@@ -26,6 +26,7 @@ from raychains.core.errors import (
     StorageRefused,
     UserError,
     last_line,
+    require,
     shown,
 )
 from raychains.core.options import command_line
@@ -313,6 +314,25 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
 
     with connected(options), WorkerPool(name) as made:
         yield made
+
+
+def workers_of(options: Run | Compare | Local, pool: Workers | None) -> Workers | None:
+    """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is on Ray.
+
+    Raises:
+        UserError: an option of Ray, or a worker pool, beside ``backend=process``.
+    """
+    if options.backend == "ray":
+        return pool
+    from raychains.orchestration.thread_workers import ThreadWorkers
+
+    given = {field: getattr(options, field) for field in ("address", "object_store_memory", "accelerator_type")}
+    for field, value in {**given, "worker_pool": None if pool is None else type(pool).__name__}.items():
+        require(value is None, field, value, "be left out with `backend=process`, which uses no Ray")
+    for field in ("gpus_per_chain", "gpus_per_evaluator"):
+        value = getattr(options, field)
+        require(not value, field, value, "be 0 with `backend=process`: its chains run on the CPU")
+    return ThreadWorkers(cpus=options.cpus_per_chain)
 
 
 def drive(

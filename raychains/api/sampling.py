@@ -20,6 +20,7 @@ from raychains.api.drivers import (
     planned_otherwise,
     publish,
     with_bins,
+    workers_of,
 )
 from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
@@ -86,7 +87,7 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
 
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
-    workers = workers if workers is not None else call.worker_pool
+    workers = workers if workers is not None else workers_of(call.options, call.worker_pool)
     with rooted(call.options.data_root), call.callbacks() as called:
         planned = _planned(command, call.options, call.task)
         return execute(command, call.options, planned, called, call.task, workers, **settings)

@@ -20,19 +20,17 @@ from raychains import samplers
 from raychains.api import sampling
 from raychains.api.keywords import ALONE
 from raychains.core.errors import ChainsFailed, UserError, renamed, require, shown
-from raychains.core.validation import as_number, is_int, is_number, one_of
+from raychains.core.validation import as_number, is_int, is_number
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
     from raychains.inference import PosteriorPredictive
-    from raychains.orchestration.workers import Workers
 
 __all__ = ["PosteriorClassifier", "PosteriorRegressor"]
 
 Array = np.ndarray[Any, Any]
-BACKENDS = ("ray", "process")
 EPOCHS, LR, EPS = 100, 0.003, 1e-3
 """Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
 BATCH = 32
@@ -42,7 +40,7 @@ PSGLD = ("psgld", "cpsgld")
 SEEDS = 2**31 - 1
 NAMED = {"sampler": "method", "seed": "random_state"}
 """Arguments of the estimators by the options of `run` that they are."""
-OWN = {"task", "workers", "store", "resume", "repeats"}
+OWN = {"task", "workers", "store", "resume", "repeats", "backend"}
 """Arguments of a run that ``options`` cannot have."""
 
 
@@ -83,12 +81,9 @@ class _PosteriorEstimator(BaseEstimator):
 
     def _fit(self, X: Array, targets: torch.Tensor, outputs: int) -> None:
         """Sample the posterior given standardised inputs and targets [n]."""
-        one_of("backend", self.backend, BACKENDS)
         require(self.options is None or isinstance(self.options, Mapping), "options", self.options, "be a dict")
         for name in sorted(OWN & (self.options or {}).keys()):
             raise UserError(f"options must not name {name}, got {shown(self.options)}: the estimator sets it")
-        if self.backend == "process" and "address" in (self.options or {}):
-            raise UserError(f"options must not name address, got {shown(self.options)}: backend='process' has no Ray")
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
         inputs = self._scaled(X).float()
@@ -110,6 +105,7 @@ class _PosteriorEstimator(BaseEstimator):
             **({} if whole else {"batch_size": min(BATCH, n)}),
             **({} if "prior" in (self.options or {}) else {"weight_decay": 1 / n}),
             "seed": int(seed),
+            "backend": self.backend,
             "pack": "auto",
             **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
             **(self.options or {}),
@@ -122,7 +118,7 @@ class _PosteriorEstimator(BaseEstimator):
         with self._stored() as store, ALONE:  # a fit's task replaces that of the fit before
             try:
                 with renamed(own):
-                    result = sampling.sample(task, self._workers(settings), store=store, resume=True, **settings)
+                    result = sampling.sample(task, store=store, resume=True, **settings)
             except ChainsFailed as error:
                 if self.store is not None:
                     raise
@@ -133,14 +129,6 @@ class _PosteriorEstimator(BaseEstimator):
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)
-
-    def _workers(self, settings: Mapping[str, Any]) -> Workers | None:
-        """Return where chains run; None is on Ray."""
-        if self.backend == "ray":
-            return None
-        from raychains.orchestration.thread_workers import ThreadWorkers
-
-        return ThreadWorkers(cpus=settings.get("cpus_per_chain", 1))
 
     @contextlib.contextmanager
     def _stored(self) -> Iterator[str]:

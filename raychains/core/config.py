@@ -213,6 +213,9 @@ class _OfTask(Sampling):
     """Settings of chains, and the task that they sample."""
 
     task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
+    backend: Annotated[str, Form(metavar="{ray,process}")] = "ray"
+    """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and one chain
+    (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,9 +353,10 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
-    refused: ClassVar[Mapping[str, str]] = {"budget": "each trial is one chain"} | dict.fromkeys(
-        ("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples"
-    )
+    refused: ClassVar[Mapping[str, str]] = {
+        "budget": "each trial is one chain",
+        "backend": "trials are Ray Tune's",
+    } | dict.fromkeys(("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples")
     """As of `Local`."""
 
     chains: Count = 1

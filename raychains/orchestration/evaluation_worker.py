@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
     from raychains.tasks import Task
 
 NICENESS = 10
+HERE = "here"
+"""The node of evaluators that share a process."""
 SPLITS = 4
 """Splits whose data are held at a time: corruptions by the dozen are evaluated one after another."""
 
@@ -39,16 +41,18 @@ class EvaluationWorker:
     concurrency_groups: ClassVar = {"control": 1}
 
     def __init__(self, config: EvaluatorConfig) -> None:
-        self._name = config.name
-        set_up(config.gpus, config.data_root)
-        gc.disable()  # imports leave no garbage; the search for it takes a fifth of their time
+        self._name, self._own_process = config.name, config.own_process
+        if config.own_process:
+            set_up(config.gpus, config.data_root)
+            gc.disable()  # imports leave no garbage; the search for it takes a fifth of their time
         import torch
 
         from raychains.store import Storage, initial_states
 
-        gc.freeze()
-        gc.enable()
-        torch.set_num_threads(1)
+        if config.own_process:
+            gc.freeze()
+            gc.enable()
+        torch.set_num_threads(1)  # of this thread
         self._root = Storage(config.store)
         self._complete = initial_states.Completion(self._root)
         self._spec: Any = None
@@ -59,7 +63,8 @@ class EvaluationWorker:
         self._device = gpus.best() if config.gpus and gpus.is_gpu(gpus.best()) else None
         self._splits: OrderedDict[tuple[str, TaskSpec], Evaluation] = OrderedDict()
         self._kept: dict[tuple[str, TaskSpec], Predictions] = {}
-        os.nice(NICENESS)  # after the imports: niced, they outlast a short run
+        if config.own_process:
+            os.nice(NICENESS)  # after the imports: niced, they outlast a short run
 
     def __repr__(self) -> str:
         return self._name
@@ -146,7 +151,7 @@ class EvaluationWorker:
                 raise type(error)(f"{where}: {error}") from None
             if kept is not None and samples is not None and own["sha256"] == sample.sha256:  # an index may be damaged
                 self._perhaps_keep(kept, sample, blocks, samples)
-        return node_id(), *blocks
+        return node_id() if self._own_process else HERE, *blocks
 
     def _read(self, sample: StoredSample) -> bytes:
         from raychains.store import ChainStore

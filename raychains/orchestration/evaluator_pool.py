@@ -125,7 +125,13 @@ class Evaluators:
             node=self._slots.node_of_evaluator(len(self.staying)) if self._slots is not None and gpus else None,
         )
         name = f"evaluator-{number} of {self._names.run}"
-        config = EvaluatorConfig(store=self._store, data_root=self._resources.data_root, gpus=gpus, name=name)
+        config = EvaluatorConfig(
+            store=self._store,
+            data_root=self._resources.data_root,
+            gpus=gpus,
+            own_process=not self.workers.in_process,
+            name=name,
+        )
         actor = self.workers.start(EvaluationWorker, self._names.run, options, config)
         self.workers.call(actor, "serve", self._work)  # before all jobs: calls run in their order
         self.running.append(Evaluator(actor, answers=Pace(self._resources.stall_timeout)))

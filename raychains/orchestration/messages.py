@@ -116,6 +116,8 @@ class EvaluatorConfig:
     data_root: str | None = None
     gpus: float = 0.0
     """Its share of GPUs; without one it predicts on the CPU whatever the machine has."""
+    own_process: bool = True
+    """False where it shares the process of its user, whose environment and priority stay as they are."""
     name: str = "evaluator"
 
 
