@@ -29,7 +29,7 @@ from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset
 from raychains.schedules import NonCyclical, Schedule
 from raychains.schedules.base import LARGEST_LR, steps_in
-from raychains.tasks import Task
+from raychains.tasks import Task, splits
 from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.defaults import defaults_of as defaults
@@ -109,6 +109,15 @@ class Method:
             return f"{self.sampler}, {kind}: no noise is added to the parameters"
         return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
 
+    def _of_split(self) -> list[str]:
+        """Return a line on results of a task without test examples."""
+        split = unit_and_split(self.task)[1]
+        what = {
+            "train": "no examples but the training set's: results say nothing about others",
+            "val": "no test examples: results are on the split val, which is held out from training",
+        }
+        return [what[split]] if split in what else []
+
     def _of_prior(self) -> list[str]:
         """Return a line on the prior of a user's network."""
         own = self.spec.sampler.settings
@@ -125,6 +134,7 @@ class Method:
         packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
         return [
             *self.task.data_notes,
+            *self._of_split(),
             *self._of_prior(),
             *self.start.notes,
             *packed,
@@ -155,6 +165,11 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
     settings.check_known("task_settings", given, [kind])
     held = {"val_split": options.val_split} if divided and options.val_split else {}
     return tasks.make(task, **settings.pick(given, kind), **held)
+
+
+def unit_and_split(task: Task) -> tuple[str, str]:
+    """Return the unit of chains' lengths and the split that arms are evaluated on."""
+    return ("steps", "target") if task.low_dimensional else ("epochs", splits.evaluated(task.splits()))
 
 
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:

@@ -288,7 +288,7 @@ class Task(_Identity, _Training, _Prediction, _Density, ABC):
     def from_module(
         model_fn: Callable[[], nn.Module],
         train_set: Any,
-        test_set: Any,
+        test_set: Any = None,
         loss: str | Likelihood | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         **settings: Any,
     ) -> Task:

@@ -52,7 +52,7 @@ class FromModule(PredictiveTask):
             seeded around it: chains start at different seeds. All that its forward pass keeps must be in buffers.
         train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
             such pairs whose examples are functions of their index.
-        test_set: the same for the split ``test``.
+        test_set: the same for the split ``test``; without one, runs are evaluated on ``val``, else on the training examples.
         val: the same for a split ``val``, on which sweeps choose and samples are weighted; default none.
         val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
             each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
@@ -89,7 +89,7 @@ class FromModule(PredictiveTask):
         self,
         model_fn: Callable[[], nn.Module],
         train_set: Any,
-        test_set: Any,
+        test_set: Any = None,
         loss: str | Likelihood | Callable[[Tensor, Tensor], Tensor] = "cross_entropy",
         *,
         noise: float | str | None = None,
@@ -111,7 +111,7 @@ class FromModule(PredictiveTask):
         self.likelihood = likelihood(loss, noise)
         self.predicts, self.noise = self.likelihood.predicts, self.likelihood.noise
         self._train = UserDataset(train_set, "train_set", resident)
-        self._test = UserDataset(test_set, "test_set", resident)
+        self._test = None if test_set is None else UserDataset(test_set, "test_set", resident)
         self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
         if prior is not None:
@@ -133,7 +133,7 @@ class FromModule(PredictiveTask):
             "version": self.version,
             "likelihood": self.likelihood.name,
             "train": self._train.fingerprint,
-            "test": self._test.fingerprint,
+            **({} if self._test is None else {"test": self._test.fingerprint}),
             **({} if self._val is None else {"val": self._val.fingerprint}),
             **model_parts(model),
         }
@@ -202,11 +202,11 @@ class FromModule(PredictiveTask):
         return made
 
     def _checked_metrics(self, given: Any, model: nn.Module) -> tuple[Metric, ...]:
-        """Return the user's metrics, each tried on what the model of seed 0 predicts of the first test inputs."""
+        """Return the user's metrics, each tried on what the model of seed 0 predicts of the first inputs of a split."""
         metrics = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not metrics:
             return ()
-        split = self._split(self._test)
+        split = self._split(next(data for data in (self._test, self._val, self._train) if data is not None))
         rows = split.reduce([split.predict(model.state_dict(), 0)], 0).rows
         names = [metric.name for metric in split.metrics]
         for metric in metrics:

@@ -140,6 +140,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(shown))
 
 
+def evaluated(splits: Mapping[str, Any]) -> str:
+    """Return the split that runs are evaluated on: ``test``, or where a task has none ``val``, else ``train``."""
+    return next((name for name in ("test", "val", "train") if name in splits), "test")
+
+
 def check_evaluated(splits: Mapping[str, Any], name: str, task: str) -> None:
     """Refuse a task without the split that runs are evaluated on.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import raychains as rc
 from raychains.store import Storage
@@ -56,3 +57,18 @@ def test_what_ray_alone_has_is_refused(tmp_path: Path) -> None:
         with refused(*words):
             rc.run(**{**SMALL, "backend": "process", "store": str(tmp_path), "progress": False, option: value})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_task_without_test_examples_is_evaluated_on_what_it_has(tmp_path: Path) -> None:
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    data = (x, (x[:, 0] > 0).long())
+    settings = {"epochs": 4, "chains": 1, "cycles": 1, "exploration": 0.5, "progress": False, "backend": "process"}
+    found = {}
+    for split, held in (("val", {"val_split": 20}), ("train", {})):
+        task = rc.Task.from_module(lambda: nn.Linear(3, 2), data, name=f"no-test-{split}", **held)
+        result = rc.run(task=task, store=str(tmp_path), **settings)
+        assert result.comparison.split == split and next(iter(task.splits())) != "test"
+        assert result.store.table("rows").num_rows == (20 if split == "val" else 60)
+        found[split] = " ".join(result.store.plan()["notes"])
+    assert "no test examples: results are on the split val" in found["val"]
+    assert "no examples but the training set's" in found["train"]

@@ -527,16 +527,16 @@ def test_arrays_that_run_backwards_and_labels_of_any_integers_are_data() -> None
     )
 
 
-class Validated(Digits):
+class Elsewhere(Digits):
     """Has no split on which a run could be evaluated."""
 
     def splits(self) -> Any:
-        return {"val": super().splits()["test"]}
+        return {"other": super().splits()["test"]}
 
 
 def test_a_task_without_a_split_to_evaluate_on_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with refused("task must have the split 'test', on which runs are evaluated"):
-        rc.run(task=Validated(), epochs=8, cycles=2, store=str(tmp_path), progress=False)
+        rc.run(task=Elsewhere(), epochs=8, cycles=2, store=str(tmp_path), progress=False)
     assert not list(tmp_path.rglob("plan.json"))
 
 

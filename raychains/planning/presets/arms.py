@@ -83,7 +83,7 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
         notes += method.notes()
         seen.add(method.spec.digest)
         arms.append(arm)
-    unit, split = ("steps", "target") if method.task.low_dimensional else ("epochs", "test")
+    unit, split = methods.unit_and_split(method.task)
     comparison = Comparison(task=preset.task, unit=unit, split=split, arms=tuple(arms), starts=starts)
     return Planned(comparison, list(dict.fromkeys(notes)), method.start.tensors)
 

@@ -138,7 +138,7 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
                 published={"modes": value} if value else {},
             )
         )
-    unit, split = ("steps", "target") if task.low_dimensional else ("epochs", "test")
+    unit, split = methods.unit_and_split(task)
     comparison = Comparison(task=name, unit=unit, split=split, arms=tuple(made), starts=starts)
     return Planned(comparison, list(dict.fromkeys(notes)), start)
 
