@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import raychains as rc
+from raychains.orchestration.worker_pool import WorkerPool
+
+
+@pytest.fixture(scope="module")
+def pool(ray_session: None) -> Iterator[WorkerPool]:
+    """Actors that one run after another of a file uses, in one store: each that is started costs seconds.
+
+    They hold CPUs until the file's end, for which runs without the pool would wait.
+    """
+    with WorkerPool() as made:
+        yield made
 
 
 @pytest.fixture(scope="package")

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import sampling
 from raychains.cli import main
+from raychains.orchestration.worker_pool import WorkerPool
+from tests.checks import refused
 
-MEASURES = ("agreement", "diversity", "interpolation", "diagnostics", "flatness")
+MEASURES = ("agreement", "diversity", "interpolation", "diagnostics", "flatness", "fidelity")
 TABLES = {
     "views", "weights", "agreement", "distances", "embedding", "disagreement", "interpolation", "diagnostics",
-    "autocorrelation", "fisher", "directions", "plane",
+    "autocorrelation", "fisher", "directions", "plane", "fidelity",
 }  # fmt: skip
 
 
+class Commanded(NamedTuple):
+    """A run that the command has evaluated."""
+
+    result: rc.Result
+    own: np.ndarray
+    """Its probabilities on the test split, which fidelity was measured against."""
+    said: str
+
+
 @pytest.fixture(scope="module")
-def evaluated(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
-    store = tmp_path_factory.mktemp("evaluated") / "store"
-    result = rc.run(
-        task="digits", epochs=10, cycles=2, chains=2, samples_per_cycle=3, exploration=0.2, repeats=1, val_split=0.2, store=str(store), name="r",
-        task_settings=("train=100",),
+def commanded(pool: WorkerPool, tmp_path_factory: pytest.TempPathFactory) -> Commanded:
+    folder = tmp_path_factory.mktemp("evaluated")
+    task: Any = tasks.make("digits", train=100, hidden=[16], val_split=0.2)
+    result = sampling.sample(
+        task, epochs=10, cycles=2, chains=2, samples_per_cycle=3, exploration=0.2, repeats=1, store=str(folder / "store"),
+        name="r", concurrent=1, worker_pool=pool,
     )  # fmt: skip
+    split = task.splits()["test"]
+    draws = list(result.predictive()._selection.stored())
+    own = np.concatenate(
+        [np.mean([np.exp(split.predict(d, i).astype(float)) for d in draws], axis=0) for i in range(split.shards)]
+    )
+    np.save(folder / "own.npy", own)
     asked = ["--views", "chains", "cycles", "samples", "without-chain", "first:2", "--weights", "harmonic", "stacking"]
-    assert main(["evaluate", result.path, *asked, "--measures", *MEASURES, "--bins", "8"]) == 0
-    return result
+    asked += ["--measures", *MEASURES, "--reference", str(folder / "own.npy"), "--bins", "8"]
+    with redirect_stdout(io.StringIO()) as said:
+        assert main(["evaluate", result.path, *asked]) == 0
+    return Commanded(result, own, said.getvalue())
+
+
+@pytest.fixture(scope="module")
+def evaluated(commanded: Commanded) -> rc.Result:
+    return commanded.result
 
 
 def test_every_measure_has_its_table_its_figures_and_its_place_in_the_page(evaluated: rc.Result) -> None:
@@ -37,7 +67,7 @@ def test_every_measure_has_its_table_its_figures_and_its_place_in_the_page(evalu
     assert {f.stem for f in folder.glob("*.parquet")} >= TABLES
     page = (folder / "report.html").read_text()
     drawn = {f.stem for f in (folder / "figures").glob("*.svg")}
-    assert {"views", "weights", "embedding", "interpolation", "disagreement"} <= drawn
+    assert {"views", "weights", "embedding", "interpolation", "disagreement", "fidelity"} <= drawn
     for name in drawn:
         assert f'id="{name}"' in page and (folder / "figures" / f"{name}.png").exists()
     assert "could not be drawn" not in page
@@ -62,36 +92,6 @@ def test_views_are_what_predicting_with_their_samples_gives(evaluated: rc.Result
     assert low <= results["error"] <= high and low < high
 
 
-def test_a_file_of_probabilities_is_the_reference_that_fidelity_is_measured_against(
-    evaluated: rc.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    split = tasks.make("digits", train=100, val_split=0.2).splits()["test"]
-    draws = list(evaluated.predictive()._selection.stored())
-    own = np.concatenate(
-        [np.mean([np.exp(split.predict(d, i).astype(float)) for d in draws], axis=0) for i in range(split.shards)]
-    )
-    files = {"own": own, "turned": np.roll(own, 1, axis=1)}
-    found = {}
-    for name, probabilities in files.items():
-        np.save(tmp_path / f"{name}.npy", probabilities)
-        asked = ["--measures", "fidelity", "--reference", str(tmp_path / f"{name}.npy")]
-        assert main(["evaluate", evaluated.path, *asked]) == 0
-        *_, distances, reference, report = capsys.readouterr().out.splitlines()
-        assert distances.startswith(
-            f"fidelity of {evaluated.comparison.arms[0].label}: agreement "
-        ) and report.startswith("report: ")
-        assert reference == f"The reference: {name}.npy."
-        table = evaluated.store.table("fidelity").to_pandas()
-        found[name] = table[table["samples"] == table["samples"].max()].iloc[0]
-    assert found["own"]["agreement"] == 1 and found["own"]["total_variation"] < 1e-6
-    expected = np.abs(own - files["turned"]).sum(axis=1).mean() / 2
-    assert found["turned"]["agreement"] == 0 and found["turned"]["total_variation"] == pytest.approx(expected, rel=1e-6)
-    assert 'id="fidelity"' in (Path(evaluated.path) / "report.html").read_text()
-    np.save(tmp_path / "few.npy", own[:-1])
-    assert main(["evaluate", evaluated.path, "--measures", "fidelity", "--reference", str(tmp_path / "few.npy")]) == 2
-    assert f"got {[len(own) - 1, 10]}" in capsys.readouterr().err.strip().splitlines()[-1]
-
-
 def test_weights_sum_to_one_and_weighted_views_differ(evaluated: rc.Result) -> None:
     weights = evaluated.store.table("weights").to_pandas()
     sums = weights.groupby("weighting")["weight"].sum()
@@ -101,27 +101,57 @@ def test_weights_sum_to_one_and_weighted_views_differ(evaluated: rc.Result) -> N
     assert len(set(nll.values())) == 3
 
 
-def test_predictions_are_kept_so_that_nothing_is_predicted_twice(
-    evaluated: rc.Result, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = evaluated.results()
-    chains = Path(evaluated.path).parents[1] / "chains"
+@contextmanager
+def without_samples(run: rc.Result) -> Iterator[None]:
+    """Whoever reads a sample in the body finds none."""
+    chains = Path(run.path).parents[1] / "chains"
     hidden = {folder: folder / "hidden" for folder in chains.iterdir()}
-    for folder, away in hidden.items():  # whoever reads a sample now finds none
+    for folder, away in hidden.items():
         away.mkdir()
         for file in (folder / "samples").iterdir():
             shutil.move(file, away)
     try:
-        assert main(["evaluate", evaluated.path, "--views", "chains"]) == 0
+        yield
     finally:
         for folder, away in hidden.items():
             for file in away.iterdir():
                 shutil.move(file, folder / "samples")
             away.rmdir()
-    after = evaluated.results()
+
+
+def of_all_samples(run: rc.Result) -> Any:
+    """The row of fidelity of as many samples as there are."""
+    table = run.store.table("fidelity").to_pandas()
+    return table[table["samples"] == table["samples"].max()].iloc[0]
+
+
+def test_a_file_of_probabilities_is_the_reference_that_fidelity_is_measured_against(commanded: Commanded) -> None:
+    result, _, said = commanded
+    label = result.comparison.arms[0].label
+    assert any(line.startswith(f"fidelity of {label}: agreement ") for line in said.splitlines())
+    assert "The reference: own.npy." in said.splitlines() and "report: " in said
+    found = of_all_samples(result)
+    assert found["agreement"] == 1 and found["total_variation"] < 1e-6
+
+
+def test_kept_predictions_are_not_made_again_and_probabilities_may_be_an_array(
+    commanded: Commanded, pool: WorkerPool, tmp_path: Path
+) -> None:
+    run, own, _ = commanded
+    before, turned = run.results(), np.roll(own, 1, axis=1)
+    asked: dict[str, Any] = {"measures": "fidelity", "worker_pool": pool, "page": False}
+    with without_samples(run):
+        rc.evaluate(run.path, views=["chains"], reference=turned, **asked)
+    after, found = run.results(), of_all_samples(run)
     assert after["nll"].tolist() == before["nll"].tolist()
     assert after["ece"].tolist() == before["ece"].tolist(), "in as many bins as asked for before"
-    assert "report: " in capsys.readouterr().out
+    expected = np.abs(own - turned).sum(axis=1).mean() / 2
+    assert found["agreement"] == 0 and found["total_variation"] == pytest.approx(expected, rel=1e-6)
+    np.save(tmp_path / "few.npy", own[:-1])
+    with refused(f"got {[len(own) - 1, 10]}"):
+        rc.evaluate(run.path, reference=tmp_path / "few.npy", **asked)
+    with refused("views: first:N must have an N in [1, 12]"):
+        rc.evaluate(run.path, views=["first:99"], worker_pool=pool, page=False)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +160,6 @@ def test_predictions_are_kept_so_that_nothing_is_predicted_twice(
         (["--measures", "diversty"], "did you mean 'diversity'"),
         (["--weights", "harmonics"], "did you mean 'harmonic'"),
         (["--views", "chain"], "views must be of all, chains"),
-        (["--views", "first:99"], "must have an N in \\[1, 12\\]"),
         (["--weights", "truncated"], "weights must be equal, harmonic or stacking for task digits"),
         (["--name", "mine"], "--name must be left out of an evaluation, got 'mine': results lie in the run's folder"),
         (["--store", "elsewhere"], "--store must be left out, got 'elsewhere': the run's path names it"),
@@ -150,14 +179,14 @@ def test_a_wrong_wish_is_one_line_and_costs_no_results(
     assert len(evaluated.results()) == 1
 
 
-def test_a_density_has_the_mass_that_each_cycle_explored(ray_session: None, tmp_path: Path) -> None:
-    result = rc.run(
-        task="two-modes", sampler="csgld", steps=8_000, cycles=8, lr=0.01, exploration=0.25, chains=1, repeats=2,
-        task_settings=("sharp=.3", "flat=.6"), store=str(tmp_path), name="r",
+def test_a_density_has_the_mass_that_each_cycle_explored(pool: WorkerPool, evaluated: rc.Result) -> None:
+    result = sampling.sample(
+        tasks.make("two-modes", sharp=0.3, flat=0.6), sampler="csgld", steps=4_000, cycles=4, lr=0.01, exploration=0.25, chains=1, repeats=2,
+        store=evaluated.store.root.uri, name="density", concurrent=1, worker_pool=pool,
     )  # fmt: skip
-    assert main(["evaluate", result.path, "--weights", "truncated", "--measures", "diagnostics", "reference"]) == 0
+    rc.evaluate(result.path, weights=["truncated"], measures=["diagnostics", "reference"], worker_pool=pool)
     weights = result.store.table("weights").to_pandas()
-    assert len(weights) == 16 and np.allclose(weights.groupby("repeat")["weight"].sum(), 1)
-    assert weights["samples"].sum() == 2 * 8 * 750
+    assert len(weights) == 8 and np.allclose(weights.groupby("repeat")["weight"].sum(), 1)
+    assert weights["samples"].sum() == 2 * 4 * 750
     page = (Path(result.path) / "report.html").read_text()
     assert "could not be drawn" not in page

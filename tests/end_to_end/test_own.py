@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import torch
 from torch import nn
 
 import raychains as rc
+from raychains.api import sampling
 from raychains.cli import main
+from raychains.orchestration.worker_pool import WorkerPool
 from raychains.tasks import task_cache
 from tests.checks import refused
 from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
@@ -42,10 +45,16 @@ def made(**settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def run(ray_session: None, folder: Path) -> tuple[Any, rc.Result]:
+def settings(pool: WorkerPool, folder: Path) -> dict[str, Any]:
+    """Of all runs of this file: their workers have run other tasks before."""
+    return {**SETTINGS, "store": str(folder / "own"), "worker_pool": pool}
+
+
+@pytest.fixture(scope="module")
+def run(settings: dict[str, Any]) -> tuple[Any, rc.Result]:
     """The task, and a run of it."""
     task = made()
-    return task, rc.run(task=task, store=str(folder / "own"), name="r", **SETTINGS)
+    return task, rc.run(task=task, name="r", **settings)
 
 
 def stored(result: rc.Result) -> Hashes:
@@ -101,23 +110,28 @@ def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypat
 
 
 def test_evaluate_needs_it_and_says_so(
-    run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: tuple[Any, rc.Result],
+    pool: WorkerPool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     task, result = run
     monkeypatch.setattr(task_cache, "_GIVEN", {})
     assert main(["evaluate", result.path, "--split", "train"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
-    evaluated = rc.evaluate(result.path, "train", task=made())
+    evaluated = rc.evaluate(result.path, "train", task=made(), worker_pool=pool, page=False)
     mean = rc.load(result.path, task=task).predict(X[:40])
     assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(
         np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6
     )
 
 
-def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(run: tuple[Any, rc.Result]) -> None:
+def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(
+    run: tuple[Any, rc.Result], settings: dict[str, Any]
+) -> None:
     _task, result = run
-    again = rc.run(task=made(), store=result.store.root.uri, name="r", resume=True, **SETTINGS)
+    again = rc.run(task=made(), name="r", resume=True, **settings)
     assert stored(again) == stored(result)
     for change, word in (
         ({"train_set": (X[:40] * 2, Y[:40])}, "training data"),
@@ -125,12 +139,14 @@ def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(run: tup
         ({"version": 2}, "version ('2' here, '1' in the run)"),
     ):
         with refused(f"resume: task 'own line' differs from that of run 'r': {word}"):
-            rc.run(task=made(**change), store=result.store.root.uri, name="r", resume=True, **SETTINGS)
+            rc.run(task=made(**change), name="r", resume=True, **settings)
     assert stored(result) == stored(again)
 
 
-def test_a_streamed_set_gives_the_same_samples_in_workers(run: tuple[Any, rc.Result], folder: Path) -> None:
+def test_a_streamed_set_gives_the_same_samples_in_workers(run: tuple[Any, rc.Result], settings: dict[str, Any]) -> None:
+    """One of the run's chains, again."""
     _, result = run
+    before = stored(result)
 
     class Listed:
         def __len__(self) -> int:
@@ -139,8 +155,11 @@ def test_a_streamed_set_gives_the_same_samples_in_workers(run: tuple[Any, rc.Res
         def __getitem__(self, i: int) -> tuple[Any, Any]:
             return X[i], Y[i]
 
-    other = rc.run(task=made(train_set=Listed(), resident=False), store=str(folder / "streamed"), name="r", **SETTINGS)
-    assert stored(other) == stored(result)
+    digest = next(iter(result.comparison.chains()))
+    shutil.rmtree(Path(result.store.root.location(), "chains", digest))
+    assert len(stored(result)) == len(before) / 2
+    sampling.sample(made(train_set=Listed(), resident=False), name="streamed", **settings)
+    assert stored(result) == before
 
 
 def test_what_cannot_travel_is_refused_before_anything_is_written(ray_session: None, tmp_path: Path) -> None:
@@ -157,7 +176,7 @@ def test_what_cannot_travel_is_refused_before_anything_is_written(ray_session: N
 
 
 def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of this session were started from the repository; the module lies beside the run."""
     (tmp_path / "besides_workers.py").write_text(
@@ -173,14 +192,14 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
         "    return x, (x[:, 0] > 0).long()\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = rc.run(task="besides_workers:make", task_settings=("n=50",), store="store", **SETTINGS)
+    result = rc.run(task="besides_workers:make", task_settings=("n=50",), **{**settings, "chains": 1})
     assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
-    assert len(stored(result)) == 4
+    assert len(stored(result)) == 2
     assert stored(result) == undisturbed_hashes(result.comparison)
 
 
 def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
-    ray_session: None, folder: Path, run: tuple[Any, rc.Result], caplog: pytest.LogCaptureFixture
+    run: tuple[Any, rc.Result], settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The chains are those of the first run: metrics change no sample. One that fails on a whole split is nan, and a warning."""
     mean_error = rc.Metric(
@@ -190,7 +209,7 @@ def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
         of=lambda rows: abs(rows["mean"] - rows["target"]).mean(),
     )
     task = made(metrics=[mean_error])
-    result = rc.run(task=task, store=str(folder / "own"), name="metrics", **SETTINGS)
+    result = rc.run(task=task, name="metrics", **settings)
     assert stored(result) == stored(run[1])
     found = result.table(full=True).iloc[0]
     mean, _ = rc.load(result.path, task=task).predictive().mean_and_std(X[40:])
@@ -235,7 +254,7 @@ class Counts(nn.Linear):
 
 
 def test_state_that_no_checkpoint_holds_is_refused_before_ray_starts_unless_the_run_need_not_be_exact(
-    ray_session: None, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = rc.Task.from_module(lambda: Counts(3, 1), (X[:40], Y[:40, None]), (X[40:], Y[40:, None]), loss="gaussian")
     store = str(folder / "counting")
@@ -248,7 +267,7 @@ def test_state_that_no_checkpoint_holds_is_refused_before_ray_starts_unless_the_
         with refused("task 'own': its model uses state that no checkpoint holds (Counts.seen)", "pass `exact=False`"):
             call()
     assert not Path(store).exists()
-    result = rc.run(task=task, store=store, exact=False, name="r", **SETTINGS)
+    result = rc.run(task=task, exact=False, name="inexact", **{**settings, "chains": 1})
     assert not any(spec.exact for spec in result.comparison.chains().values())
     page = Path(result.report).read_text()
     assert "not exact on resume" in page and "--no-exact" in page
@@ -297,15 +316,16 @@ class Drawn(nn.Linear):
 SCALE = float(np.random.default_rng().normal())
 
 
-def test_state_that_each_process_makes_once_is_refused_by_the_first_worker(ray_session: None, folder: Path) -> None:
+def test_state_that_each_process_makes_once_is_refused_by_the_first_worker(settings: dict[str, Any]) -> None:
     """The trials in one process agree, a worker's differs: nothing is sampled, nor when the run is resumed."""
     task = rc.Task.from_module(
         lambda: Drawn(3, 1), loss="gaussian", train_set=(X, Y), test_set=(X, Y), name="drawn", noise=0.1
     )
-    settings = {**SETTINGS, "store": str(folder / "drawn")}
+    samples = Path(settings["store"]).glob
+    before = {*samples("chains/*/samples/*")}
     for resume in (False, True):
         with refused(
             "task 'drawn': its model uses state that no checkpoint holds", "in another process takes another path"
         ):
-            rc.run(task=task, name="r", resume=resume, **settings)
-    assert not list((folder / "drawn").glob("chains/*/samples/*"))
+            rc.run(task=task, name="drawn", resume=resume, **settings)
+    assert {*samples("chains/*/samples/*")} == before

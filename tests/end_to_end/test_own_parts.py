@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,26 +17,16 @@ import pandas as pd
 import pytest
 
 import raychains as rc
+from raychains.api import sampling
+from raychains.cli import main
 from raychains.core import registry
 from raychains.core.checksum import unsealed
+from raychains.orchestration.worker_pool import WorkerPool
 from raychains.planning import methods
 from raychains.schedules import base as schedule_base
+from raychains.store import finished_chains
 from tests.checks import refused
 from tests.processes import SECONDS, outside
-
-COMMANDS = """
-import contextlib, io, json, os, sys
-from raychains.cli import main
-said = []
-for words in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(words)
-    said.append([status, out.getvalue(), err.getvalue(), "own_parts" in sys.modules])
-print(json.dumps(said), flush=True)
-os._exit(0)
-"""
-"""Command lines one after another, without what threads of libraries do at a process's end on a busy machine."""
 
 OWN = '''
 """Parts of a user, whose import leaves a file."""
@@ -76,7 +67,7 @@ def make_task():
 
 MEASURE = rc.Measure(name="none", about="nothing", tables=lambda context: {}, figures={})
 '''
-RUN_COMMAND = """run --task own-digits --sampler mine-sgld --schedule warm --lr .1 --epochs 2 --batch-size 100 --chains 2
+RUN_COMMAND = """run --task own-digits --sampler mine-sgld --schedule warm --lr .1 --epochs 2 --batch-size 100 --chains 1
 --name own --callback counting"""
 ENTRY_POINTS = """
 [raychains.samplers]
@@ -92,37 +83,11 @@ counting = own_parts:Counting
 """
 
 
-class Said(NamedTuple):
-    """A command's exit status, what it printed, and whether the user's module was imported by then."""
-
-    status: int
-    out: str
-    err: str
-    imported: bool
-
-
-def commands(folder: Path, *lines: str, path: str = "") -> list[Said]:
-    """Run them in one process, with ``path`` on Python's own."""
-    env = outside()
-    env["PYTHONPATH"] += f"{os.pathsep}{path}" if path else ""
-    words = json.dumps([shlex.split(line) for line in lines])
-    run = [sys.executable, "-c", COMMANDS, words]
-    done = subprocess.run(run, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    return [Said(*each) for each in json.loads(done.stdout.splitlines()[-1])]
-
-
-def python(folder: Path, code: str) -> str:
-    env = outside()
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+RUN = "runs/runs/own"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the module, installed as a package beside it, and a store with a run of its parts."""
     made = tmp_path_factory.mktemp("own")
     packages = made / "packages"
@@ -132,71 +97,62 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n"
     )
     (packages / "own_parts-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-    [done] = commands(made, RUN_COMMAND, path=str(packages))
-    assert done.status == 0 and done.imported, done.err
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(made)
+        here.syspath_prepend(str(packages))
+        assert main(shlex.split(RUN_COMMAND)) == 0
     assert "Ready" in (made / "events").read_text().split()
     (packages / "imported").unlink()
+    del sys.modules["own_parts"]
     return made
 
 
-def imported(folder: Path) -> bool:
-    """Whether the module was imported since this was asked last."""
-    mark = folder / "packages" / "imported"
-    found = mark.exists()
+# What is read from the store
+
+
+STEPS = """
+import contextlib, io, json, os, sys
+from pathlib import Path
+from raychains.cli import main
+packages, mark, said = os.path.abspath("packages"), Path("packages/imported"), {}
+for name, there, step in json.loads(sys.argv[1]):
+    sys.path[:] = [packages] * there + [folder for folder in sys.path if folder != packages]
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        if isinstance(step, str):
+            exec(step, {})
+        else:
+            status = main(step)
+    said[name] = status, out.getvalue(), err.getvalue(), mark.exists()
     mark.unlink(missing_ok=True)
-    return found
-
-
-@pytest.fixture(params=[True, False], ids=["module-there", "module-missing"])
-def path(folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """What is on the path beside raychains."""
-    yield str(folder / "packages") if request.param else ""
-
-
-RUN = "runs/runs/own"
-
-
-def test_reports_and_status_import_nothing_that_a_store_names(folder: Path, path: str) -> None:
-    (folder / RUN / "report.html").unlink()
-    said = commands(folder, f"status {RUN} --json", f"report {RUN}", "status runs", path=path)
-    assert [done.status for done in said] == [0] * 3, said
-    assert [c["state"] for c in json.loads(said[0].out)["chains"]] == ["finished"] * 2
-    assert "own_parts:Warm" in (folder / RUN / "report.html").read_text()
-    assert not imported(folder)
-
-
-def test_trust_imports_them_for_the_figure_of_the_schedule(folder: Path) -> None:
-    drawn = folder / RUN / "figures" / "schedules.svg"
-    drawn.unlink(missing_ok=True)
-    [done] = commands(folder, f"report {RUN}", path=str(folder / "packages"))
-    assert done.status == 0 and not drawn.exists()
-    [done] = commands(folder, f"report {RUN} --trust", path=str(folder / "packages"))
-    assert done.status == 0 and drawn.exists() and imported(folder)
-    [done] = commands(folder, f"report {RUN} --trust")
-    assert done.status == 2 and "sampler must be an import path" in done.err
-
-
-def test_an_ensemble_of_an_own_task_needs_trust(folder: Path, path: str) -> None:
-    untrusted, trusted = commands(
-        folder, f"export {RUN} --to never.safetensors", f"export {RUN} --to own.safetensors --trust", path=path
-    )
-    assert untrusted.status == 2 and not untrusted.imported and not (folder / "never.safetensors").exists()
-    [line] = untrusted.err.splitlines()
-    assert (
-        line.startswith("raychains: task own_parts:make_task is code that this process has not imported")
-        and "--trust" in line
-    )
-    assert (trusted.status == 0) == trusted.imported == imported(folder) == bool(path)
-    (folder / "own.safetensors").unlink(missing_ok=True)
-
-
+    sys.modules.pop("own_parts", None)
+print(json.dumps(said), flush=True)
+os._exit(0)
+"""
+"""Commands and code one after another, without what threads of libraries do at a process's end on a busy machine."""
+UNTRUSTED = {
+    "status": f"status {RUN} --json",
+    "store": "status runs",
+    "report": f"report {RUN}",
+    "export": f"export {RUN} --to never.safetensors",
+    "older": "status older/runs/own",
+}
+TRUSTED = {"report trusted": f"report {RUN} --trust", "export trusted": f"export {RUN} --to own.safetensors --trust"}
+REMOVE = f"""
+from pathlib import Path
+for name in ("report.html", "figures/schedules.svg"):
+    Path({RUN!r}, name).unlink(missing_ok=True)
+"""
+LOOK = f"""
+from pathlib import Path
+print("own_parts:Warm" in Path({RUN!r}, "report.html").read_text(), Path({RUN!r}, "figures/schedules.svg").exists())
+"""
+OLDER_TABLE = "import raychains as rc; print(rc.load('older/runs/own').table(full=True)['error'].iloc[0])"
 TABLE = f"""
 import sys
 import raychains as rc
-sys.path.insert(0, "packages")
 result = rc.load({RUN!r})
 print(result.table(full=True)["error"].iloc[0], len(result.results()), result.comparison.arms[0].label)
-assert "own_parts" not in sys.modules
 try:
     result.predict([[0.0] * 64])
 except rc.UserError as error:
@@ -205,31 +161,87 @@ assert "own_parts" not in sys.modules
 p = rc.load({RUN!r}, task=rc.make_task("own_parts:make_task")).predict([[0.0] * 64])
 assert p.shape == (1, 10)
 """
+PLACES = {"module-there": True, "module-missing": False}
 
 
-def test_tables_are_read_without_import_and_predictions_with_the_task(folder: Path) -> None:
-    text = python(folder, TABLE)
-    assert "Mine warm" not in text and "Mine Warm, 2 chains" in text and "trust=True" in text
-    assert imported(folder)  # by the last lines
+class Said(NamedTuple):
+    """A command's exit status, what it printed, and whether the user's module was imported by it."""
+
+    status: int
+    out: str
+    err: str
+    imported: bool
 
 
-def test_an_older_versions_plan_is_read_without_import(folder: Path, path: str) -> None:
+@pytest.fixture(scope="module")
+def said(folder: Path) -> dict[str, Said]:
+    """By a process that has imported nothing: with the module to be found, and where it is missing."""
+    shutil.copytree(folder / "runs", folder / "older")
+    plan = folder / "older" / "runs" / "own" / "plan.json"
+    stored, _ = unsealed(json.loads(plan.read_text()))
+    comparison = {k: v for k, v in stored["comparison"].items() if k != "facts"}
+    plan.write_text(json.dumps({**stored, "comparison": comparison, "metrics": None}))
+
+    steps: list[tuple[str, bool, str | list[str]]] = []
+    for place, there in PLACES.items():
+        steps.append((f"{place}: remove", there, REMOVE))
+        steps += [(f"{place}: {name}", there, shlex.split(line)) for name, line in UNTRUSTED.items()]
+        steps += [(f"{place}: look", there, LOOK), (f"{place}: older table", there, OLDER_TABLE)]
+    steps += [("help", True, ["--help"]), ("help run", True, ["run", "--help"])]
+    for place, there in reversed(PLACES.items()):
+        steps += [(f"{place}: {name}", there, shlex.split(line)) for name, line in TRUSTED.items()]
+    steps += [("look trusted", True, LOOK), ("table", True, TABLE)]
+    env = outside()
+    env["PYTHONPATH"] += f"{os.pathsep}{folder / 'packages'}"
+    run = [sys.executable, "-c", STEPS, json.dumps(steps)]
+    done = subprocess.run(run, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return {name: Said(*each) for name, each in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_reports_and_status_import_nothing_that_a_store_names(said: dict[str, Said], place: str) -> None:
+    found = {name: said[f"{place}: {name}"] for name in ("status", "report", "store", "look")}
+    assert not any(done.status or done.imported for done in found.values()), found
+    assert [c["state"] for c in json.loads(found["status"].out)["chains"]] == ["finished"]
+    assert found["look"].out.split() == ["True", "False"], "the page names the schedule, whose figure needs its class"
+
+
+def test_trust_imports_them_for_the_figure_of_the_schedule(said: dict[str, Said]) -> None:
+    there, missing = (said[f"{place}: report trusted"] for place in PLACES)
+    assert there.status == 0 and there.imported
+    assert said["look trusted"].out.split() == ["True", "True"]
+    assert missing.status == 2 and "sampler must be an import path" in missing.err
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_ensemble_of_an_own_task_needs_trust(folder: Path, said: dict[str, Said], place: str) -> None:
+    untrusted, trusted = said[f"{place}: export"], said[f"{place}: export trusted"]
+    assert untrusted.status == 2 and not untrusted.imported and not (folder / "never.safetensors").exists()
+    [line] = untrusted.err.splitlines()
+    assert (
+        line.startswith("raychains: task own_parts:make_task is code that this process has not imported")
+        and "--trust" in line
+    )
+    assert (trusted.status == 0) == trusted.imported == PLACES[place]
+
+
+def test_tables_are_read_without_import_and_predictions_with_the_task(said: dict[str, Said]) -> None:
+    text = said["table"].out
+    assert "Mine warm" not in text and "Mine Warm, 1 chain" in text and "trust=True" in text
+    assert said["table"].imported  # by its last lines
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_older_versions_plan_is_read_without_import(said: dict[str, Said], place: str) -> None:
     """It says nothing of the classes: tables are read, and what needs the schedule is refused in one line."""
-    plan = folder / RUN / "plan.json"
-    stored = json.loads(plan.read_text())
-    older = {
-        **unsealed(stored)[0],
-        "comparison": {k: v for k, v in stored["comparison"].items() if k != "facts"},
-        "metrics": None,
-    }
-    plan.write_text(json.dumps(older))
-    try:
-        [done] = commands(folder, f"status {RUN}", path=path)
-        assert done.status == 2 and len(done.err.splitlines()) == 1 and "own_parts:" in done.err
-        text = python(folder, f"import raychains as rc; print(rc.load({RUN!r}).table(full=True)['error'].iloc[0])")
-        assert 0 <= float(text) <= 1 and not imported(folder)
-    finally:
-        plan.write_text(json.dumps(stored))
+    status, table = said[f"{place}: older"], said[f"{place}: older table"]
+    assert status.status == 2 and len(status.err.splitlines()) == 1 and "own_parts:" in status.err
+    assert 0 <= float(table.out) <= 1 and not status.imported and not table.imported
+
+
+def test_help_imports_no_package(said: dict[str, Said]) -> None:
+    assert [(said[name].status, said[name].imported) for name in ("help", "help run")] == [(0, False)] * 2
 
 
 # Entry points
@@ -274,48 +286,46 @@ def test_short_names_are_known_and_suggested(installed: Path) -> None:
         named("no-measur")
 
 
-def test_help_imports_no_package(folder: Path) -> None:
-    imported(folder)
-    said = commands(folder, "--help", "run --help", path=str(folder / "packages"))
-    assert [done.status for done in said] == [0, 0] and not imported(folder)
-
-
 # Classes in Python
 
 
 def test_a_run_of_an_older_version_is_resumed(
-    ray_session: None, store: str, monkeypatch: pytest.MonkeyPatch, installed: Path
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, installed: Path
 ) -> None:
     """Its specs do not hold the sources of the classes."""
-    options: dict[str, Any] = {"task": "gaussian", "steps": 100, "chains": 1, "repeats": 1, "lr": 0.1, "store": store}
+    chains = installed / "runs" / "chains"
+    options: dict[str, Any] = {"task": "gaussian", "steps": 100, "chains": 1, "repeats": 1, "lr": 0.1}
     options |= {"sampler": "own_parts:Mine", "schedule": "own_parts:Warm", "resume": True}
+    options |= {"store": str(installed / "runs"), "worker_pool": pool}
+    before = {*chains.iterdir()}
     with monkeypatch.context() as older:
         for module in (methods, schedule_base):
             older.setattr(module, "source_of", lambda part: None)
         first = rc.run(**options)
     again = rc.run(**options)
-    assert again.path == first.path and len(list(Path(store, "chains").iterdir())) == 1
+    assert again.path == first.path and len({*chains.iterdir()} - before) == 1
     pd.testing.assert_frame_equal(again.table(), first.table())
-    other = rc.run(**{**options, "resume": False})  # as this version plans it
-    assert other.path != first.path and len(list(Path(store, "chains").iterdir())) == 2
+    anew = {**options, "task": rc.make_task("gaussian"), "resume": False}
+    other = sampling.sample(**anew)  # as this version plans it
+    assert other.path != first.path and len({*chains.iterdir()} - before) == 2
 
 
-def test_a_class_of_a_function_travels_to_the_workers(ray_session: None, store: str) -> None:
+def test_a_class_of_a_function_travels_to_the_workers(pool: WorkerPool, folder: Path) -> None:
     scale = 0.5
 
     class Half(rc.SGLD):
         def _update(self, group: dict[str, Any], params: Any, grads: Any) -> None:
             super()._update(group, params, [scale * g for g in grads])
 
-    options: dict[str, Any] = {"task": "gaussian", "steps": 200, "chains": 2, "repeats": 2, "lr": 0.1, "store": store}
-    result = rc.run(sampler=Half, schedule=rc.Constant, **options)
+    options: dict[str, Any] = {"task": rc.make_task("gaussian"), "steps": 200, "chains": 1, "repeats": 1, "lr": 0.1}
+    options |= {"store": str(folder / "runs"), "worker_pool": pool}
+    result = sampling.sample(sampler=Half, schedule=rc.Constant, **options)
     (arm,) = result.comparison.arms
     assert (
-        arm.label == "Half constant, 2 chains"
-        and arm.chains[0][0].sampler.kind == Half.kind
-        and "<locals>" in Half.kind
+        arm.label == "Half constant, 1 chain" and arm.chains[0][0].sampler.kind == Half.kind and "<locals>" in Half.kind
     )
-    assert registry.is_local(Half.kind) and len(result.table()) == 1
+    assert registry.is_local(Half.kind)
+    assert finished_chains(result.store.root, result.comparison.chains()) == {*result.comparison.chains()}
 
     def made(stuck: Any) -> type:
         class Stuck(rc.SGLD):
@@ -333,20 +343,14 @@ def test_trials_of_a_sweep_get_a_class_of_a_function(ray_session: None, store: s
         def _update(self, group: dict[str, Any], params: Any, grads: Any) -> None:
             super()._update(group, params, [g / 3 for g in grads])
 
-    found = rc.sweep(task="digits", grid={"sampler": ["sgld", Third]}, lr=0.3, epochs=2, store=store).table(full=True)
-    assert found["sampler"].tolist() == ["sgld", Third.kind] and found["status"].tolist() == ["finished"] * 2
-    assert found["nll"].nunique() == 2
+    found = rc.sweep(task="digits", grid={"sampler": [Third]}, lr=0.3, epochs=2, store=store).table(full=True)
+    assert found["sampler"].tolist() == [Third.kind] and found["status"].tolist() == ["finished"]
 
 
-def test_a_measure_is_passed_as_it_is(ray_session: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measure_is_passed_as_it_is(pool: WorkerPool, installed: Path) -> None:
     def tables(context: Any) -> dict[str, list[dict[str, Any]]]:
         return {"arms": [{"arm": context.comparison.arms[arm].name, "group": group} for arm, group in context.groups]}
 
     own = rc.Measure(name="arms", about="each arm's name", tables=tables)
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder / "packages"))
-    try:
-        result = rc.evaluate(RUN, measures=[own, own])
-        assert result.store.table("arms").num_rows == 1  # type: ignore[union-attr]
-    finally:
-        sys.modules.pop("own_parts", None)
+    result = rc.evaluate(str(installed / RUN), measures=[own, own], worker_pool=pool, page=False)
+    assert result.store.table("arms").num_rows == 1  # type: ignore[union-attr]

@@ -1,10 +1,10 @@
-"""A person's script and a person's folder as real processes: a lambda in ``__main__``, kill -9, resume; the template."""
+"""A person's script and a person's folder as real processes: a lambda in ``__main__``, kill -9, resume; the templates."""
 
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import raychains as rc
 from raychains.cli import main
 from raychains.store import ChainStore, Storage
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.processes import SECONDS, Start, kill_session, outside, sessions, until
+from tests.processes import SECONDS, Start, kill_session, sessions, until
 
 SCRIPT = '''
 import sys
@@ -94,52 +94,51 @@ def kill_and_resume(start: Start, folder: Path) -> None:
     assert error == "", "without progress it is silent"
 
 
-def test_the_template_runs_as_it_is_and_is_not_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As a person would: in an empty folder. -P: the folder is not on Python's own path."""
+Command = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def said(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """Commands in an empty folder, which is not on Python's own path: their exit status, and what they print."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands append the folder
+    yield lambda line: (main(line.split()), "".join(capsys.readouterr()))
+    for module in ("mytask", "mydensity"):
+        sys.modules.pop(module, None)
 
-    def said(*arguments: str) -> tuple[int, str]:
-        return main([*arguments]), "".join(capsys.readouterr())
 
-    status, text = said("init-task", "mytask.py")
+def test_the_template_runs_as_it_is_and_is_not_overwritten(said: Command, tmp_path: Path) -> None:
+    status, text = said("init-task mytask.py")
     assert status == 0 and "raychains run --task mytask:make_task" in text
     written = (tmp_path / "mytask.py").read_text()
-    status, text = said("init-task", "mytask.py")
+    status, text = said("init-task mytask.py")
     assert status == 2 and text == "raychains: FILE must be a new one, got 'mytask.py': it exists\n"
     assert (tmp_path / "mytask.py").read_text() == written
     for name, word in (
         ("my-task.py", "called as a Python module"),
         ("nowhere/t.py", "in a folder that can be written to"),
     ):
-        status, text = said("init-task", name)
+        status, text = said(f"init-task {name}")
         assert status == 2 and word in text and text.count("\n") == 1, text
 
-    more = ("--epochs", "2", "--chains", "2", "--object-store-memory", "100000000")
-    command = [sys.executable, "-P", "-m", "raychains.cli", "run", "--task", "mytask:make_task", *more]
-    done = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, text = said("run --task mytask:make_task --epochs 2 --chains 1")
+    assert status == 0, text
     (report,) = (tmp_path / "runs" / "runs").glob("mytask-make_task-*/report.html")
     result = rc.load(str(report.parent))
-    assert result.comparison.task == "mytask:make_task" and len(list(tmp_path.glob("runs/chains/*/samples/*"))) == 8
+    assert result.comparison.task == "mytask:make_task" and len(list(tmp_path.glob("runs/chains/*/samples/*"))) == 4
     assert 0 < result.results()["error"].iloc[0] < 0.5
 
 
-def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["init-density"]) == 0 and "raychains run --task mydensity:make_task" in capsys.readouterr().out
-    assert main(["init-density"]) == 2 and "it exists" in capsys.readouterr().err
-    assert main(["init-density", "my-density.py"]) == 2 and "like mydensity.py" in capsys.readouterr().err
-    before = list(sys.path)
-    try:  # in this process; the test above has one of its own
-        command = "run --task mydensity:make_task --steps 4000 --batch-size 20 --chains 2"
-        assert main(command.split()) == 0, capsys.readouterr()
-    finally:
-        sys.path[:] = before
-        sys.modules.pop("mydensity", None)
+def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(said: Command, tmp_path: Path) -> None:
+    status, text = said("init-density")
+    assert status == 0 and "raychains run --task mydensity:make_task" in text
+    for name, word in (("mydensity.py", "it exists"), ("my-density.py", "like mydensity.py")):
+        status, text = said(f"init-density {name}")
+        assert status == 2 and word in text
+    status, text = said("run --task mydensity:make_task --steps 4000 --batch-size 20 --chains 1")
+    assert status == 0, text
     (report,) = (tmp_path / "runs" / "runs").glob("mydensity-make_task-*/report.html")
     result = rc.load(str(report.parent), trust=True)
     row = result.table(full=True).iloc[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import raychains as rc
+from raychains.api import sampling
+from raychains.orchestration.worker_pool import WorkerPool
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
 
@@ -34,21 +37,22 @@ def network(folder: Path) -> dict[str, Tensor]:
     return model.state_dict()
 
 
-def settings(folder: Path, **change: Any) -> dict[str, Any]:
-    fixed = {
-        "task": "digits",
-        "sampler": "csghmc",
-        "epochs": 20,
-        "chains": 2,
-        "repeats": 1,
-        "store": str(folder / "heads"),
-    }
-    return {**fixed, "name": "head", "init_from": str(folder / "net.pt"), "sample_only": ("layers.4.*",), **change}
+Settings = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def head(ray_session: None, network: dict[str, Tensor], folder: Path) -> rc.Result:
-    return rc.run(**settings(folder))
+def settings(network: dict[str, Tensor], folder: Path, pool: WorkerPool) -> Settings:
+    def changed(**change: Any) -> dict[str, Any]:
+        fixed = {"task": "digits", "sampler": "csghmc", "epochs": 20, "chains": 2, "repeats": 1, "concurrent": 1}
+        fixed |= {"store": str(folder / "heads"), "name": "head", "worker_pool": pool}
+        return {**fixed, "init_from": str(folder / "net.pt"), "sample_only": ("layers.4.*",), **change}
+
+    return changed
+
+
+@pytest.fixture(scope="module")
+def head(settings: Settings) -> rc.Result:
+    return rc.run(**settings())
 
 
 def files(result: rc.Result) -> list[Path]:
@@ -83,14 +87,14 @@ def test_results_and_predictions_are_those_of_the_completed_networks(
     np.testing.assert_allclose(rc.load(head.path).predict(split.inputs.numpy()), mean, atol=1e-6)
 
 
-def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, folder: Path) -> None:
+def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, settings: Settings, folder: Path) -> None:
     before = {file: file.read_bytes() for file in files(head)}
     (folder / "net.pt").rename(folder / "elsewhere.pt")
     try:
         chain = next(iter(before)).parent.parent
         for name in ("samples.parquet", "progress.parquet", "samples/000000-theta-1.safetensors"):
             (chain / name).unlink()
-        again = rc.run(**settings(folder, resume=True))
+        again = rc.run(**settings(resume=True))
         assert again.comparison.digest == head.comparison.digest
         drawn = {(f.parent, f.name.split("-")[0]): load_file(f) for f in files(again)}
         assert len(drawn) == len(before)
@@ -102,9 +106,9 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, folder: Pa
         notes = again.store.plan()["notes"]
         assert any("net.pt" in note for note in notes)
         with refused("init_from", "`name`"):
-            rc.run(**settings(folder, resume=True, name=None))
+            rc.run(**settings(resume=True, name=None))
         with refused("init_from", "file"):
-            rc.run(**settings(folder, name="new"))
+            rc.run(**settings(name="new"))
     finally:
         (folder / "elsewhere.pt").rename(folder / "net.pt")
 
@@ -116,37 +120,42 @@ def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(ray_se
 
 
 def test_a_module_or_a_state_dict_is_a_start_as_its_file_is(
-    head: rc.Result, network: dict[str, Tensor], folder: Path
+    head: rc.Result, network: dict[str, Tensor], settings: Settings
 ) -> None:
     """The run is there already: the same chains are planned, whatever form the start has."""
-    model = rc.make_task("digits").build_model(seed=0, lanes=1)
+    task = rc.make_task("digits")
+    model = task.build_model(seed=0, lanes=1)
     model.load_state_dict(network)
-    for given in (network, model, {f"model.{name}": t for name, t in network.items()}):
-        again = rc.run(**settings(folder, init_from=given, resume=True), progress=False)
+    again = rc.run(**settings(init_from=network, resume=True), progress=False)
+    assert again.comparison.digest == head.comparison.digest
+    for given in (model, {f"model.{name}": t for name, t in network.items()}):
+        again = sampling.sample(**settings(task=task, init_from=given, resume=True))
         assert again.comparison.digest == head.comparison.digest
     for wrong in (3, {}, torch.optim.SGD(model.parameters())):
         with refused("init_from must be a file, a torch.nn.Module or its state dict"):
-            rc.run(**settings(folder, init_from=wrong))
+            rc.run(**settings(init_from=wrong))
     with refused("init_from must hold names with dense tensors alone, got 'a': int"):
-        rc.run(**settings(folder, init_from={"a": 1}))
+        rc.run(**settings(init_from={"a": 1}))
 
 
 def test_tensors_that_do_not_fit_are_left_out_if_the_user_says_so(
-    ray_session: None, network: dict[str, Tensor], folder: Path
+    network: dict[str, Tensor], settings: Settings, folder: Path
 ) -> None:
+    task = rc.make_task("digits")
     other = {**network, "layers.4.weight": torch.zeros(3, 3), "metric.total": torch.zeros(1)}
     with refused("init_from must fit the task's network"):
-        rc.run(**settings(folder, name="other", init_from=other))
+        rc.run(**settings(name="other", init_from=other))
     save_file(other, folder / "other.safetensors")
     with refused(f"init_from must fit the task's network, got '{folder}/other.safetensors'"):
-        rc.run(**settings(folder, name="other", init_from=f"{folder}/other.safetensors"))
-    found = rc.run(**settings(folder, name="other", init_from=other, init_strict=False, sample_only=()), progress=False)
+        rc.run(**settings(name="other", init_from=f"{folder}/other.safetensors"))
+    given = settings(task=task, name="other", chains=1, init_from=other, init_strict=False, sample_only=())
+    found = sampling.sample(**given)
     notes = found.store.plan()["notes"]
     assert "2 tensors are left out of init_from: layers.4.weight, metric.total" in notes
     assert "1 tensors are not in init_from, and initialised by seed 0: layers.4.weight" in notes
     (digest,) = {spec.start for spec in found.comparison.chains().values()}
     stored = load_file(f"{found.store.root.location()}/starts/{digest}.safetensors")
-    fresh = rc.make_task("digits").build_model(seed=0, lanes=1).state_dict()
+    fresh = task.build_model(seed=0, lanes=1).state_dict()
     assert all(torch.equal(stored[n], (fresh if n == "layers.4.weight" else network)[n]) for n in network)
     with refused("init_from must have a tensor of the task's network, got x"):
-        rc.run(**settings(folder, name="none", init_from={"x": torch.zeros(2)}, init_strict=False))
+        rc.run(**settings(name="none", init_from={"x": torch.zeros(2)}, init_strict=False))
