@@ -11,17 +11,36 @@ import scipy.stats
 import torch
 
 import raychains as rc
+from raychains.api.drivers import placement
 from raychains.core.config import Evaluate
 from raychains.data import sets
+from raychains.orchestration.chain_worker import ChainWorker
+from raychains.orchestration.evaluation_worker import EvaluationWorker
+from raychains.orchestration.messages import ChainWorkerConfig, EvaluatorConfig
 from raychains.store import ChainStore, codec
 from tests.checks import refused
+from tests.orchestration.threads import keep_this_process
 from tests.pool import pooled, unpaged
 
-pytestmark = pytest.mark.skipif(
+
+def test_workers_and_evaluators_read_the_data_root_of_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_this_process(monkeypatch)
+    resources, store = placement(rc.Run(data_root=str(tmp_path))), str(tmp_path / "store")
+    for make in (
+        lambda: ChainWorker(ChainWorkerConfig(store=store, data_root=resources.data_root)),
+        lambda: EvaluationWorker(EvaluatorConfig(store=store, data_root=resources.data_root)),
+    ):
+        monkeypatch.setenv("RAYCHAINS_DATA", "/elsewhere")
+        make()
+        assert os.environ["RAYCHAINS_DATA"] == str(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST and notMNIST are needed"
 )
-
-
 def test_a_run_is_evaluated_on_what_it_held_out_and_on_another_set(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
