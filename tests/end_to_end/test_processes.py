@@ -17,8 +17,8 @@ from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.pool import unpaged
 from tests.processes import RAYCHAINS, SECONDS, sessions, until
 
-COMMAND = """run --task tests.callbacks.tasks:Slowing --sampler sghmc --schedule cyclical --chains 1 --repeats 2 --epochs 24 --cycles 4
---samples-per-cycle 2 --batch-size 50 --checkpoint-every 0.5 --name r"""
+COMMAND = """run --task tests.callbacks.tasks:Slowing --sampler sghmc --schedule cyclical --chains 1 --repeats 2
+--concurrent 1 --epochs 24 --cycles 4 --samples-per-cycle 2 --batch-size 50 --checkpoint-every 0.5 --name r"""
 
 
 @pytest.mark.usefixtures("ray_session")
