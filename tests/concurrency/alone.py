@@ -17,8 +17,8 @@ from raychains.planning.coordinator import Ended, Sampled
 from tests.processes import until
 
 
-def main(store: str, orders: str, rendezvous: str, name: str) -> None:
-    """Print one JSON list: how each chain ended, and the sha256 of each sample handed out."""
+def run(store: str, orders: str, rendezvous: str, name: str) -> list[tuple[str, list[str], str]]:
+    """Return how each chain ended, and the sha256 of each sample handed out."""
     worker = ChainWorker(ChainWorkerConfig(store=store, checkpoint_every=0.05))
     told = []
     for n, (spec, attempt) in enumerate(json.loads(Path(orders).read_text())):
@@ -29,9 +29,8 @@ def main(store: str, orders: str, rendezvous: str, name: str) -> None:
             event, _ = worker.next(ChainSpec.from_json(spec).digest, attempt)
             if isinstance(event, Sampled):
                 hashes.append(event.record.sha256)
-        told.append([event.outcome, hashes, event.reason])
-    print(json.dumps(told), flush=True)
-    os._exit(0)  # the interpreter's own end would meet torch in the worker's threads
+        told.append((event.outcome, hashes, event.reason))
+    return told
 
 
 def meet(folder: Path, name: str, n: int) -> None:
@@ -40,4 +39,5 @@ def meet(folder: Path, name: str, n: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(json.dumps(run(*sys.argv[1:])), flush=True)
+    os._exit(0)  # the interpreter's own end would meet torch in the worker's threads

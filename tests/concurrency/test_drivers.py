@@ -13,6 +13,7 @@ import pytest
 
 import raychains as rc
 from raychains.core.errors import UserError
+from raychains.orchestration import lease
 from raychains.store import ChainStore, Storage
 from tests.concurrency.test_lease import plant
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
@@ -107,7 +108,10 @@ def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_driver_that_finds_an_older_one_stops_with_checkpoints_and_says_who_it_is(tmp_path: Path) -> None:
+def test_a_driver_that_finds_an_older_one_stops_with_checkpoints_and_says_who_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "FIRST_RENEWALS", (0.1,) * 10_000)
     store, settings = tmp_path / "store", {"task": "mixture25", "sampler": "sghmc", "repeats": 1}
 
     def appear_late() -> None:

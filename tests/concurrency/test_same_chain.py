@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from concurrent.futures import wait
@@ -20,36 +19,35 @@ from raychains.orchestration.workers import ActorOptions
 from raychains.planning.coordinator import Ended
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
+from tests.concurrency import alone
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes
-from tests.processes import SECONDS
+from tests.processes import SECONDS, sessions
 
 
-def test_two_workers_of_one_chain_leave_its_samples_whatever_their_attempt_numbers(tmp_path: Path) -> None:
+def test_two_workers_of_one_chain_leave_its_samples_whatever_their_attempt_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after a listing that came late: with one number for both, and with the second's above the first's."""
-    plan = comparison(Mixture25(), chains=3, steps=4_000, block=100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the worker sets it in its process, of which one is this one
+    plan = comparison(Mixture25(), chains=3, steps=1_500, block=100)
     specs = list(plan.chains().values())
     numbers = {"a": (1, 1, 2), "b": (1, 2, 1)}
-    processes = []
     for name, own in numbers.items():
         orders = tmp_path / f"{name}.json"
         orders.write_text(json.dumps([[s.to_json(), n] for s, n in zip(specs, own, strict=True)]))
-        asked = [sys.executable, "-m", "tests.concurrency.alone", root(tmp_path).uri, str(orders), str(tmp_path), name]
-        processes.append(subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    told = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, err
-            told.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in processes:
-            process.kill()
+    mine, its = ([root(tmp_path).uri, str(tmp_path / f"{name}.json"), str(tmp_path), name] for name in numbers)
+    with sessions() as start:
+        process = start(sys.executable, "-m", "tests.concurrency.alone", *its)
+        here = alone.run(*mine)
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, err
+        other = json.loads(out.splitlines()[-1])
 
     expected = undisturbed_hashes(plan, Mixture25())
     for c, spec in enumerate(specs):
         store = ChainStore(root(tmp_path), spec.digest)
         hashes = [h for (digest, _, _), h in expected.items() if digest == spec.digest]
-        for outcomes, own in zip(told, numbers.values(), strict=True):
+        for outcomes, own in zip((here, other), numbers.values(), strict=True):
             outcome, handed_out, reason = outcomes[c]
             assert outcome in ("finished", "stopped"), reason
             assert set(handed_out) <= set(hashes)  # which of the two started from a checkpoint is open

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,39 @@ from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.digits import Digits
 from tests.checks import refused
-from tests.processes import SECONDS
+from tests.pool import pooled, unpaged
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pool(ray_session: None) -> Iterator[None]:
+    with pooled():
+        yield
+
+
+@pytest.fixture(scope="module")
+def digits(pool: None, folder: Path) -> rc.Result:
+    """Table 2's arms of SGHMC on digits: 2 repeats of 2 chains, 40 epochs."""
+    return rc.compare(
+        task="digits", sampler=("sghmc",), epochs=40, chains=2, repeats=2, store=str(folder / "store"), name="small"
+    )
+
+
+@pytest.fixture(scope="module")
+def one(digits: rc.Result, folder: Path) -> rc.Result:
+    """Both chains of the first arm's first repeat, as a run without a page."""
+    with unpaged():
+        return rc.run(
+            task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
+        )
 
 
 def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc.Result, folder: Path) -> None:
     table = digits.table(full=True)
-    assert list(table["label"]) == ["cSGHMC, 4 chains", "SGHMC, 4 chains", "SGHMC, 4 chains, E/2", "cSGHMC, 1 chain"]
-    assert list(table["cost (epochs per chain/total)"]) == ["40/160", "40/160", "20/80", "40/40"]
+    assert list(table["label"]) == ["cSGHMC, 2 chains", "SGHMC, 2 chains", "SGHMC, 2 chains, E/2", "cSGHMC, 1 chain"]
+    assert list(table["cost (epochs per chain/total)"]) == ["40/80", "40/80", "20/40", "40/40"]
     assert (table["repeats"] == 2).all()
     chains = digits.comparison.chains()
-    assert len(chains) == 2 * (4 + 4 + 4)
+    assert len(chains) == 2 * (2 + 2 + 2)
     stored = {p.name for p in (folder / "store" / "chains").iterdir()}
     assert chains.keys() <= stored
     assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in chains)
@@ -42,7 +66,7 @@ def test_results_are_sensible_posteriors_and_ensembles_beat_their_members(digits
     assert ((results["error"] > 0.01) & (results["error"] < 0.12)).all()
     assert ((results["nll"] > 0.05) & (results["nll"] < 0.5)).all()
     curves = digits.store.table("curves").to_pandas()
-    cyclical = curves[curves["arm"] == "sghmc-cyclical-4x40"].groupby("samples")["nll"].mean()
+    cyclical = curves[curves["arm"] == "sghmc-cyclical-2x40"].groupby("samples")["nll"].mean()
     assert cyclical.iloc[-1] < cyclical.iloc[0]
 
 
@@ -66,15 +90,12 @@ def test_an_unknown_arm_is_refused_with_the_nearest_name(digits: rc.Result) -> N
         digits.predictive("sghmc-cyclical-1x4")
 
 
-def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Result, folder: Path) -> None:
-    again = rc.run(
-        task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
-    )
-    assert set(again.comparison.chains()) < set(digits.comparison.chains())
-    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in again.comparison.chains())
-    assert list(again.table(full=True)["samples"]) == [
-        2 * 4 * 2
-    ]  # chains × cycles × draws of a cycle's last two epochs
+def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(
+    digits: rc.Result, one: rc.Result, folder: Path
+) -> None:
+    assert set(one.comparison.chains()) < set(digits.comparison.chains())
+    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in one.comparison.chains())
+    assert list(one.table(full=True)["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
 
 
 def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:
@@ -87,7 +108,7 @@ def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits
 
 def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.Result) -> None:
     before = digits.results()
-    train = rc.evaluate(digits.path, "train")
+    train = rc.evaluate(digits.path, "train", page=False)
     assert train.path.endswith("small-train")
     assert (train.results()["error"] < before["error"]).all()
     assert digits.results().equals(before)
@@ -95,32 +116,36 @@ def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.
         rc.evaluate(digits.path, "tset")
 
 
-def test_another_runs_results_are_not_overwritten(digits: rc.Result, folder: Path) -> None:
+def test_another_runs_results_are_not_overwritten(one: rc.Result, folder: Path) -> None:
     """A run of its own has the name that another split's results would have."""
-    settings: dict[str, Any] = {"chains": 1, "cycles": 1, "samples_per_cycle": 1, "exploration": 0, "repeats": 1}
-    other, mine = (
-        rc.run(task="digits", epochs=epochs, store=str(folder), name=name, **settings)
-        for epochs, name in ((1, "taken-train"), (2, "taken"))
-    )
+    with unpaged():
+        other = rc.run(
+            task="digits", sampler="csghmc", epochs=40, chains=1, repeats=1, store=str(folder / "store"),
+            name="one-train",
+        )  # fmt: skip
     before = other.results()
-    with refused("split", "'train'", "'taken-train' be deleted"):
-        rc.evaluate(mine.path, "train")
+    with refused("split", "'train'", "'one-train' be deleted"):
+        rc.evaluate(one.path, "train")
     assert other.results().equals(before)
 
 
-def test_the_report_is_one_page_that_can_be_drawn_again(digits: rc.Result) -> None:
+def test_the_report_is_one_page_that_can_be_drawn_later(digits: rc.Result, one: rc.Result) -> None:
     page = Path(digits.report)
-    assert page.is_file() and "cSGHMC, 4 chains" in page.read_text()
-    page.unlink()
-    assert Path(rc.draw_report(digits.path).report).is_file()
+    assert page.is_file() and "cSGHMC, 2 chains" in page.read_text()
+    assert not Path(one.report).exists()
+    assert "cSGHMC, 2 chains" in Path(rc.draw_report(one.path).report).read_text()
 
 
-def test_the_digits_table_is_rebuilt_without_raychains(digits: rc.Result) -> None:
+def test_the_digits_table_is_rebuilt_without_raychains(
+    digits: rc.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Samples outlive the tool."""
-    command = [sys.executable, str(Path(__file__).with_name("without_raychains.py")), digits.path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    rebuilt, results = json.loads(done.stdout), digits.results()
+    script = str(Path(__file__).with_name("without_raychains.py"))
+    monkeypatch.setattr(sys, "argv", [script, digits.path])
+    monkeypatch.setitem(sys.modules, "raychains", None)  # as the script does: any import of it fails
+    runpy.run_path(script, run_name="__main__")
+    monkeypatch.undo()
+    rebuilt, results = json.loads(capsys.readouterr().out), digits.results()
     assert len(rebuilt) == len(results) == 8
     for row in results.to_dict("records"):
         theirs = rebuilt[f"{row['arm']}/{row['group']}"]
@@ -153,11 +178,10 @@ def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
     assert len(table4.comparison.chains()) == 8 and len(table4.results()) == 40
 
 
-def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothing(
-    ray_session: None, folder: Path
-) -> None:
+def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothing(folder: Path) -> None:
     """The paper's chains have 50,000 steps."""
-    short = rc.compare(task="mixture25", steps=1000, repeats=3, store=str(folder / "store"), name="short-table4")
+    with unpaged():
+        short = rc.compare(task="mixture25", steps=1000, repeats=3, store=str(folder / "store"), name="short-table4")
     table = short.table(full=True)
     assert len(short.comparison.chains()) == 8 and len(short.results()) == 4 * 3
     assert table["modes"].between(0, 25).all() and table["modes"].max() > 0 and "modes_published" not in table.columns
@@ -185,19 +209,16 @@ class Doomed(Digits):
         return model
 
 
-def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
-    ray_session: None, tmp_path: Path
-) -> None:
+def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(folder: Path) -> None:
     settings: dict[str, Any] = {"epochs": 4, "cycles": 1, "samples_per_cycle": 2, "exploration": 0.25, "chains": 4}
     task, images = Digits(), Digits().splits()["test"].inputs[:50]  # type: ignore[attr-defined]
+    store = str(folder / "store")
     for policy in ("stop", "drop-chain"):  # the second run takes the first one's finished chains
-        with pytest.raises(ChainsFailed):
-            rc.run(
-                task=f"{__name__}:Doomed", store=str(tmp_path), name=policy, lr=0.01, on_divergence=policy, **settings
-            )
+        with pytest.raises(ChainsFailed), unpaged():
+            rc.run(task=f"{__name__}:Doomed", store=store, name=policy, lr=0.01, on_divergence=policy, **settings)
     with refused("unfinished", "`resume=True`"):
-        rc.load(str(tmp_path / "runs" / "stop")).predict(images)
-    result = rc.load(str(tmp_path / "runs" / "drop-chain"))
+        rc.load(f"{store}/runs/stop").predict(images)
+    result = rc.load(f"{store}/runs/drop-chain")
     train = rc.load(rc.evaluate(result.path, "train", page=False).path)
     np.testing.assert_array_equal(train.predict(images), result.predict(images))
     stores = {d: ChainStore(result.store.root, d) for d in result.comparison.chains()}
@@ -212,7 +233,7 @@ def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(
     np.testing.assert_allclose(result.posterior()(images).probabilities, expected, atol=1e-6)
 
 
-def test_a_name_stays_free_where_the_cluster_refuses_the_run(ray_session: None, tmp_path: Path) -> None:
+def test_a_name_stays_free_where_the_cluster_refuses_the_run(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"task": "digits", "epochs": 4, "cycles": 1, "store": str(tmp_path), "name": "n"}
     for _ in range(2):
         with refused("gpus_per_chain", "the cluster's GPUs (0)", "0.5"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,21 @@ import raychains as rc
 from raychains import tasks
 from raychains.cli import main
 from tests.checks import refused
+from tests.pool import pooled, unpaged
 
 SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of both runs."""
+    return str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def pool(ray_session: None) -> Iterator[None]:
+    with pooled():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return files
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("pool")
 def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_page(
     trained: list[str], store: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,29 +64,21 @@ def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_pa
     assert 'id="llc"' in page and 'id="llc_trace"' in page and "could not be drawn" not in page
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.usefixtures("pool")
 def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, generator=generator)
     model = nn.Linear(3, 1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    result = rc.local(
-        model,
-        (x, x.sum(1)),
-        groups=("weight", "bias"),
-        loss="gaussian",
-        noise=1.0,
-        gamma=1.0,
-        epochs=20,
-        chains=2,
-        draws=10,
-        store=store,
-        progress=False,
-    )
+    with unpaged():
+        result = rc.local(
+            model, (x, x.sum(1)), groups=("weight", "bias"), loss="gaussian", noise=1.0, gamma=1.0, epochs=20, chains=2,
+            draws=10, store=store, progress=False,
+        )  # fmt: skip
     rows = result.store.table("llc").to_pylist()
     assert [row["arm"].partition(" ")[2] for row in rows] == ["", "weight", "bias"]
     assert all(row["chains"] == 2 and row["draws"] == 10 and row["gamma"] == 1 for row in rows)
-    rc.evaluate(str(result.path), measures=["diversity"], progress=False)
+    rc.evaluate(str(result.path), measures=["diversity"], page=False, progress=False)
     found = result.store.table("embedding").to_pandas()
     assert found.groupby("arm")["map"].agg(["nunique", "first"])["first"].tolist() == [0, 2, 1]  # by name
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -96,9 +102,9 @@ def test_wrong_calls_from_python_name_their_arguments() -> None:
     ],
 )
 def test_wrong_calls_are_one_line(
-    words: tuple[str, ...], told: str, trained: list[str], store: str, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...], told: str, trained: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = [trained[0] if word == "FILE" else word for word in words]
-    assert main(["local", "--task", "digits", *given, "--store", store]) == 2
+    assert main(["local", "--task", "digits", *given, "--store", str(tmp_path)]) == 2
     err = capfd.readouterr().err
     assert told in err and "Traceback" not in err and len(err.strip().splitlines()) == 1

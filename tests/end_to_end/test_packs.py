@@ -17,13 +17,14 @@ from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.chain.test_pack import Stepping, together
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.pool import unpaged
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
 CHAINS = 20
 COMMAND = [
     *RAYCHAINS,
     *("run", "--task", "digits", "--task-settings", "train=90", "hidden=[8]", "--sampler", "sghmc"),
-    *("--chains", str(CHAINS), "--repeats", "1", "--epochs", "400", "--cycles", "4", "--batch-size", "20"),
+    *("--chains", str(CHAINS), "--repeats", "1", "--epochs", "160", "--cycles", "4", "--batch-size", "20"),
     *("--schedule", "cyclical", "--pack", str(CHAINS), "--checkpoint-every", "0.2", "--evaluators", "1"),
     *("--object-store-memory", "100000000", "--store", "store", "--name", "r", "--resume"),
 ]
@@ -69,13 +70,9 @@ def test_a_comparison_of_chains_of_several_kinds_gives_each_worker_one_of_them(
     ray_session: None, tmp_path: Path
 ) -> None:
     run = partial(rc.compare, task="digits", chains=2, repeats=1, epochs=40, task_settings={"train": 90, "hidden": [8]})
-    result = run(
-        sampler=("sgld", "swag", "deep-ensemble", Stepping),
-        lr={Stepping: 0.1},
-        pack="auto",
-        store=str(tmp_path),
-        name="mixed",
-    )
+    kinds = ("sgld", "swag", "deep-ensemble", Stepping)
+    with unpaged():
+        result = run(sampler=kinds, lr={Stepping: 0.1}, pack="auto", store=str(tmp_path), name="mixed")
     specs = result.comparison.chains()
     packs = {spec.sampler.kind: spec.pack for spec in specs.values()}
     assert packs == {"sgld": 2, "swag": 2, "adamw": 2, "tests.chain.test_pack:Stepping": 0}
@@ -94,7 +91,7 @@ def test_a_chain_that_ends_its_process_whenever_it_begins_fails_alone(ray_sessio
     specs = default_arms.run(options).comparison.chains()
     *others, doomed = specs  # the first one is tried in this process
     (tmp_path / "seeds" / str(stream_seed(specs[doomed], "init"))).touch()
-    with pytest.raises(ChainsFailed, match=rf"1 of 4 chains failed.*{doomed[:12]}"):
+    with pytest.raises(ChainsFailed, match=rf"1 of 4 chains failed.*{doomed[:12]}"), unpaged():
         rc.run(options=options)
     (tmp_path / "seeds" / str(stream_seed(specs[doomed], "init"))).unlink()
     well = {digest: specs[digest] for digest in others}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+
+from tests.pool import pooled, unpaged
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,24 +24,34 @@ def good_fit(names: Names) -> bool:
     return bool(names["p"].shape == (100, 2) and np.allclose(names["p"].sum(1), 1) and rows["error"].iloc[0] < 0.3)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> Iterator[Path]:
+    """The current folder, so that runs of all pages share a store and with it their workers."""
+    with pytest.MonkeyPatch.context() as patch, pooled(), unpaged():
+        patch.chdir(made := tmp_path_factory.mktemp("pages"))
+        yield made
+
+
 BLOCKS: dict[str, Callable[[Names], bool]] = {
     "README.md 0": lambda names: names["p"].shape == (1297, 10),
     "README.md 1": lambda names: len(names["samples"]) == 12,
     "docs/get-started/first-run.md 0": lambda names: names["out"].probabilities.shape == (100, 2),
     "docs/how-to/local-learning-coefficient.md 1": lambda names: Path("step400.pt").is_file(),
-    "docs/how-to/own-loop.md 0": lambda names: names["p"].shape == (500, 3) and len(names["samples"]) == 12,
     "docs/how-to/own-model.md 0": good_fit,
     "docs/reference/samplers.md 0": lambda names: len(names["samples"]) == 4,
 }
 """Pages' blocks by number, with what must hold of their variables."""
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_python_runs_as_written(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_session: None) -> None:
-    monkeypatch.chdir(tmp_path)
+LONG = {"docs/how-to/local-learning-coefficient.md 1"}
+
+
+@pytest.mark.parametrize("block", [pytest.param(b, marks=[pytest.mark.long] if b in LONG else []) for b in BLOCKS])
+def test_python_runs_as_written(block: str) -> None:
     page, number = block.split()
     code = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)[int(number)]
     names: Names = {}
+    torch.manual_seed(list(BLOCKS).index(block))  # two pages make the same task of data that they draw
     exec(compile(code, page, "exec"), names)
     assert BLOCKS[block](names)
 
@@ -46,19 +59,20 @@ def test_python_runs_as_written(block: str, tmp_path: Path, monkeypatch: pytest.
 def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
     page = (ROOT / "docs" / "how-to" / "own-loop.md").read_text(encoding="utf-8")
     names: Names = {}
-    losses = []
+    losses: list[float] = []
     for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
         exec(compile(code, "own-loop.md", "exec"), names)
+        assert losses or (names["p"].shape == (500, 3) and len(names["samples"]) == 12)
         losses.append(float(names.get("loss", 0.0)))
         assert all(t.isfinite().all() for sample in names["samples"] for t in sample.values())
     assert len(losses) == 4 and all(0 < loss < 3 for loss in losses[1:])
     assert len(names["samples"]) == 10 and names["mclmc"].step_length() is not None
 
 
+@pytest.mark.long
 def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ray_session: None
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     page = (ROOT / "docs" / "get-started" / "notebooks.md").read_text(encoding="utf-8")
     names: Names = {}
@@ -69,7 +83,7 @@ def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
     assert [re.sub(r"\d+\.\d+", "…", line) for line in shown[:2]] == [
         re.sub(r"\d+\.\d+", "…", line) for line in printed[:2]
     ]
-    assert (tmp_path / "reliability.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder / "reliability.pdf").read_bytes().startswith(b"%PDF")
     assert {"posterior", "log_likelihood", "posterior_predictive"} <= set(names["draws"].children)
 
 

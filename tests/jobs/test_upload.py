@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -70,9 +71,13 @@ def test_a_script_is_the_command_also_where_raychains_is_not_installed(words: li
     assert f"raychains {command} --help" in done.stderr
 
 
-def test_the_script_for_imagenet_is_compare_with_table_3s_preset_unless_another_is_named(tmp_path: Path) -> None:
+def test_the_script_for_imagenet_is_compare_with_table_3s_preset_unless_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = str(REPOSITORY / "jobs" / "imagenet.py")
-    outside = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RAYCHAINS_DATA")}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAYCHAINS_DATA", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which the script changes
     for words, line in (
         (
             ["--data-root", str(tmp_path), "--gpus-per-chain", "8"],
@@ -80,8 +85,9 @@ def test_the_script_for_imagenet_is_compare_with_table_3s_preset_unless_another_
         ),
         (["--preset=imagenet-tabel3"], "did you mean 'imagenet-table3'?"),
     ):
-        done = subprocess.run(
-            [sys.executable, script, *words], cwd=tmp_path, env=outside, capture_output=True, text=True
-        )
-        assert done.returncode == 2 and done.stdout in ("", "raychains compare: planning\n"), done
-        assert done.stderr.count("\n") == 1 and line in done.stderr, done.stderr
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(script, run_name="__main__")
+        said = capsys.readouterr()
+        assert ended.value.code == 2 and said.out in ("", "raychains compare: planning\n"), said
+        assert said.err.count("\n") == 1 and line in said.err, said
