@@ -451,10 +451,15 @@ def _do(command: str, options: Any) -> None:
             terminal.table()
     for line in result.suspicions():
         print(printable(line))
-    for name in options.measures if command == "evaluate" else local.MEASURES if command == "local" else ():
+    for name in _measures_of(options) if command == "evaluate" else local.MEASURES if command == "local" else ():
         for line in measures.named(name).in_words(RunData(result.store, result.comparison)):
             print(printable(on_command_line(line, type(options))))
     print(f"report: {result.report}")
+
+
+def _measures_of(options: Any) -> list[str]:
+    """Return the measures of an evaluation, each once."""
+    return list(dict.fromkeys([*options.measures, *(["against"] if options.against is not None else [])]))
 
 
 def _export(options: Any) -> None:

@@ -48,6 +48,7 @@ def evaluate(
     weights: Sequence[str] = (),
     measures: Sequence[str | Measure] = (),
     reference: str | os.PathLike[str] | np.ndarray[Any, Any] | None = None,
+    against: str | os.PathLike[str] | np.ndarray[Any, Any] | None = None,
     task: Task | None = None,
     options: Common | None = None,
     callback: callbacks.Requested = None,
@@ -67,6 +68,8 @@ def evaluate(
         reference: what the measure ``fidelity`` compares with: probabilities [examples, classes] in the split's order, their
             file (.npy, .npz, .csv), or ``hmc``: draws of this posterior by Hamiltonian Monte Carlo, made in minutes for small
             networks; default HMC's probabilities in the data root, of CIFAR-10's test examples.
+        against: predictions of your own on the split, which the measure ``against`` compares with the run's: probabilities
+            [examples, classes], or of a regression means and standard deviation [examples, outputs + 1], or their file.
         task: as for `load`.
         options: the resources of the work; an `Evaluate` of `raychains.core.config` says what is left out above, too.
         callback: one or several, called with events; names of built-in ones, too.
@@ -89,6 +92,7 @@ def evaluate(
         require(options.run == path, "run", options.run, f"be the path, {path!r}")
         split = split if split is not None else options.split
         reference = reference if reference is not None else options.reference
+        against = against if against is not None else options.against
         views, weights, measures = views or options.views, weights or options.weights, measures or options.measures
     options, own = callbacks.named(options if options is not None else Common(), callback)
     known = options_of(Evaluate)
@@ -102,6 +106,7 @@ def evaluate(
     measures = (measures,) if isinstance(measures, str) else measures
     check_views(views)
     check_weights(weights)
+    measures = measures if against is None else (*measures, "against")
     chosen = list({measure.name: measure for measure in map(named, measures)}.values())
     used = reference is None or any(measure.takes_reference for measure in chosen)
     require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
@@ -110,7 +115,9 @@ def evaluate(
         if isinstance(options, Evaluate):
             _check_place(options, loaded)
         callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
-        return _Evaluating(loaded, split, options, called, worker_pool, page, reference).all(views, weights, chosen)
+        return _Evaluating(loaded, split, options, called, worker_pool, page, reference, against).all(
+            views, weights, chosen
+        )
 
 
 def _check_place(options: Evaluate, loaded: Result) -> None:
@@ -132,6 +139,7 @@ class _Evaluating:
     worker_pool: WorkerPool | None = None
     page: bool = True
     reference: Any = None
+    against: Any = None
 
     def __post_init__(self) -> None:
         own = self.loaded.comparison.split
@@ -259,7 +267,7 @@ class _Evaluating:
             predictions=self._predictions,
             measure=self._points,
             progress=lambda what, done, total: self.callback.on(events.Measuring(what=what, done=done, total=total)),
-            settings={"bins": self.placement.bins, "reference": self.reference},
+            settings={"bins": self.placement.bins, "reference": self.reference, "against": self.against},
         )
 
     def _views(self, context: Context, kinds: Sequence[str], weightings: Sequence[str], refused: list[str]) -> None:

@@ -418,6 +418,10 @@ class Evaluate(Common):
     """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by Hamiltonian Monte
     Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the split's order; default HMC's
     probabilities in the data root, of CIFAR-10's test examples."""
+    against: Text = None
+    """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a regression the
+    means and in the last column the standard deviation, [examples, outputs + 1]. The measure against says, with intervals, by how
+    much the run predicts better."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,14 +31,7 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
     Raises:
         UserError: no such file, another format, or rows that are no probabilities.
     """
-    require(isinstance(given, np.ndarray | str | os.PathLike), name, given, "be an array or a path")
-    file = None if isinstance(given, np.ndarray) else path_of(name, given)
-    found = given if file is None else _read(Path(file), name)
-    where = "an array" if file is None else shown(file)
-    if found.ndim != 2 or found.dtype.kind not in "fiu" or found.size == 0:
-        got = f"{where} with {found.dtype} of shape {list(found.shape)}"
-        raise UserError(f"{name} must hold numbers of shape [examples, classes], got {got}")
-    found = found.astype(np.float64)
+    found, where = numbers(given, name), "an array" if isinstance(given, np.ndarray) else shown(os.fspath(given))
     wrong = ~(np.isfinite(found).all(axis=1) & (found >= 0).all(axis=1) & (np.abs(found.sum(axis=1) - 1) <= SUM))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -47,6 +40,21 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
             f"{found[row].sum():.6g} and the smallest number {found[row].min():.6g} ({int(wrong.sum()):,} such rows of {len(wrong):,})"
         )
     return found
+
+
+def numbers(given: Any, name: str, columns: str = "classes") -> np.ndarray[Any, Any]:
+    """Return numbers [examples, columns], float64, of an array or a file as `load` reads it.
+
+    Raises:
+        UserError: no such file, another format, or another number of axes.
+    """
+    require(isinstance(given, np.ndarray | str | os.PathLike), name, given, "be an array or a path")
+    file = None if isinstance(given, np.ndarray) else path_of(name, given)
+    found = given if file is None else _read(Path(file), name)
+    if found.ndim != 2 or found.dtype.kind not in "fiu" or found.size == 0:
+        got = f"{'an array' if file is None else shown(file)} with {found.dtype} of shape {list(found.shape)}"
+        raise UserError(f"{name} must hold numbers of shape [examples, {columns}], got {got}")
+    return found.astype(np.float64)
 
 
 def _read(path: Path, name: str) -> np.ndarray[Any, Any]:

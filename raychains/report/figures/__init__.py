@@ -31,6 +31,7 @@ FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Predictive": ("spread", "samples", "cycles", "views", "weights"),
     "Uncertainty": (
+        "against",
         "intervals",
         "pit",
         "coverage",
