@@ -18,7 +18,7 @@ from tests.checks import refused
 
 def test_measures_are_the_modules_that_define_one_under_their_own_names() -> None:
     assert set(measures.NAMES) == {
-        "agreement", "calibration", "corrupted", "diagnostics", "diversity", "fidelity", "flatness", "interpolation", "llc", "ood", "reference",
+        "against", "agreement", "calibration", "corrupted", "diagnostics", "diversity", "fidelity", "flatness", "interpolation", "llc", "ood", "reference",
     }  # fmt: skip
     for name in measures.NAMES:
         measure = measures.named(name)
