@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from raychains.core.errors import StorageAway
 from raychains.core.retry import Patience
+from raychains.data.prepared import manifest as manifests
 from raychains.data.prepared.feed import Cutting, Feed
 from raychains.data.prepared.manifest import Manifest, Rows, manifest_at
 from tests.data.prepared.made import folder_of_classes, prepared
@@ -51,9 +52,12 @@ def test_every_picture_is_read_through_every_fault(
 
 
 def test_pictures_that_stay_away_are_said_and_read_once_they_are_back(
-    sets: tuple[str, str, Manifest], between: Proxy
+    sets: tuple[str, str, Manifest], server: Server, bucket: str, between: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, manifest = sets
+    opened, client = manifests.opened, server.filesystem(between.port)  # that of a URI waits for long by itself
+    far_away = (client, f"{bucket}/some/prefix")
+    monkeypatch.setattr(manifests, "opened", lambda uri: far_away if uri == there else opened(uri))
     assert manifest_at(there) == manifest
     far = Rows(there, manifest, "train", Patience(first=0.01, cap=0.05, total=0.1))
     far.read(0)
