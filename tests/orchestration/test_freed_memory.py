@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-STEPS, MIB = 50, 16
+STEPS, MIB = 15, 16
 SCRIPT = f"""
 import json, resource
 from raychains.orchestration.chain_worker import keep_freed_memory

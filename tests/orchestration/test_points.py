@@ -115,7 +115,7 @@ def test_points_with_metrics_of_the_users_own_are_measured_anew(tmp_path: Path, 
     task = tasks.give(Task.from_module(model, train, test, "gaussian", noise=1.0, name="own", metrics=[metric]))
     made = Made(tmp_path, task, [(0, c, "theta", linear(c, 1)) for c in range(2)])
     points = line(made, 2)
-    placement = ResourceConfig(evaluators=1)
+    placement, threads.in_process = ResourceConfig(evaluators=1), True  # its evaluators have the object itself
     with Evaluators.of(made.comparison, made.root, placement, workers=threads) as mine:
         found = measure(made.comparison, made.root, placement, "test", points, evaluators=mine)
     assert [point["rows"] for point in found] == [N, N] and not (tmp_path / "store" / "points").exists()

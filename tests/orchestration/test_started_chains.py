@@ -21,7 +21,7 @@ from raychains.store import ChainStore, SampleRecord, Storage
 
 SETTINGS: dict[str, Any] = {
     "task": "digits", "sampler": ("deep-ensemble", "sghmc"), "schedule": ("cyclical",), "init_from": "deep-ensemble:40,6",
-    "epochs": 12, "cycles": 2, "batch_size": 10, "chains": 2, "repeats": 1, "evaluators": 1, "name": "started",
+    "epochs": 6, "cycles": 2, "batch_size": 10, "chains": 2, "repeats": 1, "evaluators": 1, "name": "started",
     "progress": False,
 }  # fmt: skip
 
