@@ -339,7 +339,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     filling = when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 5, lambda: write(trouble, errno.ENOSPC))
     diary = Diary()
     with pytest.raises(StorageRefused) as full:
-        drive(plan, tmp_path, diary, workers, checkpoint_every=0.2)
+        drive(plan, tmp_path, diary, workers, checkpoint_every=0.2, evaluate=False)
     filling.join()
     assert "\n" not in str(full.value) and "`resume=True`" in str(full.value)
     [stopping] = diary.of(events.Stopping)
@@ -373,7 +373,7 @@ def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(
     samples = tmp_path / "store" / "chains"
     when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 8, lambda: write(trouble, errno.EIO))
     back = when(lambda: diary.of(events.Waiting), trouble.unlink)
-    outcome = drive(plan, tmp_path, diary, workers, checkpoint_every=0.2)
+    outcome = drive(plan, tmp_path, diary, workers, checkpoint_every=0.2, evaluate=False)
     back.join()
     [waiting], [_] = diary.of(events.Waiting), diary.of(events.Resumed)
     assert "Input/output error" in waiting.reason and "\n" not in waiting.reason
