@@ -18,11 +18,11 @@ from raychains.core.errors import Interrupted
 from raychains.orchestration import resource_wait
 from raychains.planning import stall
 from raychains.planning.events import ChainBegan, ChainFailed, Tick, WorkerLost
-from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.groups.tasks import Mistaken
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import RAYCHAINS, ROOT, outside
+from tests.sweeps.worlds import attempts_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -71,62 +71,69 @@ class Watching:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_pair_through_a_mistake_a_stop_and_its_drivers_death_ends_as_one(store: str, tmp_path: Path) -> None:
+def mistaken(**settings: Any) -> dict[str, Any]:
+    """Options of a run of 120 steps a chain on digits with a mistake."""
+    given = tuple(f"{name}={value}" for name, value in settings.items())
+    return {**SETTINGS, "epochs": 60, "task": "tests.groups.tasks:Mistaken", "task_settings": given, "name": "pair"}
+
+
+def test_a_pair_through_a_mistake_and_a_stop_ends_as_one(store: str, tmp_path: Path) -> None:
     """A mistake on rank 1 ends its chain alone; another number of workers goes on with what a pair began."""
     settings = {"marker": str(tmp_path / "marker"), "rank": 1, "step": 12, "pause": 0.005}
-    given = {
-        **SETTINGS, "task": "tests.groups.tasks:Mistaken", "task_settings": tuple(f"{k}={v}" for k, v in settings.items()),
-        "store": store, "name": "pair",
-    }  # fmt: skip
+    given = {**mistaken(**settings), "store": store}
     watching = Watching()
     with pytest.raises(Interrupted, match="go on from their last checkpoints"):
         rc.run(**given, workers_per_chain=2, callback=watching)
     (reason,) = watching.failed
     assert reason.startswith("rank 1: Traceback") and reason.endswith("ZeroDivisionError: rank 1's own mistake")
     assert 'tests/groups/tasks.py", line' in reason
-    kill_a_driver(given)
     result = rc.run(**given, workers_per_chain=1, resume=True)
 
     alone = undisturbed_hashes(result.comparison, Mistaken(**{**settings, "pause": 0.0}))
     assert stored_hashes(store, result.comparison) == alone and len(alone) == 2 * 6
-    chains = (ChainStore(Storage(store), digest) for digest in result.comparison.chains())
-    failed, other = ([c.attempt(n) for n in range(1, c.last_attempt() + 1)] for c in chains)
+    failed, other = (attempts_of(store, digest) for digest in result.comparison.chains())
     assert failed[0]["pid"] == other[0]["pid"], "the group does not go on with the next chain"
-    assert [t["workers"] for t in failed] == [2, 2, 1] and [t["workers"] for t in other] == [2, 1]
-    steps = [t["from_step"] for t in failed]
-    assert steps[0] == 0 <= steps[1] < 12 and steps[1] < steps[2] < 300
-    assert other[0]["from_step"] == 0 < other[1]["from_step"] < 300
+    assert [t["workers"] for t in failed] == [t["workers"] for t in other] == [2, 1]
+    assert failed[0]["from_step"] == 0 <= failed[1]["from_step"] < 12
+    assert other[0]["from_step"] == 0 < other[1]["from_step"] < 120
     assert result.table(full=True)["error"].notna().all()
 
 
 @pytest.mark.long
-def test_a_pair_one_of_which_is_stopped_goes_on_as_another_pair(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_whose_driver_is_killed_and_one_of_which_is_stopped_goes_on_as_another_pair(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rank 0 waits in a collective for the other's gradient, and its process answers."""
     monkeypatch.setattr(stall, "SLOWEST", 5.0)  # its first steps take long
+    settings = {"marker": str(tmp_path / "marker"), "step": -1, "pause": 0.005}
+    given = {**mistaken(**settings), "chains": 1, "store": store}
+    kill_a_driver(given)
     stopping = Killing(20, number=signal.SIGSTOP)
-    settings = {**SETTINGS, "chains": 1, "epochs": 60, "stall_timeout": 1.0, "store": store, "callback": stopping}
-    result = rc.run(**settings, workers_per_chain=2)
+    result = rc.run(**given, workers_per_chain=2, stall_timeout=1.0, callback=stopping, resume=True)
     assert stopping.killed and stopping.gone[0].startswith("it makes no step for ")
-    assert stored_hashes(store, result.comparison) == undisturbed_hashes(result.comparison)
+    alone = undisturbed_hashes(result.comparison, Mistaken(**{**settings, "pause": 0.0}))
+    assert stored_hashes(store, result.comparison) == alone and len(alone) == 6
+    (digest,) = result.comparison.chains()
+    first, *others = attempts_of(store, digest)
+    assert first["from_step"] == 0 < min(other["from_step"] for other in others) and len(others) == 2
 
 
 def kill_a_driver(given: dict[str, Any]) -> None:
-    """SIGKILL to the command that resumes a run by pairs, on this session's Ray, once a chain has a checkpoint more."""
+    """SIGKILL to the command of a run by pairs, on this session's Ray, once a chain has a checkpoint."""
     import ray
 
     words = []
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, tuple) else [str(value)])]
-    words += ["--workers-per-chain", "2", "--resume", "--address", ray.get_runtime_context().gcs_address]
+    words += ["--workers-per-chain", "2", "--address", ray.get_runtime_context().gcs_address]
     # This session has the loopback address, for which Ray would put another one of this machine.
     environment = {**outside(), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     checkpoints = partial(Path(given["store"]).glob, "chains/*/checkpoints/*.safetensors")
-    before = {*checkpoints()}
     with subprocess.Popen(
         [*RAYCHAINS, "run", *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as driver:
         try:
-            while not {*checkpoints()} - before:
+            while not any(checkpoints()):
                 assert driver.poll() is None, driver.stdout.read().decode() if driver.stdout else ""
                 time.sleep(0.02)
         finally:

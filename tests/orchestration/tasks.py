@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,7 +164,7 @@ class Slowing(Waiting):
 
 
 class Troubled(Waiting):
-    """While a file exists that holds an errno, this process's disk answers with it. A pause in every step."""
+    """While a file exists that holds an errno, this process's disk answers those who write samples with it. A pause in every step."""
 
     def __init__(self, trouble: str, go: str, at: int, pause: float = 0.0) -> None:
         super().__init__(go, at)
@@ -174,6 +175,8 @@ class Troubled(Waiting):
         return super().build_model(seed=seed, lanes=lanes)
 
     def _fsync(self, descriptor: Any) -> None:
+        if threading.current_thread().name != "writer":  # a driver of threads in this process is another machine
+            return
         try:
             number = int(Path(self.trouble).read_text())
         except FileNotFoundError:

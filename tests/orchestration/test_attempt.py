@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,26 @@ def drawn(chain: Chain, to: int | None = None) -> list[str]:
     return found
 
 
+def whole(spec: ChainSpec) -> list[str]:
+    """Hashes of all samples of an undisturbed chain."""
+    if spec.digest not in _WHOLE:
+        _WHOLE[spec.digest] = drawn(Chain(spec))
+    return _WHOLE[spec.digest]
+
+
+_WHOLE: dict[str, list[str]] = {}
+
+
+@cache
+def restarted() -> tuple[ChainSpec, list[str]]:
+    """The chain that passes the limit, and its samples under fresh noise from the second cycle on."""
+    spec = spec_of(Cliff(LIMIT), chain=3)
+    chain = Chain(spec)
+    expected = drawn(chain, 600)
+    chain.restart_noise(1)
+    return spec, expected + drawn(chain)
+
+
 # Storage
 
 
@@ -119,7 +140,7 @@ def test_an_outage_pauses_the_chain_after_two_undelivered_samples_and_loses_none
     disk.number = None
     events = rest_of(life)
     assert waits < spec.steps and events[-1].outcome == "finished" and life.status().waiting is None
-    assert hashes(ChainStore(root(tmp_path), spec.digest)) == drawn(Chain(spec))
+    assert hashes(ChainStore(root(tmp_path), spec.digest)) == whole(spec)
     assert [e.position for e in events if isinstance(e, Sampled)] == list(range(2, 12))
 
 
@@ -141,7 +162,7 @@ def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_c
     assert end.outcome == "stopped" and "reachable" in end.reason
     disk.number = None
     assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
-    assert store.attempt(2)["from_step"] == 600 and hashes(store) == drawn(Chain(spec))
+    assert store.attempt(2)["from_step"] == 600 and hashes(store) == whole(spec)
 
 
 def test_storage_without_room_ends_the_attempt_with_one_line_and_nothing_is_lost(tmp_path: Path, disk: Disk) -> None:
@@ -153,10 +174,10 @@ def test_storage_without_room_ends_the_attempt_with_one_line_and_nothing_is_lost
     assert end.outcome == "storage_refused" and "`resume=True`" in end.reason and "\n" not in end.reason
     store = ChainStore(root(tmp_path), spec.digest)
     kept = hashes(store)
-    assert kept == drawn(Chain(spec))[: len(kept)] and len(kept) >= 2
+    assert kept == whole(spec)[: len(kept)] and len(kept) >= 2
     disk.number = None
     assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
-    assert hashes(store) == drawn(Chain(spec))
+    assert hashes(store) == whole(spec)
 
 
 def test_a_torn_checkpoint_is_passed_over_for_the_one_before_and_told(tmp_path: Path) -> None:
@@ -168,7 +189,7 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before_and_told(tmp_path: 
     began, *_, ended = run(root(tmp_path), spec, 2)
     assert [file for file, _ in began.torn] == [str(newest)] and "torn" in began.torn[0][1]
     assert began.step == int(before.name.partition("-")[0]) and ended.outcome == "finished"
-    assert hashes(store) == drawn(Chain(spec))
+    assert hashes(store) == whole(spec)
 
 
 def stopped(folder: Path, spec: ChainSpec) -> ChainStore:
@@ -181,8 +202,7 @@ def stopped(folder: Path, spec: ChainSpec) -> ChainStore:
     return ChainStore(root(folder), spec.digest)
 
 
-@pytest.mark.parametrize("damage", ["torn", "gone"])
-@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize(("damage", "which"), spread(("torn", "gone"), (0, -1)))
 def test_a_sample_lost_before_a_later_checkpoint_is_drawn_again(damage: str, which: int, tmp_path: Path) -> None:
     """The chain goes back to a checkpoint before it, or to its beginning, rather than go on without it."""
     spec = spec_of(Cliff(LIMIT), chain=0, cycles=4)
@@ -198,7 +218,7 @@ def test_a_sample_lost_before_a_later_checkpoint_is_drawn_again(damage: str, whi
     began, *_, ended = run(root(tmp_path), spec, 2)
     assert began.step < checkpoint["chain"]["step"] and ended.outcome == "finished"
     assert any("drawn again" in reason for _, reason in began.torn)
-    assert hashes(store) == drawn(Chain(spec))
+    assert hashes(store) == whole(spec)
 
 
 # Divergence
@@ -225,12 +245,7 @@ def passes(spec: ChainSpec) -> int:
 
 
 def test_fresh_noise_from_the_cycles_start_is_one_path_wherever_it_is_interrupted(tmp_path: Path) -> None:
-    spec = spec_of(Cliff(LIMIT), chain=3)
-    chain = Chain(spec)
-    expected = drawn(chain, 600)
-    chain.restart_noise(1)
-    expected += drawn(chain)
-
+    spec, expected = restarted()
     assert run(root(tmp_path), spec, 1, every_cycle=True)[-1].outcome == "diverged"
     life = begin(root(tmp_path), spec, 2, every_cycle=True, restart=1)
     began = life.take()[0]
@@ -246,12 +261,7 @@ def test_fresh_noise_from_the_cycles_start_is_one_path_wherever_it_is_interrupte
 @pytest.mark.parametrize("lost", ["the cycle's start", "a sample before it"])
 def test_fresh_noise_begins_at_the_cycles_start_though_that_was_lost(tmp_path: Path, lost: str) -> None:
     """It used to begin wherever the chain was resumed, so that samples depended on which files were there."""
-    spec = spec_of(Cliff(LIMIT), chain=3)
-    chain = Chain(spec)
-    expected = drawn(chain, 600)
-    chain.restart_noise(1)
-    expected += drawn(chain)
-
+    spec, expected = restarted()
     end = run(root(tmp_path), spec, 1, every_cycle=True)[-1]
     assert (end.outcome, end.cycle_start) == ("diverged", 600)
     folder = tmp_path / "store" / "chains" / spec.digest

@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from raychains.chain.chain import Chain
 from raychains.core.errors import RaychainsError, StorageRefused
 from raychains.core.sample import Sample, tensors_sha256
+from raychains.core.spec import ChainSpec
 from raychains.orchestration import resource_wait
 from raychains.orchestration.chain_worker import ChainWorker
 from raychains.orchestration.outcome import DriverOutcome
@@ -28,7 +29,7 @@ from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Broken, Cliff, Slowing, Starved, Troubled, Waiting
 from tests.orchestration.threads import ThreadWorkers
-from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
+from tests.orchestration.worlds import Diary, Hashes, arm_of, comparison, root, stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS, until
 
 
@@ -42,13 +43,13 @@ def drive(
 def test_more_chains_than_slots_queue_and_give_the_samples_of_undisturbed_chains(
     tmp_path: Path, threads: ThreadWorkers
 ) -> None:
-    plan = comparison(Mixture25(), chains=5, steps=600)
+    plan = comparison(Mixture25(), chains=4, steps=400)
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads)
     assert not outcome.failed and not outcome.stopped
     assert diary.most_running <= 2
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
-    assert outcome.samples == 5 * 3  # 300 kept draws of each chain, 100 to a block
+    assert outcome.samples == 4 * 2  # 200 kept draws of each chain, 100 to a block
 
 
 def test_answers_that_come_out_of_order_lose_no_sample(
@@ -125,7 +126,7 @@ def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(
 ) -> None:
     task = Broken()
     plan = comparison(task, chains=6, steps=200)
-    bad = {d for d, s in plan.chains().items() if _starts_negative(task, s)}
+    bad = {d for d, s in plan.chains().items() if _first_coordinate(task, s) < 0}
     assert 0 < len(bad) < 6
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads)
@@ -137,14 +138,13 @@ def test_a_users_mistake_stops_its_chains_with_their_traceback_and_no_other(
     assert not outcome.views  # the one arm lacks chains
 
 
-def _starts_negative(task: Broken, spec: object) -> bool:
-    from raychains.chain.chain import Chain
-
-    return bool(Chain(spec, task).model.theta[0, 0] < 0)  # type: ignore[arg-type]
+def _first_coordinate(task: Mixture25, spec: ChainSpec) -> float:
+    """Where a chain starts."""
+    return float(Chain(spec, task).model.theta.detach()[0, 0])  # type: ignore[union-attr,index]
 
 
 def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path: Path, threads: ThreadWorkers) -> None:
-    plan = comparison(Slowing(str(tmp_path / "go"), at=700), chains=3, steps=1500, block=50)
+    plan = comparison(Slowing(str(tmp_path / "go"), at=350), chains=3, steps=800, block=50)
     samples = partial((tmp_path / "store" / "chains").glob, "*/samples/*")
     stopper = when(
         lambda: len({sample.parents[1] for sample in samples()}) == 2, lambda: os.kill(os.getpid(), signal.SIGINT)
@@ -154,14 +154,14 @@ def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path
     assert outcome.stopped and not outcome.views
     stores = {d: ChainStore(root(tmp_path), d) for d in plan.chains()}
     stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}  # type: ignore[index]
-    assert len(stopped) == 2 and all(0 < step < 1500 for step in stopped.values())
+    assert len(stopped) == 2 and all(0 < step < 800 for step in stopped.values())
     (tmp_path / "go").touch()
     again = drive(plan, tmp_path, None, threads)
     assert not again.stopped and len(again.views) == 1
     for digest, step in stopped.items():
         assert stores[digest].attempt(2)["from_step"] == step
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
-    assert again.samples == 3 * 15  # 750 kept draws of each chain, 50 to a block
+    assert again.samples == 3 * 8  # 400 kept draws of each chain, 50 to a block
 
 
 class LettingGo(Diary):
@@ -178,7 +178,7 @@ class LettingGo(Diary):
 
 
 def test_evaluation_works_while_chains_still_run(tmp_path: Path, threads: ThreadWorkers) -> None:
-    plan = comparison(Waiting(str(tmp_path / "go"), at=2000), chains=2, steps=2500, block=50)
+    plan = comparison(Waiting(str(tmp_path / "go"), at=1000), chains=2, steps=1250, block=25)
     outcome = drive(plan, tmp_path, LettingGo(tmp_path / "go", 26), threads)  # of 30 drawn by then, and 50 in all
     assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.5
 
@@ -197,13 +197,31 @@ def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path
 
 
 LIMIT = 3.05
-"""Of four chains the fourth passes it, in its second cycle."""
+"""Of the chains of `cliffs` the last one passes it, in its second cycle."""
 
 
-def cliffs(limit: float = LIMIT, chains: int = 4, arms: tuple[int, ...] = (2, 4)) -> tuple[Comparison, str]:
-    """Arms of two and of four chains, and the chain that passes the limit."""
-    plan = comparison(Cliff(limit), chains=chains, steps=1200, block=50, arms=arms)
-    return plan, list(plan.chains())[min(3, chains - 1)]
+def cliffs(limit: float = LIMIT) -> tuple[Comparison, str]:
+    """Arms of one and of three chains, and the chain that passes the limit."""
+    first, second, _, bad = comparison(Cliff(limit), chains=4, steps=1200, block=50).chains().values()
+    plan = comparison(Cliff(limit), chains=1)
+    return replace(plan, arms=(arm_of("one", first), arm_of("three", first, second, bad))), bad.digest
+
+
+@cache
+def good() -> tuple[Sample, ...]:
+    """The samples of the chains that do not pass it."""
+    plan, bad = cliffs()
+    specs = [spec for digest, spec in plan.chains().items() if digest != bad]
+    return tuple(event for spec in specs for event in Chain(spec) if isinstance(event, Sample))
+
+
+def hashes(samples: Iterable[Sample]) -> Hashes:
+    return {(s.meta.digest, s.meta.variable, s.meta.index): tensors_sha256(s.tensors) for s in samples}
+
+
+def counts(samples: Iterable[Sample]) -> Any:
+    evaluation = Mixture25().splits()["target"]
+    return sum(evaluation.predict(sample.tensors, 0) for sample in samples)
 
 
 def test_a_diverged_chain_costs_its_arm_and_no_other(tmp_path: Path, threads: ThreadWorkers) -> None:
@@ -215,8 +233,7 @@ def test_a_diverged_chain_costs_its_arm_and_no_other(tmp_path: Path, threads: Th
     [diagnosis] = ChainStore(root(tmp_path), bad).diagnoses()
     assert outcome.failed[bad] == failed.reason and "\n" not in failed.reason
     assert f"at step {diagnosis['step']} of 1200" in failed.reason and "gradient of theta" in failed.reason
-    good = undisturbed_hashes(comparison_without(plan, bad), Cliff(LIMIT))
-    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] != bad} == good
+    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] != bad} == hashes(good())
 
 
 def comparison_without(plan: Comparison, digest: str) -> Comparison:
@@ -230,20 +247,9 @@ def test_a_dropped_chains_arm_is_evaluated_from_the_others(tmp_path: Path, threa
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="drop-chain")
     assert list(outcome.failed) == [bad] and set(outcome.views) == {(0, 0), (1, 0)}
     assert [h.digest for h in diary.of(events.ChainDropped)] == [bad] and not diary.of(events.ChainFailed)
-    assert (outcome.views[(0, 0)].chains, outcome.views[(1, 0)].chains) == (2, 3)
-    assert outcome.views[(1, 0)].samples == 3 * 12
-    assert (outcome.views[(1, 0)].rows["counts"] == counts(blocks(plan, without=bad))).all()
-
-
-def blocks(plan: Comparison, without: str) -> list[Mapping[str, Any]]:
-    """All samples' tensors of a plan's chains but one."""
-    chains = (Chain(spec) for digest, spec in plan.chains().items() if digest != without)
-    return [event.tensors for chain in chains for event in chain if isinstance(event, Sample)]
-
-
-def counts(blocks: list[Mapping[str, Any]]) -> Any:
-    evaluation = Mixture25().splits()["target"]
-    return sum(evaluation.predict(block, 0) for block in blocks)
+    assert (outcome.views[(0, 0)].chains, outcome.views[(1, 0)].chains) == (1, 2)
+    assert outcome.views[(1, 0)].samples == 2 * 12
+    assert (outcome.views[(1, 0)].rows["counts"] == counts(good())).all()
 
 
 def test_fresh_noise_cures_a_divergence_and_the_result_is_of_the_new_path(
@@ -254,24 +260,22 @@ def test_fresh_noise_cures_a_divergence_and_the_result_is_of_the_new_path(
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle")
     assert not outcome.failed and set(outcome.views) == {(0, 0), (1, 0)}
     assert [(h.digest, h.attempt) for h in diary.of(events.ChainRestarted)] == [(bad, 1)]
-    expected = undisturbed_hashes(comparison_without(plan, bad), Cliff(LIMIT))
     chain = Chain(plan.chains()[bad])
-    new = []
+    new: list[Sample] = []
     while not chain.done:
-        for event in chain.advance(lambda: chain.step == 600 and chain.noise_attempt == 0):
-            if isinstance(event, Sample):
-                expected[(bad, "theta", event.meta.index)] = tensors_sha256(event.tensors)
-                new.append(event.tensors)
+        found = chain.advance(lambda: chain.step == 600 and chain.noise_attempt == 0)
+        new += [event for event in found if isinstance(event, Sample)]
         if chain.step == 600:
             chain.restart_noise(1)
-    assert stored_hashes(root(tmp_path), plan) == expected and len(new) == 12
-    assert (outcome.views[(1, 0)].rows["counts"] == counts(new + blocks(plan, without=bad))).all()
+    assert stored_hashes(root(tmp_path), plan) == hashes([*good(), *new]) and len(new) == 12
+    assert (outcome.views[(1, 0)].rows["counts"] == counts([*good(), *new])).all()
 
 
 def test_a_divergence_that_no_noise_cures_ends_after_as_many_restarts_as_allowed(
     tmp_path: Path, threads: ThreadWorkers
 ) -> None:
-    plan, bad = cliffs(0.5, chains=1, arms=(1,))
+    plan = comparison(Cliff(0.5), chains=1, steps=1200, block=50)
+    [bad] = plan.chains()
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads, on_divergence="restart-cycle", max_failures=2)
     assert [h.attempt for h in diary.of(events.ChainRestarted)] == [1, 2] and not outcome.views
@@ -283,24 +287,34 @@ def test_a_divergence_that_no_noise_cures_ends_after_as_many_restarts_as_allowed
 @pytest.mark.usefixtures("ray_session")
 def test_a_device_without_memory_ends_the_worker_and_the_chain_is_tried_in_another(tmp_path: Path) -> None:
     task = Starved(str(tmp_path))
-    plan = comparison(task, chains=4, steps=300)
-    hopeless = {d for d, s in plan.chains().items() if float(Chain(s, task).model.theta.detach()[0, 0]) < 0}  # type: ignore[union-attr,index,arg-type]
-    assert 0 < len(hopeless) < 4
+    plan = comparison(task, chains=3, steps=300)
+    plan = comparison_without(
+        plan, min(plan.chains(), key=lambda digest: _first_coordinate(task, plan.chains()[digest]))
+    )
+    hopeless, cured = sorted(plan.chains(), key=lambda digest: _first_coordinate(task, plan.chains()[digest]))
     diary = Diary()
-    outcome = drive(plan, tmp_path, diary, max_failures=1)
-    assert set(outcome.failed) == hopeless
-    for reason in outcome.failed.values():
-        assert "torch.OutOfMemoryError: CUDA out of memory" in reason and "Traceback" in reason
-        assert reason.endswith("(2 losses in a row without progress)")
-    assert len(diary.of(events.WorkerLost)) == 2 * len(hopeless) + 4 - len(hopeless)
-    lost = [(d, n) for d in plan.chains() for n in (1, 2) if n == 1 or d in hopeless]
-    pids = [ChainStore(root(tmp_path), d).attempt(n)["pid"] for d, n in lost]
-    assert len(set(pids)) == len(pids), "a broken process ran a chain again"
-    cured = {k: v for k, v in undisturbed_hashes(plan, Mixture25()).items() if k[0] not in hopeless}
-    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] not in hopeless} == cured
+    outcome = drive(plan, tmp_path, diary, max_failures=1, evaluate=False)
+    [(failed, reason)] = outcome.failed.items()
+    assert failed == hopeless
+    assert "torch.OutOfMemoryError: CUDA out of memory" in reason and "Traceback" in reason
+    assert reason.endswith("(2 losses in a row without progress)")
+    assert sorted(h.digest for h in diary.of(events.WorkerLost)) == sorted([hopeless, hopeless, cured])
+    pids = [ChainStore(root(tmp_path), d).attempt(n)["pid"] for d in (hopeless, cured) for n in (1, 2)]
+    assert len(set(pids)) == 4, "a broken process ran a chain again"
+    alone = undisturbed_hashes(comparison_without(plan, hopeless), Mixture25())
+    assert {k: v for k, v in stored_hashes(root(tmp_path), plan).items() if k[0] == cured} == alone
 
 
 # Storage
+
+
+@pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.long)])
+def workers(request: pytest.FixtureRequest) -> ThreadWorkers | None:
+    """Workers in this process, or on Ray."""
+    if request.param == "threads":
+        return request.getfixturevalue("threads")  # type: ignore[no-any-return]
+    request.getfixturevalue("ray_session")
+    return None
 
 
 def when(holds: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
@@ -315,8 +329,9 @@ def when(holds: Callable[[], object], act: Callable[[], object]) -> threading.Th
     return thread
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_same_bytes(tmp_path: Path) -> None:
+def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_same_bytes(
+    tmp_path: Path, workers: ThreadWorkers | None
+) -> None:
     trouble = tmp_path / "trouble"
     task = Troubled(str(trouble), str(tmp_path / "go"), at=700, pause=0.002)
     plan = comparison(task, chains=3, steps=1000, block=50)
@@ -324,7 +339,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     filling = when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 5, lambda: write(trouble, errno.ENOSPC))
     diary = Diary()
     with pytest.raises(StorageRefused) as full:
-        drive(plan, tmp_path, diary, checkpoint_every=0.2)
+        drive(plan, tmp_path, diary, workers, checkpoint_every=0.2, evaluate=False)
     filling.join()
     assert "\n" not in str(full.value) and "`resume=True`" in str(full.value)
     [stopping] = diary.of(events.Stopping)
@@ -333,7 +348,7 @@ def test_full_storage_stops_the_run_in_one_line_and_it_goes_on_later_with_the_sa
     kept = stored_hashes(root(tmp_path), plan)
     assert 5 < len(kept) < len(expected) and kept.items() <= expected.items()
     trouble.unlink()
-    outcome = drive(plan, tmp_path)
+    outcome = drive(plan, tmp_path, None, workers)
     assert stored_hashes(root(tmp_path), plan) == expected and outcome.views[(0, 0)].samples == len(expected)
     assert max(ChainStore(root(tmp_path), d).attempt(2)["from_step"] for d in list(plan.chains())[:2]) > 0
 
@@ -346,9 +361,8 @@ def write(trouble: Path, number: int) -> None:
     trouble.with_name("go").touch()
 
 
-@pytest.mark.usefixtures("ray_session")
 def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workers: ThreadWorkers | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource_wait, "HELD_AFTER", SECONDS)  # workers that are slow to come up are not what is told
     trouble, diary = tmp_path / "trouble", Diary()
@@ -359,7 +373,7 @@ def test_an_outage_is_told_once_and_passed_over_and_so_is_a_torn_checkpoint(
     samples = tmp_path / "store" / "chains"
     when(lambda: len(list(samples.glob("*/samples/*.safetensors"))) > 8, lambda: write(trouble, errno.EIO))
     back = when(lambda: diary.of(events.Waiting), trouble.unlink)
-    outcome = drive(plan, tmp_path, diary, checkpoint_every=0.2)
+    outcome = drive(plan, tmp_path, diary, workers, checkpoint_every=0.2, evaluate=False)
     back.join()
     [waiting], [_] = diary.of(events.Waiting), diary.of(events.Resumed)
     assert "Input/output error" in waiting.reason and "\n" not in waiting.reason

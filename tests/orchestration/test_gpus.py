@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 
 from raychains.api.drivers import placement
 from raychains.core.config import Run
+from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import EvaluationConfig
+from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.planning.capacity import Node
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
+from tests.orchestration.threads import ThreadWorkers
 from tests.processes import json_of
 
 
@@ -145,18 +148,10 @@ def test_an_evaluator_is_started_with_its_share(gpus: float) -> None:
     assert (actor.options.gpus, actor.options.cpus, actor.args[0].gpus) == (gpus, 0, gpus)
 
 
-SEES = """
-import json, os, sys
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.messages import EvaluatorConfig
-found = {}
-for gpus in (0.5, 0.0):
-    os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # as Ray sets it for one that holds a share
-    EvaluationWorker(EvaluatorConfig(store=sys.argv[1], gpus=gpus))
-    found[str(gpus)] = os.environ["CUDA_VISIBLE_DEVICES"]
-print(json.dumps(found))
-"""
-
-
-def test_an_evaluator_without_a_share_sees_no_gpu_and_one_with_a_share_its_own(tmp_path: Path) -> None:
-    assert json_of("-c", SEES, str(tmp_path)) == {"0.5": "3", "0.0": ""}
+def test_an_evaluator_without_a_share_sees_no_gpu_and_one_with_a_share_its_own(
+    tmp_path: Path, threads: ThreadWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for gpus, seen in ((0.5, "3"), (0.0, "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray sets it for one that holds a share
+        EvaluationWorker(EvaluatorConfig(store=str(tmp_path), gpus=gpus))
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

@@ -12,7 +12,7 @@ from tests.fuzz import made
 from tests.fuzz.test_hostile_stores import CHANGES, rewritten
 
 
-@pytest.mark.parametrize("kind", ["nan", "missing"])
+@pytest.mark.parametrize("kind", ["nan", pytest.param("missing", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("ray_session")
 def test_an_evaluation_says_which_file_is_wrong(tmp_path: Path, kind: str) -> None:
     run = made.make(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Points measured by real evaluators: kept, measured once, and done again where an evaluator or a file was lost."""
+"""Points measured by evaluators: kept, measured once, and done again where an evaluator or a file was lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from tests.checks import refused
 from tests.measures.made import DIM, Made, N, data, linear
 from tests.orchestration.deadly import Deadly
 from tests.orchestration.recorded import Recorded
-
-pytestmark = pytest.mark.usefixtures("ray_session")
+from tests.orchestration.threads import ThreadWorkers
 
 
 def made_run(folder: Path) -> Made:
@@ -44,7 +43,10 @@ def line(made: Made, count: int) -> list[Point]:
     return [combination([(1 - t / (count - 1), *one), (t / (count - 1), *other)]) for t in range(count)]
 
 
-def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_computes_nothing(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_session")
+def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_computes_nothing(
+    tmp_path: Path, threads: ThreadWorkers
+) -> None:
     """The evaluator that predicts the second sample's own network dies of it, once."""
     made = made_run(tmp_path)
     points = line(made, 7)
@@ -67,7 +69,7 @@ def test_points_of_a_killed_evaluator_are_measured_again_and_a_second_call_compu
     nobody = Nobody.of(made.comparison, made.root, placement)
     assert measure(made.comparison, made.root, placement, "test", points, evaluators=nobody) == found
     _damage(files)
-    with Evaluators.of(made.comparison, made.root, placement) as mine:
+    with Evaluators.of(made.comparison, made.root, placement, workers=threads) as mine:
         assert measure(made.comparison, made.root, placement, "test", points, evaluators=mine) == found
         assert len(mine.running) == 1, "somebody else's evaluators go on"
         assert measure(made.comparison, made.root, placement, "train", points[:1], evaluators=mine) != found[:1]
@@ -106,14 +108,16 @@ def given_up(made: Made, error: RayError, times: int) -> Lost:
     return workers
 
 
-def test_points_with_metrics_of_the_users_own_are_measured_anew(tmp_path: Path) -> None:
+def test_points_with_metrics_of_the_users_own_are_measured_anew(tmp_path: Path, threads: ThreadWorkers) -> None:
     """Their functions are no part of a task's identity."""
     metric = Metric(name="rows", label="rows", better="neither", of=lambda rows: float(len(rows["pit"])))
     model, train, test = partial(nn.Linear, DIM, 1), data(0), data(1)
     task = tasks.give(Task.from_module(model, train, test, "gaussian", noise=1.0, name="own", metrics=[metric]))
     made = Made(tmp_path, task, [(0, c, "theta", linear(c, 1)) for c in range(2)])
     points = line(made, 2)
-    found = measure(made.comparison, made.root, ResourceConfig(evaluators=1), "test", points)
+    placement, threads.in_process = ResourceConfig(evaluators=1), True  # its evaluators have the object itself
+    with Evaluators.of(made.comparison, made.root, placement, workers=threads) as mine:
+        found = measure(made.comparison, made.root, placement, "test", points, evaluators=mine)
     assert [point["rows"] for point in found] == [N, N] and not (tmp_path / "store" / "points").exists()
 
 

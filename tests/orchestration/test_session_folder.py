@@ -1,32 +1,43 @@
-"""Ray's folder of a session that is started here: nobody else reads or writes it, and it is gone at the end."""
+"""Ray's folder of a session that is started here: nobody else reads or writes it, and it is gone at the end, even after a loss."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import ray
 
 from raychains.orchestration import ray_private
 from raychains.orchestration.session import connect
-from tests.processes import SECONDS
+from tests.processes import json_of, until
 
 
 def pid() -> int:
     return os.getpid()
 
 
-def test_it_is_private_and_removed_and_no_thread_stays() -> None:
-    """In a process of its own: this one may have a Ray."""
-    command = [sys.executable, "-c", f"from {__name__} import sessions; sessions()"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def second() -> Any:
+    """What became of the second Ray of a process, which this one may have too."""
+    return json_of("-c", f"from {__name__} import sessions; sessions()")
+
+
+def test_it_is_private_and_removed_and_no_thread_stays(second: Any) -> None:
+    assert second, "the process checked its folders and threads"
+
+
+def test_a_gcs_that_was_told_to_end_is_lost_though_it_hangs_and_nothing_is_left_of_its_ray(second: Any) -> None:
+    """It closes its port, and does not end; its raylet's agents would look for it for long."""
+    lost, children, living = second
+    assert lost.startswith("Ray's gcs_server on this machine") and children >= 2 and living == []
 
 
 def test_only_a_token_of_ones_own_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,22 +57,37 @@ def test_only_a_token_of_ones_own_is_made_private(tmp_path: Path, monkeypatch: p
 
 
 def sessions() -> None:
+    """Start Ray twice and end it, the second one with a GCS that was told to end; print what is left of that."""
     threads: list[set[str]] = []
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary, tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
-        for _ in range(2):
+        for told in (False, True):
             session = connect("local", object_store_memory=100_000_000, temp_dir=temporary, cpus=1)
             try:
                 assert ray.get(ray.remote(pid).remote()) != os.getpid()
                 folder = session.folder
                 assert folder is not None and folder.parent == Path(temporary)
                 assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-                assert (
-                    stat.S_IMODE(Path(home, ".ray", "auth_token").stat().st_mode) == 0o600
-                )  # Ray makes it readable to all
+                token = Path(home, ".ray", "auth_token")
+                assert stat.S_IMODE(token.stat().st_mode) == 0o600  # Ray makes it readable to all
                 assert [*folder.glob("s/session_*/sockets/*")] and [*folder.glob("s/session_*/logs/*")]
+                if told:
+                    children = end_gcs()
+                    until(lambda: session.watch.lost, "the loss", seconds=60)  # noqa: B023
             finally:
                 session.close()
             assert os.listdir(temporary) == []
             threads.append({f"{t.name} {t.ident}" for t in threading.enumerate()})
         assert len(threads[1]) <= len(threads[0]), threads
+        psutil.wait_procs(children, timeout=5)
+        living = [child.pid for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        print(json.dumps([session.watch.lost, len(children), living]))
+
+
+def end_gcs() -> list[psutil.Process]:
+    """Tell this process's GCS to end; the processes that its raylet started."""
+    started = ray._private.worker._global_node.all_processes
+    [raylet], [gcs] = started["raylet"], started["gcs_server"]
+    children: list[psutil.Process] = psutil.Process(raylet.process.pid).children()
+    os.kill(gcs.process.pid, signal.SIGTERM)
+    return children

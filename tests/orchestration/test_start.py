@@ -15,7 +15,7 @@ import ray
 
 from raychains.core.errors import RayLost
 from raychains.orchestration import ray_private, session
-from tests.processes import json_of, sessions
+from tests.processes import sessions
 
 TIMED_OUT = "The current node timed out during startup.\nThis could happen because …"
 
@@ -59,32 +59,6 @@ def test_a_second_start_that_succeeds_is_all_that_is_needed(
     monkeypatch.setattr(session, "_wait_for_a_worker", lambda: None)
     made: Any = session.connect("local", temp_dir=str(short), object_store_memory=100_000_000)
     assert len(starts) == 2 and made["ours"] and made["folder"].parent == short
-
-
-ENDING = """
-import json, os, psutil, signal, sys, time
-from raychains.orchestration import ray_private, session
-from tests.processes import json_of, sessions
-made = session.connect("local", temp_dir=sys.argv[1], cpus=1, object_store_memory=100_000_000)
-import ray
-started = ray._private.worker._global_node.all_processes
-[raylet], [gcs] = started["raylet"], started["gcs_server"]
-children = psutil.Process(raylet.process.pid).children()
-os.kill(gcs.process.pid, signal.SIGTERM)
-until = time.monotonic() + 30
-while made.watch.lost is None and time.monotonic() < until:
-    time.sleep(0.1)
-lost = made.watch.lost
-made.close()
-psutil.wait_procs(children, timeout=5)
-print(json.dumps([lost, len(children), [c.pid for c in children if c.is_running() and c.status() != "zombie"]]))
-"""
-
-
-def test_a_gcs_that_was_told_to_end_is_lost_though_it_hangs_and_nothing_is_left_of_its_ray(short: Path) -> None:
-    """It closes its port, and does not end; its raylet's agents would look for it for long."""
-    lost, children, living = json_of("-c", ENDING, str(short))
-    assert lost.startswith("Ray's gcs_server on this machine") and children >= 2 and living == []
 
 
 HOLDS = """

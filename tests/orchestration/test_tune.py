@@ -16,6 +16,7 @@ import ray
 import torch
 from ray import tune
 from ray.experimental.internal_kv import _internal_kv_list
+from torch import Tensor
 
 import raychains as rc
 from raychains.core.errors import UserError
@@ -31,6 +32,8 @@ from tests.orchestration.trials import (
     OPTIONS,
     RESTORE,
     ROOT,
+    Seen,
+    check_reports,
     check_undisturbed,
     fit,
     reports,
@@ -108,6 +111,8 @@ def test_repeats_are_the_chains_of_a_run_with_repeats(undisturbed: Any, tmp_path
     _, found = undisturbed
     other = trial(tmp_path, {**CONFIG, "repeat": 1}).step()
     assert trial(tmp_path, {**CONFIG, "repeat": 0}).step() == found[0] and other["digest"] != found[0]["digest"]
+    repeated = trial(tmp_path / "repeated", {**CONFIG, "__trial_index__": 1})  # as tune.search.Repeater numbers them
+    assert repeated.step() == other
 
 
 def test_a_scheduler_that_changes_options_on_the_way_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -217,15 +222,19 @@ def space(repeats: int = 1) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path) -> None:
+    """Callbacks and loggers of Tune get every report of the other trial once, with all that the page names."""
     (tmp_path / "die").touch()
     task = {"task": "tests.sweeps.tasks:Dying", "task_settings": (f"folder={tmp_path}",)}
+    seen = Seen()
     run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
-    found = fit(tmp_path / "store", space(), run, task)
+    found = fit(tmp_path / "store", space(), {**run, "callbacks": [seen]}, task)
     [died] = tmp_path.glob("died-*")
     attempts = [attempts_of(str(tmp_path / "store"), r.metrics["digest"]) for r in found]
     [killed] = [each for each in attempts if len(each) > 1]
     assert str(killed[0]["pid"]) == died.name.partition("-")[2]
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 6, **task)
+    [other] = [result for result, each in zip(found, attempts, strict=True) if len(each) == 1]
+    check_reports(other, seen)
 
 
 @pytest.mark.long
@@ -262,16 +271,30 @@ def test_a_trial_leaves_a_node_that_will_be_gone_soon_which_is_no_failure_for_tu
     check_undisturbed(found, store, tmp_path / "clean", 6, **task, micro_batch=23)
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
-    """Ray refuses a class above 95 MiB, which a user's data soon are. All processes of a trial get the object."""
+def wide() -> tuple[Tensor, dict[str, Any]]:
+    """A task whose data weigh 8 MB, with options of a short chain on it, and these data."""
     data = torch.randn(2000, 1000), torch.randint(0, 3, (2000,))
     task = rc.Task.from_module(lambda: torch.nn.Linear(1000, 3), data, (data[0][:9], data[1][:9]), name="wide")
-    options = {"epochs": 2, "batch_size": 500, "sampler": "csgld", "cycles": 1, "samples_per_cycle": 1}
-    options |= {"workers_per_chain": 2, "micro_batch": 250}
-    trainable = rc.tune.trainable(task=task, store=str(tmp_path / "store"), **options)  # type: ignore[arg-type]
+    options = {"epochs": 2, "batch_size": 500, "sampler": "csgld", "cycles": 1, "samples_per_cycle": 1, "task": task}
+    return data[0], options
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_task_object_travels_in_the_object_store_once(tmp_path: Path) -> None:
+    """Ray refuses a class above 95 MiB, which a user's data soon are."""
+    data, options = wide()
+    trainable = rc.tune.trainable(store=str(tmp_path), **options)
     pickled = ray.cloudpickle.dumps(trainable)
-    assert len(pickled) < 20_000 < data[0].nbytes and ray.cloudpickle.dumps(trainable) == pickled
+    assert len(pickled) < 20_000 < data.nbytes and ray.cloudpickle.dumps(trainable) == pickled
+    [report] = reports(ray.cloudpickle.loads(pickled)(config={"exploration": 0.0}))
+    assert report["samples"] == 1
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("ray_session")
+def test_all_processes_of_a_trial_get_a_task_object(tmp_path: Path) -> None:
+    _, options = wide()
+    trainable = rc.tune.trainable(store=str(tmp_path / "store"), **options, workers_per_chain=2, micro_batch=250)
     run = tune.RunConfig(name="wide", storage_path=str(tmp_path / "tune"), verbose=0)
     [result] = tune.Tuner(trainable, param_space={"exploration": 0.0}, run_config=run).fit()
     assert result.error is None and result.metrics["samples"] == 1
@@ -314,11 +337,11 @@ def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_pat
 
 
 def test_a_trial_that_stops_early_reports_the_gradients_that_it_made(tmp_path: Path) -> None:
-    options = {"sampler": "deep-ensemble", "epochs": 150, "batch_size": 10}
-    [report] = reports(trial(tmp_path, {"lr": 0.05}, **options))
+    options = {"sampler": "deep-ensemble", "epochs": 150, "batch_size": 20}
+    [report] = reports(trial(tmp_path, {"lr": 0.1}, **options))
     [record] = ChainStore(Storage(tmp_path), report["digest"]).records()
     learned = 180 - 27  # 15 % of what val leaves
-    per_epoch = -(-learned // 10)
+    per_epoch = -(-learned // 20)
     epochs, rest = divmod(record.meta.step, per_epoch)
     assert rest == 0 and epochs < 150, "it did not stop early"
     assert report["gradient_evaluations"] == epochs * learned and report["epoch"] == 150

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,20 @@ from ray.tune.search.optuna import OptunaSearch
 
 import raychains as rc
 from raychains.core.errors import UserError
-from tests.callbacks.test_tensorboard import written
-from tests.orchestration.trials import CONFIG, OPTIONS, OPTUNA, PAGE, PAUSED, check_undisturbed, fit, trial
+from tests.orchestration.trials import (
+    CONFIG,
+    OPTIONS,
+    OPTUNA,
+    PAUSED,
+    Seen,
+    check_reports,
+    check_undisturbed,
+    fit,
+    trial,
+)
 from tests.sweeps.worlds import attempts_of
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("ray_session")]
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")  # the misfit's score in Repeater
@@ -56,16 +63,6 @@ def test_the_pages_example_with_optuna_runs_as_written(tmp_path: Path, monkeypat
     assert {result.config["__trial_index__"] for result in names["results"]} == {0, 1}
 
 
-class Seen(tune.Callback):
-    """Remembers the reports of every trial."""
-
-    def __init__(self) -> None:
-        self.reports: dict[str, list[dict[str, Any]]] = defaultdict(list)
-
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
-        self.reports[trial.trial_id].append(result)
-
-
 def test_random_search_with_median_stopping_is_seen_by_callbacks_and_loggers(tmp_path: Path) -> None:
     """A trial yields to the next ones until there are results to compare it with, and resumes then."""
     seen = Seen()
@@ -82,21 +79,10 @@ def test_random_search_with_median_stopping_is_seen_by_callbacks_and_loggers(tmp
     assert [len(attempts_of(str(tmp_path / "store"), r.metrics["digest"])) for r in found] == [2, 1, 1, 1]
     assert found.get_best_result().metrics["epoch"] == 6 and len({r.config["lr"] for r in found}) == 4
     check_undisturbed(found, tmp_path / "store", tmp_path / "clean", 6, 4, 4, 4, cpus_per_chain=2)
-    documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.M)))
-    assert {"nll", "brier", "gradient_evaluations", "digest"} <= set(documented)
     for result in found:
-        reports = seen.reports[result.metrics["trial_id"]]
-        assert all(set(documented) <= report.keys() for report in reports)
-        assert [report["cycle"] for report in reports] == [0, 1, 2][: len(reports)]
-        nll = [report["nll"] for report in reports]
-        folder = Path(result.path)
-        assert [json.loads(line)["nll"] for line in (folder / "result.json").read_text().splitlines()] == nll
-        with (folder / "progress.csv").open() as table:
-            assert [float(row["nll"]) for row in csv.DictReader(table)] == nll
-        assert [value for _, value in written(folder)["ray/tune/nll"]] == pytest.approx(nll)
+        check_reports(result, seen)
 
 
-@pytest.mark.long
 def test_paused_trials_resume_and_results_are_read_where_the_storage_is_on_s3(tmp_path: Path) -> None:
     from moto import server as moto  # seconds
 

@@ -45,5 +45,6 @@ class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
 def keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep actors from changing this process for good."""
     monkeypatch.setattr(os, "nice", lambda by: 0)
+    monkeypatch.setattr(os, "fsync", os.fsync)  # some tasks put theirs in its place
     monkeypatch.setattr(evaluation_worker, "node_id", lambda: "here")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

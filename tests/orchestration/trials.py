@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 from ray import tune
 
 import raychains as rc
+from tests.callbacks.test_tensorboard import written
 from tests.sweeps.worlds import hashes
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +68,28 @@ def check_undisturbed(found: Any, store: Path, clean: Path, *epochs: float, **op
         }
         mine, theirs = hashes(str(clean), last["digest"]), hashes(str(store), last["digest"])
         assert theirs.items() <= mine.items() and len(theirs) >= last["samples"]
+
+
+class Seen(tune.Callback):
+    """Remembers the reports of every trial."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
+        self.reports[trial.trial_id].append(result)
+
+
+def check_reports(result: Any, seen: Seen) -> None:
+    """A callback and Tune's loggers have every report of a trial once, with what the page names."""
+    documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.M)))
+    assert {"nll", "brier", "gradient_evaluations", "digest"} <= set(documented)
+    told = seen.reports[result.metrics["trial_id"]]
+    assert all(set(documented) <= report.keys() for report in told)
+    assert [report["cycle"] for report in told] == [0, 1, 2][: len(told)]
+    nll = [report["nll"] for report in told]
+    folder = Path(result.path)
+    assert [json.loads(line)["nll"] for line in (folder / "result.json").read_text().splitlines()] == nll
+    with (folder / "progress.csv").open() as table:
+        assert [float(row["nll"]) for row in csv.DictReader(table)] == nll
+    assert [value for _, value in written(folder)["ray/tune/nll"]] == pytest.approx(nll)

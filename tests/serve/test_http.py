@@ -24,6 +24,7 @@ import pytest
 import torch
 
 import raychains as rc
+import raychains.orchestration
 from raychains.cli import main
 from raychains.core.errors import RayLost
 from raychains.core.ports import is_loopback
@@ -82,7 +83,7 @@ def served(run: rc.Result) -> Iterator[Served]:
         temporary, (port,) = Path(folder) / "t", free_ports(1)
         temporary.mkdir()
         command = [*RAYCHAINS, "serve", path, "--port", str(port), "--max-batch-size", str(FEW)]
-        command += ["--max-body", "100000", "--object-store-memory", "100000000"]
+        command += ["--batch-wait", "1s", "--max-body", "100000", "--object-store-memory", "100000000"]
         process = start(*command, env=outside() | {"RAY_TMPDIR": str(temporary)})
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "raychains serve: starting\n"
@@ -111,6 +112,16 @@ def ensemble_of_first(run: rc.Result, samples: int) -> PosteriorPredictive:
     digest = run.comparison.arms[0].chains[0][0].digest
     store, model = ChainStore(run.store.root, digest), rc.make_task("digits").build_model(seed=0, lanes=1)
     return PosteriorPredictive(model, [store.sample(r.file)[0] for r in store.records()[:samples]])
+
+
+def test_clients_of_one_input_each_are_predicted_together(served: Served, run: rc.Result) -> None:
+    posterior, x = ensemble_of_first(run, 3), images()
+    with ThreadPoolExecutor(len(x)) as clients:
+        replies = list(clients.map(lambda one: ask(served.url, {"inputs": [one.tolist()]}), x))
+    for one, reply in zip(x, replies, strict=True):
+        compare(reply, posterior, one[None])
+    together = [int(reply.headers["x-raychains-batch"]) for reply in replies]
+    assert len(x) > FEW >= max(together) > 1, together
 
 
 def test_health_card_and_its_example(served: Served) -> None:
@@ -181,13 +192,15 @@ def test_clients_that_send_slowly_keep_nobody_out(served: Served) -> None:
         slow[0].settimeout(SECONDS)
         assert slow[0].recv(65536).startswith(b"HTTP/1.1 503 ")
         began = time.monotonic()
-        assert ask(served.url, {"inputs": images()[:1].tolist()}).status == 200
+        assert (
+            ask(served.url, {"inputs": images()[:FEW].tolist()}).status == 200
+        )  # a full batch, which waits for nobody
         assert time.monotonic() - began < 30
 
 
 def test_a_replica_that_is_killed_is_replaced_by_one_with_the_same_samples(served: Served, run: rc.Result) -> None:
     continued(run, served.path)
-    before, x = served.replica(), {"inputs": images()[:1].tolist()}
+    before, x = served.replica(), {"inputs": images()[:FEW].tolist()}
     before.kill()
     statuses: list[int] = []
 
@@ -198,7 +211,7 @@ def test_a_replica_that_is_killed_is_replaced_by_one_with_the_same_samples(serve
     until(answered, "an answer")
     assert all(status == 200 or status >= 500 for status in statuses)
     until(lambda: ask(served.url, x).status == 200 and served.replica().pid != before.pid, "another replica")
-    compare(ask(served.url, x), ensemble_of_first(run, 3), images()[:1])
+    compare(ask(served.url, x), ensemble_of_first(run, 3), images()[:FEW])
     assert len(ask(served.url, Accept="application/json").json["digests"]) == 3
 
 
@@ -284,12 +297,15 @@ def test_a_serve_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch
         assert "\n" not in str(lost.value)
 
 
-def test_without_ray_serve_it_says_what_to_install(run: rc.Result) -> None:
-    code = "import sys\nsys.modules['starlette'] = None\nfrom raychains.cli import main\nsys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "serve", run.path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=outside())
-    assert done.returncode == 2
-    assert done.stderr == 'raychains: serve needs Ray Serve: pip install "raychains[serve]"\n'
+def test_without_ray_serve_it_says_what_to_install(
+    run: rc.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ["starlette", *(name for name in sys.modules if name.startswith("starlette."))]:
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "raychains.orchestration.serve", raising=False)
+    monkeypatch.delattr(raychains.orchestration, "serve", raising=False)
+    assert main(["serve", run.path]) == 2
+    assert capsys.readouterr().err == 'raychains: serve needs Ray Serve: pip install "raychains[serve]"\n'
 
 
 @pytest.mark.parametrize(
@@ -327,6 +343,7 @@ def serving(ray_session: None) -> Iterator[str]:
     serve.shutdown()
 
 
+@pytest.mark.long
 def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result, tmp_path: Path) -> None:
     from ray import serve
 
@@ -349,6 +366,7 @@ def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result
     serve.delete("digits")
 
 
+@pytest.mark.long
 def test_replicas_that_wait_for_what_others_hold_say_so(
     serving: str, run: rc.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +398,7 @@ def test_replicas_that_wait_for_what_others_hold_say_so(
     assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
 
 
+@pytest.mark.long
 def test_a_regression_of_a_configuration(serving: str, tmp_path: Path) -> None:
     from ray import serve
 

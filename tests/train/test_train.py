@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from ray import train
 
 import raychains as rc
+from raychains.orchestration import train as loops
 from raychains.orchestration.train import plan
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.orchestration import trials
+from tests.orchestration.threads import keep_this_process
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import json_of
 from tests.sweeps.tasks import Guarded
@@ -57,6 +61,56 @@ def check_undisturbed(store: str, digest: str) -> None:
     spec = {digest: ChainStore(Storage(store), digest).spec()}
     alone = undisturbed_hashes(spec)
     assert stored_hashes(store, spec) == alone and len(alone) == 3
+
+
+class Alone:
+    """What `ray.train` is to the only worker of a group, and what that reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.reports: list[dict[str, Any]] = []
+        self.saved: list[dict[str, Any]] = []
+        """What the checkpoints of the reports say."""
+
+    def get_context(self) -> Any:
+        return SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1, get_experiment_name=lambda: "run")
+
+    def get_preemption_info(self) -> None:
+        return None
+
+    def get_checkpoint(self) -> train.Checkpoint | None:
+        if not self.saved:
+            return None
+        (self.folder / "chain.json").write_text(json.dumps(self.saved[-1]))
+        return train.Checkpoint.from_directory(str(self.folder))
+
+    def report(self, metrics: dict[str, Any], checkpoint: train.Checkpoint) -> None:
+        self.reports.append(metrics)
+        with checkpoint.as_directory() as saved:
+            self.saved.append(json.loads(Path(saved, "chain.json").read_text()))
+
+
+def test_the_loop_of_one_worker_reports_every_cycle_once(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, without Train. A second loop goes on behind the reports that Train has."""
+    keep_this_process(monkeypatch)
+    alone = Alone(tmp_path)
+    monkeypatch.setattr(loops, "train", alone)
+    monkeypatch.setattr(loops, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(loops.collective, "broadcast_from_rank_zero", lambda said: said)
+    loop = trainer(store, tmp_path, 1, task=trials.GUARDED).train_loop_per_worker
+    loop()
+    digest = alone.reports[0]["digest"]
+    check_undisturbed(store, digest)
+    assert [(r["epoch"], r["samples"], r["gradient_evaluations"]) for r in alone.reports] == [
+        (2, 1, 400), (4, 2, 800), (6, 3, 1200),
+    ]  # fmt: skip
+    assert all(report["loss"] > 0 for report in alone.reports)
+    assert alone.saved[-1] == {"digest": digest, "step": 30, "reports": 3, "store": store}
+    del alone.saved[1:]
+    loop()
+    assert alone.reports[3:] == alone.reports[1:3] and len(attempts_of(store, digest)) == 1
 
 
 @pytest.mark.long
@@ -102,7 +156,8 @@ def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial
     assert result.metrics_dataframe[list(found[0])].to_dict("records") == found and "nll" in found[0]
 
 
-@pytest.mark.usefixtures("ray_session")
+@pytest.mark.long
+@pytest.mark.usefixtures("ray_session", "unwatched")
 def test_the_pages_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={str(tmp_path / 'train')!r}, "), names := {})
