@@ -32,6 +32,7 @@ def law() -> Paths:
     return simulate(LAW, "emcmc", seeds=SEEDS, every=500, first=BURN_IN)
 
 
+@pytest.mark.long
 def test_theta_keeps_its_original_share_of_the_flat_mode(law: Paths) -> None:
     """Its mass .80, ± .04: a share of 1,000 independent seeds has a standard error of √(.8·.2/1000) = .013."""
     assert LAW.task.flat_share == pytest.approx(0.8)
@@ -46,6 +47,7 @@ def finite_step_variances(setup: Setup, sd: float) -> np.ndarray:
     return np.diag(solve_discrete_lyapunov(a, 2 * setup.lr * np.eye(2)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variable", [0, 1], ids=["theta", "anchor"])
 def test_histograms_match_the_mixture_with_variances_that_eta_is_added_to(law: Paths, variable: int) -> None:
     """Along the diagonal, bin by bin, within 5 standard errors of the seeds' own time averages, which are independent.
