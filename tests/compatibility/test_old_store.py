@@ -28,6 +28,7 @@ from raychains.store.chains import ChainStore
 from tests.checks import refused
 from tests.compatibility import commands
 from tests.compatibility.reading import SHOWN, described, digest_of, machine, tables_of
+from tests.spread import witnessed
 
 HERE = Path(__file__).parent
 EXPECTED: dict[str, Any] = json.loads((HERE / "store_v0.json").read_text(encoding="utf-8"))
@@ -99,7 +100,7 @@ def added(folder: Path, before: dict[str, list[str]]) -> set[str]:
 # Read
 
 
-@pytest.mark.parametrize("name", ["finished", "density", "own"])
+@pytest.mark.parametrize("name", witnessed(["finished", "density", "own"], "density", "own"))
 def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

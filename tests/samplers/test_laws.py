@@ -263,7 +263,7 @@ def test_sgnht_by_euler_is_too_narrow_by_half_its_friction(noise: float, thermos
     assert 1 - got / sd**2 > 5 * error / sd**2
 
 
-@pytest.mark.parametrize("kind", [SGNHT, ATMC])
+@pytest.mark.parametrize("kind", [SGNHT, pytest.param(ATMC, marks=pytest.mark.long)])
 def test_thermostats_by_strang_are_too_wide_at_a_large_friction_per_step(kind: Callable[..., Sampler]) -> None:
     """E p² = T is kept, and Var θ = T/λ·(a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 as lr·λ → 0 at a fixed a₀.
 
