@@ -23,6 +23,7 @@ from tests.processes import PATIENT_RAY
 
 os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
 torch.set_num_threads(1)
+gc.set_threshold(100_000, 20, 20)  # collecting tests, too, makes objects that stay
 if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 ):  # a shell starts what it sends to the background so, and children inherit it
@@ -36,8 +37,7 @@ if fuzzed.TIMES <= 1:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often, and none of what is there by now: that saves a tenth of the time of tests in this process."""
-    gc.set_threshold(100_000, 20, 20)
+    """Collect no garbage among what is there by now: with the threshold above that saves a tenth of the time of tests in this process."""
     gc.freeze()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -32,3 +32,10 @@ def spread(*axes: Axis) -> list[Any]:
             pytest.param(*(value for _, value in chosen), id="-".join(name for name, _ in chosen), marks=marks)
         )
     return found
+
+
+def witnessed(values: Iterable[str], *quick: str) -> list[Any]:
+    """Return all values, for `pytest.mark.parametrize`; `make test` runs ``quick`` alone, `make test-long` the others."""
+    values = list(values)
+    assert quick and set(quick) <= set(values), f"{sorted(set(quick) - set(values))} are no values"
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.long) for value in values]

@@ -94,6 +94,7 @@ def counts(html: str) -> dict[str, int]:
     return {element: len(re.findall(rf"<{element}[\s>/]", html)) for element in ELEMENTS}
 
 
+@pytest.mark.long
 def test_every_page_is_there_and_is_read_as_a_forge_reads_it(site: Path) -> None:
     forge = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     for page in PAGES:
@@ -104,6 +105,7 @@ def test_every_page_is_there_and_is_read_as_a_forge_reads_it(site: Path) -> None
         assert found == expected, page
 
 
+@pytest.mark.long
 def test_links_lead_somewhere(site: Path, pages: dict[Path, Page]) -> None:
     assert site / "docs" / "results" / "gallery.html" in pages
     checked = 0
@@ -122,11 +124,13 @@ def test_links_lead_somewhere(site: Path, pages: dict[Path, Page]) -> None:
     assert checked > 1000
 
 
+@pytest.mark.long
 def test_no_page_asks_another_host(pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert [address for address in page.loaded if urlsplit(address).netloc] == [], path
 
 
+@pytest.mark.long
 def test_the_navigation_is_that_of_the_index(site: Path, pages: dict[Path, Page]) -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     home = pages[site / "index.html"]
@@ -138,6 +142,7 @@ def test_the_navigation_is_that_of_the_index(site: Path, pages: dict[Path, Page]
         assert heading in home.text
 
 
+@pytest.mark.long
 def test_the_page_of_the_api_has_every_name_and_the_keywords_of_run(site: Path, pages: dict[Path, Page]) -> None:
     page = pages[site / "docs" / "reference" / "api.html"]
     assert {f"raychains.{name}" for name in raychains.__all__} <= page.anchors

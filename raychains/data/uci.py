@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,12 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
         raise UserError(f"task digits: no file {path}; reinstall scikit-learn")
-    with gzip.open(path) as f:
-        table = np.loadtxt(f, delimiter=",")
+    table = _digits(path)
     return (table[:, :-1] / 16.0).astype(np.float32), table[:, -1].astype(np.int64)
+
+
+@cache
+def _digits(path: Path) -> np.ndarray:
+    """Return the table of scikit-learn's digits, which a process reads once: parsing takes longer than a short chain."""
+    with gzip.open(path) as f:
+        return np.loadtxt(f, delimiter=",")

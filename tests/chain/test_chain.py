@@ -18,6 +18,7 @@ from raychains.schedules import Cyclical
 from tests.chain.chain_cases import CASES, HALF, outcome, run, sample_hash, spec, state_hash, stored
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
+from tests.spread import witnessed
 
 
 @cache
@@ -42,7 +43,10 @@ def stopped(made: ChainSpec, every: int) -> dict[str, Any]:
     return outcome(chain, events)
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = (*(case for case in CASES if case.endswith("-digits")), "sghmc-mixture", "sgnht-noisy-mixture")
+
+
+@pytest.mark.parametrize("case", witnessed(CASES, *QUICK))
 def test_any_checkpoint_cadence_gives_the_same_bytes(case: str) -> None:
     """Each step; across epochs, log intervals and blocks; at each cycle's end."""
     for every in (1, 7, HALF):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import raychains as rc
 from raychains import samplers
@@ -91,6 +92,13 @@ def draws(chain: Chain, until: int = STEPS) -> list[Tensor]:
     return found
 
 
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run compiled functions as torch has traced them, without a compiler, which takes seconds for each."""
+    monkeypatch.setattr(pack, "compiled", lambda function, *tensors: make_fx(function)(*tensors))
+
+
+@pytest.mark.usefixtures("traced")
 def test_a_chain_may_stop_at_every_cycles_end(compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Restarts go back to checkpoints there: the steps that are made at once end with their cycle."""
     monkeypatch.setattr("raychains.chain.chain.LOG_POINTS", 3)
@@ -102,10 +110,21 @@ def test_a_chain_may_stop_at_every_cycles_end(compiled: list[int], monkeypatch: 
     assert 151 in asked and len(asked) < 302 and compiled
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "by"),
+    [
+        ("mixture, SGHMC", "compiler"),
+        ("mixture, pSGLD", "trace"),
+        ("own with data, SGLD", "trace"),
+        pytest.param("own with data, SGLD", "compiler", marks=pytest.mark.long),
+        pytest.param("mixture, pSGLD", "compiler", marks=pytest.mark.long),
+    ],
+)
 def test_compiled_steps_follow_the_path_of_others_to_rounding_through_a_checkpoint(
-    case: str, compiled: list[int]
+    case: str, by: str, compiled: list[int], request: pytest.FixtureRequest
 ) -> None:
+    if by == "trace":
+        request.getfixturevalue("traced")
     one, task = spec(case), CASES[case][0]()
     plain = draws(Chain(dataclasses.replace(one, compile="none", pack=0), task))
     assert not compiled

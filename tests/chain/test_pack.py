@@ -33,6 +33,7 @@ from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, sto
 from tests.chain.test_divergence import wild
 from tests.checks import refused
 from tests.processes import SECONDS
+from tests.spread import spread, witnessed
 
 STEPS = 24
 OF_DENSITIES = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
@@ -303,12 +304,22 @@ def colder(one: ChainSpec) -> ChainSpec:
     return dataclasses.replace(one, sampler=sampler, schedule=schedule, seed=7)
 
 
+QUICK = [("small", "sghmc"), ("smooth", "sghmc"), ("dropping", "sghmc"), ("small", "emcmc"), ("small", "sgnht")]
+QUICK += [("small", "swag"), ("small", "sam")]
+"""Of the chains below, those that `make test` looks at; by `test_a_pack_follows_the_path_…` it looks at all."""
+
+
 @pytest.mark.parametrize(
     ("name", "sampler"),
     [
-        *((name, "sghmc") for name in TASKS),
-        *(("small", sampler) for sampler in SAMPLERS),
-        *(pytest.param("dropping", sampler, marks=pytest.mark.long) for sampler in SAMPLERS),
+        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.long])
+        for case in dict.fromkeys(
+            [
+                *((name, "sghmc") for name in TASKS),
+                *(("small", sampler) for sampler in SAMPLERS),
+                *(("dropping", sampler) for sampler in SAMPLERS),
+            ]
+        )
     ],
 )
 def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, sampler: str) -> None:
@@ -327,7 +338,8 @@ def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, s
 
 
 @pytest.mark.parametrize(
-    ("name", "sampler"), [*((n, "sghmc") for n in TASKS), *(("small", s) for s in SAMPLERS), ("dropping", "divided")]
+    ("name", "sampler"),
+    dict.fromkeys([*((n, "sghmc") for n in TASKS), *(("small", s) for s in SAMPLERS), ("dropping", "divided")]),
 )
 def test_a_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str, sampler: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
@@ -378,7 +390,7 @@ def test_a_chain_that_waits_for_one_that_has_stopped_stops_as_well() -> None:
         assert told.result(SECONDS) == [] and chains[0].step == 0
 
 
-@pytest.mark.parametrize("sampler", OF_DENSITIES)
+@pytest.mark.parametrize("sampler", witnessed(OF_DENSITIES, "psgld", "sgnht"))
 def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any_stop(sampler: str) -> None:
     one = density(sampler)
     alone = Chain(one)
@@ -425,7 +437,7 @@ def test_a_density_that_diverges_leaves_the_others_their_bytes() -> None:
         assert outcome(chains[1], right.result()) == straight
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", witnessed(TASKS, "small", "dropping"))
 def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
     one = made(task, batch)
@@ -456,8 +468,7 @@ def isokinetic(name: str, task: Task, batch: int, **change: Any) -> ChainSpec:
     return dataclasses.replace(made(task, batch, kind), sampler=part, schedule=schedule.part(), **change)
 
 
-@pytest.mark.parametrize("name", ISOKINETIC)
-@pytest.mark.parametrize("case", ["small", "own", "dropping"])
+@pytest.mark.parametrize(("name", "case"), spread(list(ISOKINETIC), ["small", "own", "dropping"]))
 def test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, case: str) -> None:
     task, batch = TASKS[case][0](), TASKS[case][1]
     one = isokinetic(name, task, task.num_data if name == "mile" else batch)
@@ -505,10 +516,8 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("mclmc", "small"),
-        ("mclmc", "dropping"),
-        ("mile", "own"),
-        ("mile", "smooth"),
+        pytest.param("mclmc", "dropping", marks=pytest.mark.long),
+        pytest.param("mile", "smooth", marks=pytest.mark.long),
         ("mile", "scattered"),
     ],
 )
@@ -539,21 +548,24 @@ def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpo
     assert functions
 
 
-def test_a_compiled_isokinetic_pack_is_made_by_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "functions"), [("mclmc", 1), pytest.param("mile", 2, marks=pytest.mark.long)])
+def test_a_compiled_isokinetic_pack_is_made_by_the_compiler(
+    name: str, functions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MCLMC's step, and its tuner where it has one."""
     made, ours = [], torch.compile
     monkeypatch.setattr(torch, "compile", lambda *given, **options: made.append(ours(*given, **options)) or made[-1])
     task = regression(Own, 0.5)
-    one = isokinetic("mile", task, task.num_data, precision="fp64")
+    one = isokinetic(name, task, task.num_data, precision="fp64")
     plain, compiled = Chain(one, task), Chain(dataclasses.replace(one, compile="default", exact=False), task)
     for chain in (plain, compiled):
         run(chain)
-    assert len(made) > 1  # MCLMC's step and its tuner
+    assert len(made) >= functions
     for a, b in zip(plain.model.parameters(), compiled.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("batch", [20, 18])
-@pytest.mark.parametrize("name", ISOKINETIC)
+@pytest.mark.parametrize(("name", "batch"), spread(list(ISOKINETIC), [20, 18]))
 def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str, batch: int) -> None:
     """Also where each batch of an epoch is full: weights of examples are then written but once."""
     task = Digits(train=90, hidden=[8])
@@ -801,7 +813,7 @@ def test_a_chain_whose_own_update_fails_leaves_and_the_others_have_their_bytes(m
         assert ends[0].exception() is None and outcome(three[2], ends[2].result()) == straight
 
 
-@pytest.mark.parametrize("batch", [20, 90])
+@pytest.mark.parametrize("batch", [20, pytest.param(90, marks=pytest.mark.long)])
 def test_members_of_a_deep_ensemble_stop_each_by_itself(batch: int) -> None:
     task = Digits(train=90, hidden=[8])
     options = Run(init_from="deep-ensemble:30,4", lr="deep-ensemble=.1", batch_size=batch, pack="4")

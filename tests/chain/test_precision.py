@@ -30,6 +30,7 @@ from raychains.tasks.base import seeded
 from tests.chain.chain_cases import HALF, SAMPLERS, resumed, run, samples, spec
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
+from tests.spread import witnessed
 
 
 def largest_difference(one: list[Sample], other: list[Sample]) -> float:
@@ -190,7 +191,7 @@ def _graphs() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
-@pytest.mark.parametrize("sampler", ["sghmc", "sam", "bsam", "emcmc"])
+@pytest.mark.parametrize("sampler", witnessed(["sghmc", "sam", "bsam", "emcmc"], "sghmc", "sam"))
 def test_closures_dropout_batchnorm_and_resume_work_compiled(sampler: str, traced: None) -> None:
     task = VariedDigits(batchnorm=True, dropout=0.2)
     change: dict[str, Any] = {"task": task.spec(), "batch_size": 30, "steps_per_epoch": 3}

@@ -19,10 +19,16 @@ import torch
 from sklearn.datasets import load_digits
 
 import raychains as rc
+from raychains.chain.chain import Chain
 from raychains.cli import main
+from raychains.core.sample import Sample
+from raychains.core.spec import ChainSpec
+from raychains.store import Storage
+from raychains.store.chains import ChainStore
 from tests.checks import refused
 from tests.compatibility import commands
-from tests.compatibility.reading import described, digest_of, machine, tables_of
+from tests.compatibility.reading import SHOWN, described, digest_of, machine, tables_of
+from tests.spread import witnessed
 
 HERE = Path(__file__).parent
 EXPECTED: dict[str, Any] = json.loads((HERE / "store_v0.json").read_text(encoding="utf-8"))
@@ -94,7 +100,7 @@ def added(folder: Path, before: dict[str, list[str]]) -> set[str]:
 # Read
 
 
-@pytest.mark.parametrize("name", ["finished", "density", "own"])
+@pytest.mark.parametrize("name", witnessed(["finished", "density", "own"], "density", "own"))
 def test_a_run_is_read_and_its_report_drawn_again_with_the_same_numbers(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +157,23 @@ def test_a_sweep_is_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 # Resume and extend
 
 
+def test_checkpoints_of_the_first_version_go_on_to_the_samples_that_it_gives(folder: Path) -> None:
+    chains = json.loads((folder / "store/runs/interrupted/plan.json").read_text())["comparison"]["chains"]
+    states = {digest: ChainStore(Storage("store"), digest).newest_checkpoint() for digest in chains}
+    begun = {digest: state["chain"] for digest, state in states.items() if state is not None}
+    assert len(begun) == 2  # one that finished later and one that was killed
+    for digest, state in begun.items():
+        chain = Chain(ChainSpec.from_json(chains[digest]))
+        chain.load_state_dict(state)
+        assert chain.spec.digest == digest and 0 < chain.step < chain.spec.steps
+        sample = next(event for event in chain if isinstance(event, Sample))
+        expected = EXPECTED["interrupted"]["chains"][digest][f"{sample.meta.variable}-{sample.meta.index}"]["numbers"]
+        for name, numbers in expected.items():
+            t = sample.tensors[name].double().flatten()
+            assert [float(t.norm()), *t[:SHOWN].tolist()] == pytest.approx(numbers, rel=1e-6, abs=1e-6), name
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_gives(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -244,6 +267,7 @@ def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
     pd.testing.assert_frame_equal(shared.drop(columns="point"), old.drop(columns="point"), rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(folder: Path) -> None:
     before, run = attempts_of(folder), folder / "store" / "runs" / "finished"
@@ -259,6 +283,7 @@ def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(fol
 # Own tasks and import paths
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_task_that_the_first_version_wrote_keeps_its_digest_and_runs(folder: Path) -> None:
     before = attempts_of(folder)

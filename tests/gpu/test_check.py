@@ -64,8 +64,20 @@ def failed(tmp_path: Path, *only: str) -> set[str]:
     return {row["sampler"] for row in result["checks"] if not row["ok"]}
 
 
+@pytest.mark.parametrize(
+    ("only", "samplers"),
+    [
+        (("law/sghmc/*float64", "law/entropy-sgld"), {"sghmc", "entropy-sgld"}),
+        pytest.param(
+            ("law/*float64", "law/entropy-*", "law/*sam*", "law/laplace"),
+            KINDS.keys() - NOISELESS,
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=["two", "every"],
+)
 def test_noise_of_a_temperature_a_tenth_too_high_fails_every_sampler_that_has_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    only: tuple[str, ...], samplers: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     like, add, factor = Noise.like, Noise.add, 1.1**0.5
 
@@ -74,7 +86,7 @@ def test_noise_of_a_temperature_a_tenth_too_high_fails_every_sampler_that_has_an
 
     monkeypatch.setattr(Noise, "like", lambda noise, p: factor * like(noise, p))
     monkeypatch.setattr(Noise, "add", hot_add)
-    assert failed(tmp_path, "law/*float64", "law/entropy-*", "law/*sam*", "law/laplace") == KINDS.keys() - NOISELESS
+    assert failed(tmp_path, *only) == samplers
 
 
 def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +95,9 @@ def test_a_state_that_loses_something_fails_the_resumed_chain(tmp_path: Path, mo
     assert failed(tmp_path, "resume/sghmc-digits") == {"sghmc"}
 
 
+@pytest.mark.parametrize("networks", [["digits"], pytest.param(list(NETWORKS), marks=pytest.mark.long)], ids=len)
 def test_a_gradient_that_is_off_by_a_millionth_fails_the_comparison_with_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    networks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradient = Chain._gradient
 
@@ -95,9 +108,9 @@ def test_a_gradient_that_is_off_by_a_millionth_fails_the_comparison_with_the_cpu
         return loss
 
     monkeypatch.setattr(Chain, "_gradient", off)
-    out = tmp_path / "gpu.json"
-    assert main(["--short", "--device", "cpu:0", "--out", str(out), "--only", "cpu/*"]) == 1
-    assert names(out) == [f"cpu/{name}" for name in NETWORKS]
+    out, only = tmp_path / "gpu.json", [f"cpu/{name}" for name in networks]
+    assert main(["--short", "--device", "cpu:0", "--out", str(out), "--only", *only]) == 1
+    assert names(out) == only
     assert not any(row["ok"] for row in json.loads(out.read_text())["checks"])
 
 

@@ -26,6 +26,7 @@ from raychains.samplers import KINDS, SGHMC, Sampler
 from tests.chain.chain_cases import CASES, SAMPLERS, spec
 from tests.data.prepared.made import folder_of_classes, prepared
 from tests.gpu.contract import NEEDS_A_DRIVER, Broken, Contract, fake_cuda, on_meta
+from tests.spread import witnessed
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 50
@@ -42,6 +43,10 @@ WARM = 2
 COMPARES_VALUES = ("laplace-digits",)
 """Chains that compare tensors' values once, before their first step, which ``meta`` has none of."""
 
+
+QUICK = [f"{kind}-digits" for kind in ("sghmc", "sgnht", "emcmc", "swag", "sam", "entropy-sgld")]
+QUICK += ["sghmc-mixture", "mclmc-mixture"]
+"""Chains that `make test` looks at: of the others it looks at an update and a whole step, above."""
 
 READS_ON_THE_CPU = {"mclmc"}
 """Samplers that compare a density's energies, which NumPy computes, or whose tuner looks at its rows at its end."""
@@ -138,17 +143,6 @@ def test_a_whole_step_takes_no_more_operators_and_memory_than_recorded(
     assert allocated <= most_allocated
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in COMPARES_VALUES])
-def test_a_chain_steps_without_waiting_for_the_device(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batch, loss, prior, backward, update and the sum of losses of a whole chain."""
-    on_meta(monkeypatch)
-    chain = Chain(CASES[case], device="meta")
-    chain._one_step()
-    with Contract() as contract:
-        chain._one_step()
-    assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
-
-
 @pytest.mark.parametrize("sampler", ["sghmc", "sam"])
 def test_micro_batches_step_without_waiting_for_the_device(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_meta(monkeypatch)
@@ -206,15 +200,18 @@ def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(m
         next(iter(chain._network.take()))  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in COMPARES_VALUES])
+@pytest.mark.parametrize("case", witnessed([c for c in CASES if c not in COMPARES_VALUES], *QUICK))
 def test_a_chain_waits_once_for_a_record_and_for_a_sample_and_never_between(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All steps of a chain with its records, samples and a checkpoint: of each at most so many waits."""
+    """All steps of a chain with its records, samples and a checkpoint: of each at most so many waits.
+
+    That is batch, loss, prior, backward, update and the sum of losses.
+    """
     waits = on_meta(monkeypatch)
     chain = Chain(CASES[case], device="meta")
     records = samples = 0
-    with Contract():
+    with Contract() as contract:
         while events := chain.advance():
             records += sum(isinstance(e, Progress) for e in events)
             samples += sum(isinstance(e, Sample) for e in events)
@@ -225,6 +222,7 @@ def test_a_chain_waits_once_for_a_record_and_for_a_sample_and_never_between(
         chain.state_dict()
         assert waits.total() - before <= 3 + CASES[case].block_draws  # parameters, states and loss are finite
     assert chain.done and samples > 0 and records > 0
+    assert contract.launches > 0 and all(p.device.type == "meta" for p in chain.sampler.parameters())
 
 
 @pytest.mark.parametrize("name", ["digits", "cifar10-resnet20"])
@@ -259,7 +257,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", tasks.NAMES)
+DEEP = (
+    "cifar10-resnetpp56",
+    "imagefolder-resnet50",
+    "imagefolder-resnetpp",
+    "imagenet-resnet50",
+    "imagenet-resnetpp50",
+)
+
+
+@pytest.mark.parametrize("name", witnessed(tasks.NAMES, *(name for name in tasks.NAMES if name not in DEEP)))
 def test_a_task_gives_its_gradient_without_waiting_for_the_device(
     name: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

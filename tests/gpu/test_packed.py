@@ -24,6 +24,7 @@ from tests.chain.chain_cases import run, stored
 from tests.chain.test_pack import STEPS, density, isokinetic, made
 from tests.gpu import packed
 from tests.gpu.contract import Contract, as_gpu, on_meta
+from tests.spread import witnessed
 
 
 def digits(sampler: str) -> tuple[ChainSpec, Task | None]:
@@ -49,7 +50,7 @@ CASES: dict[str, Callable[[], tuple[ChainSpec, Task | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", witnessed(CASES, "sghmc", "dropping", "mclmc", "mixture-sghmc"))
 def test_a_pack_waits_once_for_a_record_of_a_chain_and_for_a_sample_and_never_between(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_step_takes_as_many_operators_as_a_chains_own_and_a_draw_for_each_row(
     assert launches[2] - launches[0] == contract.operators["normal_"] * 9 // 10
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", witnessed(CASES, "sgnht", "emcmc", "dropping", "mile", "mixture-psgld"))
 def test_a_packed_chain_follows_the_path_of_the_chain_by_itself_to_rounding(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +138,7 @@ CLAIMS: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("claim", witnessed(CLAIMS, "in any place, dropping", "coming and going", "mclmc catches up"))
 def test_a_packed_chain_has_the_same_bytes(claim: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is beside it, wherever it is and whenever it comes or goes, as on a CPU."""
     as_gpu(monkeypatch)
@@ -182,9 +183,11 @@ def test_the_thread_that_makes_the_steps_sets_the_switches(monkeypatch: pytest.M
     assert inside and all(inside) and not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in packed.CASES if name != "mile"]
-)  # whose powers a CPU rounds by place
+WITHOUT_MILE = [name for name in packed.CASES if name != "mile"]
+"""Those whose powers a CPU does not round by place."""
+
+
+@pytest.mark.parametrize("name", witnessed(WITHOUT_MILE, "sgld", "sghmc-dropout"))
 def test_the_checks_of_a_device_pass_where_noise_comes_from_generators(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +195,7 @@ def test_the_checks_of_a_device_pass_where_noise_comes_from_generators(
     assert all(abs(measured - expected) <= far for _, measured, expected, far in packed.compare(name, "cpu"))
 
 
-@pytest.mark.parametrize("name", ["sghmc", "mclmc", "sghmc-mixture"])
+@pytest.mark.parametrize("name", witnessed(["sghmc", "mclmc", "sghmc-mixture"], "sghmc-mixture"))
 def test_a_row_of_other_numbers_fails_the_check(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_gpu(monkeypatch)
     monkeypatch.setattr(

@@ -65,6 +65,7 @@ def test_block_variances_explode_with_last_scales_of_1(cifar: tuple[Tensor, Tens
     assert variances[-1] > 50 * variances[0], variances
 
 
+@pytest.mark.long
 def test_it_learns_32_images(cifar: tuple[Tensor, Tensor]) -> None:
     x, y = cifar[0][:32], cifar[1][:32]
     model = made(depth=56)

@@ -24,6 +24,7 @@ from raychains.papers.csgmcmc import table3
 from raychains.papers.emcmc import chains as emcmc
 from raychains.papers.emcmc import corrupted, imagenet
 from tests.papers.planned import chains, digests, drawn, every, planned
+from tests.spread import witnessed
 
 ATMC = """SGD+BN .243/94.4 · ATMC single .303/92.4 · ATMC multi .194/93.9 · SGNHT single .343/91.7 · SGNHT multi .211/93.5
 ATMC single 1.08/74.2 · ATMC multi .883/77.5 · SGNHT single 1.15/73.1 · SGNHT multi .941/76.4"""
@@ -74,7 +75,7 @@ def test_entropy_mcmcs_numbers_are_as_remembered() -> None:
     assert {v.provenance for v in values} == {"from memory"}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "gpu", "paper"])
+@pytest.mark.parametrize("scale", witnessed(["smoke", "gpu", "paper"], "smoke"))
 def test_tables_and_plots_are_of_the_same_chains(root: Path, scale: str) -> None:
     one, plots = digests(planned("atmc-table1", scale)["cifar10"]), planned("atmc-calibration", scale)
     assert digests(plots["cifar10"]).items() < one.items() and set(one) == set(atmc.NAMES)
@@ -165,7 +166,7 @@ def test_atmcs_cycles_are_as_long_as_published(root: Path) -> None:
     assert plus.task == "imagenet-resnetpp50"
 
 
-@pytest.mark.parametrize("scale", ["smoke", "gpu", "paper"])
+@pytest.mark.parametrize("scale", witnessed(["smoke", "gpu", "paper"], "smoke"))
 def test_sgd_on_imagenet_is_cyclical_sg_mcmcs(scale: str) -> None:
     third = table3.preset(scale)
     ours = [atmc.comparisons(atmc.IMAGENET, scale, (atmc.BATCHNORM,))[-1], imagenet.sampled(scale)[-1].preset]

@@ -59,13 +59,32 @@ def test_missing_data_are_said_and_no_failure(tmp_path: Path, capsys: pytest.Cap
     assert "not run: CIFAR-10 is not in the data root" in (store / "reproduce/cpu/table1/table.md").read_text()
 
 
+class Stop:
+    """Presses Ctrl-C once a chain runs."""
+
+    pressed = False
+
+    def on(self, event: RunEvent) -> None:
+        if isinstance(event, Tick) and not self.pressed:
+            self.pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
-def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_that_is_over_and_a_stop_leave_the_rest_to_the_next_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]
     assert main([*command, "--max-hours", "1e-9"]) == 0
     assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "unfinished"
     assert hours(tmp_path) == {}
+    options = Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(tmp_path))
+    with pytest.raises(Interrupted, match=r"^stopped in fig5 \(mixture\); .* To go on: the same command$"):
+        reproduce.reproduce(options, callback=Stop())
+    assert "fig1" in (tmp_path / "reproduce/smoke/index.html").read_text()  # what was done is shown
+    capsys.readouterr()
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "SMOKE" in said and "One SGLD chain" not in said and "index: " in said
@@ -79,26 +98,6 @@ def test_time_that_is_over_leaves_the_rest_to_the_next_call(tmp_path: Path, caps
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
-
-
-class Stop:
-    """Presses Ctrl-C once a chain runs."""
-
-    pressed = False
-
-    def on(self, event: RunEvent) -> None:
-        if isinstance(event, Tick) and not self.pressed:
-            self.pressed = True
-            signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_whoever_stops_it_is_told_how_it_goes_on(tmp_path: Path) -> None:
-    options = Reproduce(names=("fig1", "fig5"), scale="smoke", store=str(tmp_path))
-    with pytest.raises(Interrupted, match=r"^stopped in fig5 \(mixture\); .* To go on: the same command$"):
-        reproduce.reproduce(options, callback=Stop())
-    assert "fig1" in (tmp_path / "reproduce/smoke/index.html").read_text()  # what was done is shown
-    assert [one.states() for one in reproduce.reproduce(options)] == [{"schedules": "done"}, {"mixture": "done"}]
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -193,7 +192,9 @@ def test_a_folder_of_results_has_one_scale(tmp_path: Path, capsys: pytest.Captur
     assert "holds fig1 at scale cpu" in said
 
 
-def test_what_is_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_damaged_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["reproduce", "theorem1", "fig1", "--scale", "smoke", "--store", str(tmp_path)]
     assert main(command) == 0
     folder = tmp_path / "reproduce/smoke"
@@ -203,7 +204,9 @@ def test_what_is_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCapture
         file.write_bytes(b"torn")
     assert main(command) == 0
     (folder / "theorem1/cells.parquet").write_bytes(b"torn")
+    capsys.readouterr()
     assert main([*command, "--max-hours", "1e-9"]) == 0  # too late to make it again
+    assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
     assert "about.json is damaged and counts as missing: reproduce it again" in caplog.text
     assert about(tmp_path, "theorem1")["parts"]["double-well"]["status"] == "unfinished"
     assert main(command) == 0

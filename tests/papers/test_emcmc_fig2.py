@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -32,6 +33,7 @@ def law() -> Paths:
     return simulate(LAW, "emcmc", seeds=SEEDS, every=500, first=BURN_IN)
 
 
+@pytest.mark.long
 def test_theta_keeps_its_original_share_of_the_flat_mode(law: Paths) -> None:
     """Its mass .80, ± .04: a share of 1,000 independent seeds has a standard error of √(.8·.2/1000) = .013."""
     assert LAW.task.flat_share == pytest.approx(0.8)
@@ -46,6 +48,7 @@ def finite_step_variances(setup: Setup, sd: float) -> np.ndarray:
     return np.diag(solve_discrete_lyapunov(a, 2 * setup.lr * np.eye(2)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variable", [0, 1], ids=["theta", "anchor"])
 def test_histograms_match_the_mixture_with_variances_that_eta_is_added_to(law: Paths, variable: int) -> None:
     """Along the diagonal, bin by bin, within 5 standard errors of the seeds' own time averages, which are independent.
@@ -114,9 +117,10 @@ def test_the_exact_density_along_the_diagonal_is_the_histogram_of_exact_draws() 
 
 
 def test_simulation_is_reproducible_and_records_what_it_is_asked_for() -> None:
-    a, b, c = (simulate(SMALL, "emcmc", seeds=3, every=300, seed=s, first=500) for s in (1, 1, 2))
-    assert a.steps.tolist() == [600, 900, 1200, 1500, 1800]
+    short = dataclasses.replace(SMALL, steps=400)
+    a, b, c = (simulate(short, "emcmc", seeds=3, every=60, seed=s, first=100) for s in (1, 1, 2))
+    assert a.steps.tolist() == [120, 180, 240, 300, 360]
     assert a.theta.shape == (5, 3, 2) and a.anchor is not None and a.anchor.shape == (5, 3, 2)
     np.testing.assert_array_equal(a.theta, b.theta)
     assert not np.array_equal(a.theta, c.theta)
-    assert [simulate(SMALL, m, seeds=1, every=2000).anchor is None for m in NAMES] == [True, True, False]
+    assert [simulate(short, m, seeds=1, every=400).anchor is None for m in NAMES] == [True, True, False]

@@ -23,6 +23,9 @@ from tests.spread import spread
 ROOT = Path(__file__).parents[2]
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
 """Without settings: ImageNet needs GPUs."""
+STUDIES = ("atmc-calibration", "posterior-budgets", "true-posterior")
+REGRESSIONS = {"bde-table", "uci-table", *STUDIES}
+"""With plans of many chains."""
 
 
 @pytest.mark.parametrize("name", every())
@@ -43,7 +46,13 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str) -> N
 
 
 @pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
-@pytest.mark.parametrize(("name", "scale"), spread(sorted({*every()} - {"bde-table", "uci-table"}), ["gpu", "paper"]))
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [
+        *spread(sorted({*every()} - REGRESSIONS), ["gpu", "paper"]),
+        *(pytest.param(name, scale, marks=pytest.mark.long) for name in STUDIES for scale in ("gpu", "paper")),
+    ],
+)
 def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
     """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their own."""
     assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}

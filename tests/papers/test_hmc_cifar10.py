@@ -16,6 +16,7 @@ from raychains.data.root import rooted
 from raychains.papers.fidelity import hmc_cifar10
 from raychains.papers.fidelity.hmc_cifar10 import LABELS, ON_CPU, PART, SIZES
 from tests.papers.planned import chains, every, planned
+from tests.spread import witnessed
 
 PUBLISHED = {
     "hmc-chain": (94.0, 0.074), "ensemble": (91.5, 0.115), "sgld": (91.5, 0.110), "sghmc": (92.0, 0.109),
@@ -59,7 +60,7 @@ def test_methods_take_as_many_gradients_on_stand_ins() -> None:
     counted("smoke")
 
 
-@pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
+@pytest.mark.parametrize("scale", witnessed(["cpu", "gpu", "paper"], "cpu"))
 def test_methods_take_as_many_gradients_on_the_real_data(scale: str) -> None:
     if not os.environ.get("RAYCHAINS_DATA"):
         pytest.skip("RAYCHAINS_DATA is not set")

@@ -18,6 +18,7 @@ from raychains.plotting.style import Drawing
 from raychains.store import ChainStore, Storage
 from tests.papers.planned import every
 from tests.planning.plans import chain
+from tests.spread import witnessed
 
 STATE = {"status": "not run", "reason": "no data", "chains": [], "gradients": 0, "chain_seconds": 0.0, "seconds": 0.0}
 
@@ -34,7 +35,7 @@ def folder_of(root: Path, experiment: Experiment, scale: str, **about: Any) -> F
     return folder
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", witnessed(SCALES, "cpu"))
 def test_every_page_is_drawn_where_nothing_was_run(scale: str, tmp_path: Path) -> None:
     for experiment in every().values():
         folder = folder_of(tmp_path, experiment, scale)

@@ -60,6 +60,7 @@ def test_ways_to_spend_a_budget_cost_as_much_on_stand_ins() -> None:
     counted("smoke")
 
 
+@pytest.mark.long
 @pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
 def test_ways_to_spend_a_budget_cost_as_much_at_the_scale_that_is_committed() -> None:
     counted("cpu")

@@ -112,8 +112,15 @@ def test_methods_take_as_many_gradients_and_keep_as_many_draws(name: str) -> Non
                 assert schedules.build(spec.schedule).kept == size.draws
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [
+        ("bde-table", "cpu"),
+        ("uci-table", "gpu"),
+        *(pytest.param("bde-table", scale, marks=pytest.mark.long) for scale in ("gpu", "paper")),
+        *(pytest.param("uci-table", scale, marks=pytest.mark.long) for scale in ("cpu", "paper")),
+    ],
+)
 def test_every_scale_can_be_planned_on_the_real_data(name: str, scale: str) -> None:
     if not os.environ.get("RAYCHAINS_DATA"):
         pytest.skip("RAYCHAINS_DATA is not set")

@@ -17,6 +17,7 @@ from raychains.papers import pages, plan_status
 from raychains.papers.pages import Folder
 from raychains.store import Storage
 from tests.papers.planned import FEW, every
+from tests.spread import witnessed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NAMES = sorted(p.parent.name for p in RESULTS.glob("*/about.json"))
@@ -28,7 +29,7 @@ def test_all_are_there_and_they_are_small() -> None:
     assert sum(p.stat().st_size for p in RESULTS.rglob("*") if p.is_file()) <= MOST_BYTES
 
 
-@pytest.mark.parametrize("name", [*FEW, *(pytest.param(n, marks=pytest.mark.long) for n in NAMES if n not in FEW)])
+@pytest.mark.parametrize("name", witnessed(NAMES, *FEW))
 def test_they_are_drawn_again_from_their_tables(name: str, tmp_path: Path) -> None:
     shutil.copytree(RESULTS / name, tmp_path / name)
     for drawn in ("table.md", "table.tex", "index.html"):
@@ -72,7 +73,7 @@ def test_the_index_counts_their_claims_and_shows_their_figures(tmp_path: Path) -
         assert (state == "done") == all(part["status"] == "done" for part in parts)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", witnessed(NAMES, *FEW, "true-posterior"))
 def test_they_are_of_todays_chains_and_know_where_they_come_from(name: str) -> None:
     if not os.environ.get("RAYCHAINS_DATA"):
         pytest.skip("RAYCHAINS_DATA is not set: chains of data sets cannot be planned")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from raychains.samplers import KINDS, SGHMC, Sampler
 from tests.samplers.every_kind import build, everything, force, same_bits
+from tests.spread import witnessed
 
 
 def parameters() -> list[Tensor]:
@@ -42,7 +43,7 @@ def steps(sampler: Sampler, *, compiled: bool) -> list[Any]:
     return drawn + everything(sampler)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", witnessed(KINDS, "sghmc", "psgld", "sgnht", "emcmc", "swag", "sam"))
 def test_a_compiled_step_and_its_draws_have_the_same_bits(kind: str) -> None:
     plain, compiled = (steps(build(kind, parameters(), seed=1), compiled=c) for c in (False, True))
     assert same_bits(plain, compiled)

@@ -17,6 +17,7 @@ from raychains.samplers.laplace import LARGEST
 from raychains.tasks.base import seeded
 from raychains.tasks.likelihoods import Classes, GaussianNoise, Heteroscedastic, Likelihood
 from tests.checks import refused
+from tests.spread import spread
 
 N, DECAY = 14, 0.05
 
@@ -105,11 +106,10 @@ def test_a_learned_noise_counts_as_it_is() -> None:
     torch.testing.assert_close(known, learned, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize(("temperature", "bias"), spread([1.0, 0.5], [True, False]))
 def test_draws_have_the_gaussian_of_precision_and_prior(temperature: float, bias: bool) -> None:
-    """Mean and covariance of 20,000 draws within 5 standard errors; nothing but the last layer is drawn."""
-    model, count = network(3, bias), 20_000
+    """Mean and covariance of 5,000 draws within 5 standard errors; nothing but the last layer is drawn."""
+    model, count = network(3, bias), 5_000
     sampler = measured(model, Classes(), temperature=temperature, prediction_samples=count)
     exact = temperature * np.linalg.inv(dense(model, softmax_hessian) + N * DECAY * np.eye(15 if bias else 12))
     draws = [tensors for name, tensors in sampler.draws() if name == "theta"]

@@ -19,8 +19,12 @@ from tests.samplers import laws
 from tests.samplers.cases import LINEAR, RUNNING, THERMOSTATS, UNBIASED, gaussian, regression
 from tests.samplers.laws import Law, Problem
 from tests.samplers.simulate import Method, assert_law, excess, halved, stationary_draws
+from tests.spread import spread, witnessed
 
-LANES, LR, TEMPERATURE = 20_000, 0.3, 0.7
+LR, TEMPERATURE = 0.3, 0.7
+LANES = [5_000, pytest.param(20_000, marks=pytest.mark.long)]
+"""With four times as many, which take four times as long, half the deviation is seen."""
+RUNNING_LANES = 10_000
 
 
 def test_every_sampler_with_a_target_is_among_the_cases() -> None:
@@ -136,10 +140,11 @@ def limit(method: Method) -> float:
 # --- the samplers against them ---
 
 
+@pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", LINEAR)
-def test_draws_have_the_exact_stationary_law(name: str) -> None:
+def test_draws_have_the_exact_stationary_law(name: str, lanes: int) -> None:
     """Lanes started away from the mean, T ≠ 1, N ≠ 1, a prior: mean and covariance within 5 s.e. of the fixed point."""
-    assert_law(*stationary_draws(LINEAR[name], gaussian(), lr=LR, temperature=TEMPERATURE, lanes=LANES))
+    assert_law(*stationary_draws(LINEAR[name], gaussian(), lr=LR, temperature=TEMPERATURE, lanes=lanes))
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(ONE)), ids=IDS)
@@ -151,24 +156,25 @@ def test_draws_in_one_dimension_have_the_exact_variance(number: int, row: Row) -
     problem = Problem(hessians=hessians, offsets=offsets, num_data=n, decay=decay, noise=(noise,) if noise else ())
     method = Method(kind=kind, law=laws.entropy if kind is EntropyMCMC else laws.velocity, settings=own)
     dtype = torch.float64 if number % 2 else torch.float32
-    assert_law(*stationary_draws(method, problem, lr=lr, temperature=temperature, lanes=2 * LANES, dtype=dtype))
+    assert_law(*stationary_draws(method, problem, lr=lr, temperature=temperature, lanes=15_000, dtype=dtype))
 
 
 # --- thermostats that move: the continuous law, and what the step makes of it ---
 
 
-@pytest.mark.parametrize(("name", "noise"), THERMOSTATS.values(), ids=THERMOSTATS)
-def test_running_thermostats_have_the_target_up_to_their_step(name: str, noise: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("case", witnessed(THERMOSTATS, "sgnht-noise", "sgnht-scalar", "atmc-relativistic-noise"))
+def test_running_thermostats_have_the_target_up_to_their_step(case: str) -> None:
     """At h and h/2: the smaller step is off by at most 5 s.e. and what Richardson's rule makes of the two.
 
     Exact in continuous time for gradient noise of constant, diagonal covariance (by the scalar thermostat: isotropic).
     Strang with Gaussian momentum is of second order, so that (4Σ(h/2) − Σ(h))/3 is the target within 5 s.e.;
     relativistic momentum is of first order.
     """
+    name, noise = THERMOSTATS[case]
     problem = gaussian(noise=noise)
     target = problem.target(TEMPERATURE)
     coarse, fine = (
-        halved(RUNNING[name], problem, temperature=TEMPERATURE, halvings=k, lanes=LANES // 2) for k in (0, 1)
+        halved(RUNNING[name], problem, temperature=TEMPERATURE, halvings=k, lanes=RUNNING_LANES) for k in (0, 1)
     )
     order = 1 if "relativistic" in name else 2
     assert max(excess(coarse, fine, target, order=order)) < 5
@@ -206,7 +212,11 @@ def coordinates(sd: float = 1.0, count: int = COORDINATES) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("lr", "noise", "published", "digit", "count"),
-    [(0.01, None, 1.33, 0.005, 10_000), (0.01, 3.0, 1.08, 0.01, 10_000), (0.001, None, 1.76, 0.005, 4_000)],
+    [
+        (0.01, None, 1.33, 0.005, 10_000),
+        pytest.param(0.01, 3.0, 1.08, 0.01, 10_000, marks=pytest.mark.long),
+        pytest.param(0.001, None, 1.76, 0.005, 4_000, marks=pytest.mark.long),
+    ],
 )
 def test_psgld_without_freezing_has_the_variance_that_dropping_gamma_makes(
     lr: float, noise: float | None, published: float, digit: float, count: int
@@ -238,8 +248,7 @@ def test_psgld_that_follows_each_gradient_at_once_has_the_law_without_gamma() ->
     assert abs(fine - exact) < 0.05
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.6])
-@pytest.mark.parametrize("thermostat", ["coordinate", "scalar"])
+@pytest.mark.parametrize(("noise", "thermostat"), spread([0.0, 0.6], ["coordinate", "scalar"]))
 def test_sgnht_by_euler_is_too_narrow_by_half_its_friction(noise: float, thermostat: str) -> None:
     """Var θ = T/λ·(1 − ā/2) as lr·λ → 0, ā = 1 − √(1 − w/T), w = 2a₀T + lr·N·σ²: the friction at which E p² = T."""
     lr, a0, temperature, num_data = 0.02, 0.2, 0.5, 4
@@ -254,7 +263,7 @@ def test_sgnht_by_euler_is_too_narrow_by_half_its_friction(noise: float, thermos
     assert 1 - got / sd**2 > 5 * error / sd**2
 
 
-@pytest.mark.parametrize("kind", [SGNHT, ATMC])
+@pytest.mark.parametrize("kind", [SGNHT, pytest.param(ATMC, marks=pytest.mark.long)])
 def test_thermostats_by_strang_are_too_wide_at_a_large_friction_per_step(kind: Callable[..., Sampler]) -> None:
     """E p² = T is kept, and Var θ = T/λ·(a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 as lr·λ → 0 at a fixed a₀.
 
@@ -283,7 +292,10 @@ TABLE = {
 """Var θ under gradient noise of strength B, target 1, known to ± .01; without a thermostat it would be 1 + B/D."""
 
 
-@pytest.mark.parametrize(("kind", "integrator"), TABLE)
+@pytest.mark.parametrize(
+    ("kind", "integrator"),
+    [case if case == (ATMC, "euler") else pytest.param(*case, marks=pytest.mark.long) for case in TABLE],
+)
 def test_variance_under_gradient_noise_is_the_tables(kind: Any, integrator: str) -> None:
     theta = torch.randn(len(B), 4_000, generator=torch.Generator().manual_seed(11)).requires_grad_()
     sampler = kind(

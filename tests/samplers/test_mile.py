@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from raychains.evaluation.diagnostics import ess
 from raychains.samplers import MCLMC
 from tests.samplers.test_mclmc import B, flat, kick, noise_of, refresh
+from tests.spread import spread
 
 Array = np.ndarray
 WIDTHS = np.array([1.0, 0.3, 2.0, 0.6, 1.5, 0.8])
@@ -154,18 +156,22 @@ def tuned(
     return sampler, theta.detach()
 
 
-@pytest.mark.parametrize("diagonal", [False, True])
-@pytest.mark.parametrize("cut", [1, 100, 165, 175, 190, 205])
-def test_tuning_continues_bit_for_bit_from_any_phase(cut: int, diagonal: bool) -> None:
-    own: dict[str, Any] = {"tune": 200, "preconditioner": "diagonal" if diagonal else "none"}
-    widths = torch.linspace(0.2, 2.0, 5, dtype=torch.float64)
-    straight, x = tuned(own, 215, widths)
-    again, y = tuned(own, 215, widths, cut)
+@cache
+def phases(preconditioner: str, cut: int | None = None) -> tuple[MCLMC, Tensor]:
+    own = {"tune": 200, "preconditioner": preconditioner}
+    return tuned(own, 215, torch.linspace(0.2, 2.0, 5, dtype=torch.float64), cut)
+
+
+@pytest.mark.parametrize(("cut", "preconditioner"), spread([1, 100, 165, 175, 190, 205], ["none", "diagonal"]))
+def test_tuning_continues_bit_for_bit_from_any_phase(cut: int, preconditioner: str) -> None:
+    straight, x = phases(preconditioner)
+    again, y = phases(preconditioner, cut)
     assert torch.equal(x, y)
     assert torch.equal(straight.step_length(), again.step_length())  # type: ignore[arg-type]
     assert torch.equal(straight.trajectory_length(), again.trajectory_length())  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_tuned_chains_have_the_law_and_a_preconditioner_lengthens_the_step_of_unequal_widths() -> None:
     """From a step a hundred times too short, in a condition number of 1,600."""
     widths = torch.from_numpy(np.geomspace(0.05, 2.0, 12))

@@ -13,7 +13,7 @@ from tests.samplers.cases import BEGIN, INNER, LINEAR, OWN, gaussian, local_entr
 from tests.samplers.laws import Law
 from tests.samplers.simulate import measure, run, start, starting
 
-LANES, TEMPERATURE = 20_000, 0.8
+LANES, TEMPERATURE = 10_000, 0.8
 
 
 # Under a cyclical step size

@@ -36,6 +36,8 @@ def by_checkpoint(state: Any) -> Any:
 
 ROUTES: dict[str, Callable[[Any], Any]] = {"copy": copy.deepcopy, "torch": by_torch_file, "checkpoint": by_checkpoint}
 DTYPES = [torch.bfloat16, torch.float32, torch.float64]
+WAYS = {f"{dtype}-{name}": (dtype, route) for dtype in DTYPES for name, route in ROUTES.items()}
+NAMED = dict(zip(IDS, CASES, strict=True))
 BEFORE, AFTER = 5, 17
 """The break lies within an inner loop and before pSGLD's freezing; the end is behind both."""
 
@@ -57,11 +59,11 @@ def fresh(kind: str, own: dict[str, Any], values: list[Tensor]) -> Sampler:
     return two_groups(kind, [v.clone().requires_grad_() for v in values], seed=99, num_data=1, lr=0.5, **own)
 
 
-@pytest.mark.parametrize(("case", "dtype", "route"), spread(dict(zip(IDS, CASES, strict=True)), DTYPES, ROUTES))
+@pytest.mark.parametrize(("case", "way"), spread(NAMED, WAYS))
 def test_state_continues_bit_for_bit(
-    case: tuple[str, dict[str, Any]], dtype: torch.dtype, route: Callable[[Any], Any]
+    case: tuple[str, dict[str, Any]], way: tuple[torch.dtype, Callable[[Any], Any]]
 ) -> None:
-    kind, own = case
+    (kind, own), (dtype, route) = case, way
     straight = two_groups(kind, parameters(dtype), seed=3, **own)
     steps(straight, BEFORE + AFTER)
 
@@ -74,9 +76,11 @@ def test_state_continues_bit_for_bit(
     assert all(bool(torch.isfinite(p).all()) for p in second.parameters())
 
 
-@pytest.mark.parametrize("route", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))], ids=["copy", "pickle"])
-@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
-def test_a_copy_continues_bit_for_bit(kind: str, own: dict[str, Any], route: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    ("case", "route"), spread(NAMED, {"copy": copy.deepcopy, "pickle": lambda s: pickle.loads(pickle.dumps(s))})
+)
+def test_a_copy_continues_bit_for_bit(case: tuple[str, dict[str, Any]], route: Callable[[Any], Any]) -> None:
+    kind, own = case
     first, _ = interrupted(kind, own, torch.float32)
     torch.optim.lr_scheduler.ConstantLR(first, factor=1.0)  # torch's schedulers wrap the step of their optimizer
     second = route(first)

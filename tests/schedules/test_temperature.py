@@ -92,7 +92,7 @@ def test_every_kind_is_tried_below() -> None:
     assert SHAPES.keys() == schedules.KINDS.keys()
 
 
-@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@settings(max_examples=120, deadline=None, database=None, derandomize=True)
 @given(
     data=st.data(),
     steps=st.integers(1, 150),

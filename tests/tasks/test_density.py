@@ -140,7 +140,7 @@ def test_chains_start_around_init() -> None:
 
 def test_a_chain_follows_the_exact_law_of_its_discretisation() -> None:
     """SGLD of step a on N(0, 1): θ' = (1−a)θ + √(2a)ξ has the variance 1/(1 − a/2)."""
-    a, steps = 0.2, 20_000
+    a, steps = 0.2, 4_000
     run = Run(task="own", sampler="sgld", lr=a, steps=steps, chains=1, precision="fp64")
     task = make()
     (spec,) = default_arms.run(run, task).comparison.chains().values()

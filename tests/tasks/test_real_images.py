@@ -60,8 +60,9 @@ def test_held_out_images_are_predicted_as_well_as_test_images() -> None:
     assert abs(error(test, drawn, 10_000) - error(val, drawn, 2000)) < 0.05
 
 
-@pytest.mark.parametrize(("images", "batch"), [(32, 16), pytest.param(2000, 64, marks=pytest.mark.long)])
-def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int, batch: int) -> None:
+@pytest.mark.long
+def test_a_resnet_chain_on_cifar_resumes_bit_for_bit() -> None:
+    images, batch = 2000, 64
     given = {"epochs": 2, "cycles": 1, "exploration": 0.25, "samples_per_cycle": 2, "lr": 0.05, "batch_size": batch}
     method = resolved("cifar10-resnet18", images, **given)
     epoch = method.spec.steps_per_epoch
@@ -82,10 +83,9 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit(images: int, batch: int) ->
     assert tensors_sha256(again[0].tensors) == tensors_sha256(drawn[1].tensors) != tensors_sha256(drawn[0].tensors)
     assert all(torch.equal(t, again[0].tensors[n]) for n, t in drawn[1].tensors.items())
     assert len(drawn[1].tensors) == 122 and drawn[1].tensors["norm1.num_batches_tracked"] == 2 * epoch
-    if images >= 1000:
-        test = method.task.splits()["test"]
-        assert isinstance(test, Classification)
-        assert error(test, drawn, images) < 0.85  # 73.8 % measured; chance errs 90 %, standard error .7 %
+    test = method.task.splits()["test"]
+    assert isinstance(test, Classification)
+    assert error(test, drawn, images) < 0.85  # 73.8 % measured; chance errs 90 %, standard error .7 %
 
 
 @pytest.mark.parametrize(

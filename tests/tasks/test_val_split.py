@@ -135,6 +135,7 @@ def test_the_whole_object_is_enough_to_go_on_with_a_divided_run(monkeypatch: pyt
         tasks.give_again(classify(train_set=(X[:5], LABELS[:5])), spec)
 
 
+@pytest.mark.long
 def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_session: None) -> None:
     """The object travels divided; the whole one is enough to predict."""
     settings = {
