@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from raychains.inference import hmc_reference
 from tests.processes import ROOT, SECONDS
 
 pytestmark = pytest.mark.long
@@ -86,7 +87,11 @@ def test_the_airfoil_benchmark_tells_seconds_and_metrics_of_our_fit(said: Said) 
 @pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the concrete table is needed"
 )
-def test_the_step_sizes_of_the_study_are_judged_by_the_distance_to_hmc(said: Said, tmp_path: Path) -> None:
+def test_the_step_sizes_of_the_study_are_judged_by_the_distance_to_hmc(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, fewer in (("WARMUP", 50), ("ROUND", 50), ("LEAST_ESS", 200.0)):
+        monkeypatch.setattr(hmc_reference, name, fewer)
     printed = said("posterior_settings.py", "--store", str(tmp_path), "--out", str(tmp_path / "t.csv"))
     assert re.search(r"concrete: HMC, \d+ draws of 8 chains, R-hat 1\.00", printed)
     rows = (tmp_path / "t.csv").read_text().splitlines()
