@@ -1,13 +1,14 @@
 """Bytes of one sample and of one checkpoint, as the store writes them, and the gradient evaluations of a chain.
 
-A chain of each task and method makes two steps and is written as a worker would. Sizes do not depend on the machine.
+A chain of each task and method makes two steps, of small batches, and is written as a worker would. But for the digits of a loss,
+sizes depend neither on the machine nor on the batch.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,8 @@ PAIRS = (
     ("cifar10-resnet18", "csghmc"),
     ("cifar10-resnet18", "emcmc"),
 )
+BATCH = 4
+"""Examples of a step of the chain that is written."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,11 @@ def measure(task: str, sampler: str) -> Sizes:
     """
     set_up = config.Run(task=task, sampler=sampler)
     made = make_task(set_up, task)
-    spec = resolve(set_up, task=made, name=task, sampler=sampler).chain(0, 0)
-    chain = Chain(spec, made)
+    spec, small = (
+        resolve(replace(set_up, batch_size=batch), task=made, name=task, sampler=sampler).chain(0, 0)
+        for batch in (set_up.batch_size, BATCH)
+    )
+    chain = Chain(small, made)
     chain.advance(stop=lambda: chain.step >= 2)
     state, tree = codec.flatten(chain.state_dict())
     return Sizes(

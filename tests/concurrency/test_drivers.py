@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
+from raychains import cli
 from raychains.core.errors import UserError
 from raychains.orchestration import lease
 from raychains.store import ChainStore, Storage
@@ -19,8 +20,9 @@ from tests.concurrency.test_lease import plant
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
-COMMAND = """run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3
---checkpoint-every 0.5 --object-store-memory 100000000"""
+COMMAND = "run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3 --checkpoint-every 0.5"
+MEMORY = ("--object-store-memory", "100000000")
+"""Of a Ray that a command starts."""
 
 
 class Driver:
@@ -54,11 +56,18 @@ class Driver:
 
 @pytest.mark.long
 def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_have_one_set_of_samples(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "store"
+
+    def refused(*more: str) -> str:
+        """The same command in this process, which ends before it looks for Ray."""
+        assert cli.main([*COMMAND.split(), "--store", str(store), *more]) == 2
+        return capsys.readouterr().err
+
     with sessions(stdout=subprocess.DEVNULL) as start:
-        begun = followed(lambda *more: Driver(start(*RAYCHAINS, *COMMAND.split(), "--store", str(store), *more)), store)
+        command = [*RAYCHAINS, *COMMAND.split(), *MEMORY, "--store", str(store)]
+        begun = followed(lambda *more: Driver(start(*command, *more)), refused, store)
 
     plans = {name: rc.load(str(store / "runs" / name)).comparison for name in "rs"}
     chains = {name: plan.chains() for name, plan in plans.items()}
@@ -72,7 +81,7 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
         assert len(rc.load(str(store / "runs" / name)).results()) > 0
 
 
-def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
+def followed(drive: Callable[..., Driver], refused: Callable[..., str], store: Path) -> set[str]:
     """A driver stands still and is killed, one shares its chains, one has its name: the chains that the first began."""
     first = drive("--name", "r", "--chains", "2")
     begun: set[str] = set()
@@ -88,10 +97,9 @@ def followed(drive: Callable[..., Driver], store: Path) -> set[str]:
     assert not list(store.glob("chains/*/samples.parquet")), "a chain was through before it was halted"
 
     wider = drive("--name", "s", "--chains", "3")  # shares both chains
-    same = drive("--name", "r", "--chains", "2", "--resume")
-    assert same.end() == 2
-    (line,) = [t for t in same.said.splitlines() if t.startswith("raychains: ")]
-    assert f"pid {first.process.pid} on " in line and "last heard of" in line and "Traceback" not in same.said
+    said = refused("--name", "r", "--chains", "2", "--resume")
+    (line,) = [t for t in said.splitlines() if t.startswith("raychains: ")]
+    assert f"pid {first.process.pid} on " in line and "last heard of" in line and "Traceback" not in said
 
     wider.until(lambda: "are left to it" in wider.said)
     assert first.process.poll() is None

@@ -1,6 +1,5 @@
-"""The first steps of docs/how-to/cluster.md, as far as this machine goes: the job runs on such a head, and status reports it.
-
-Longer work, because `test_jobs.py` runs such a job already and tests/launcher reads the same commands.
+"""The first steps of docs/how-to/cluster.md, as far as this machine goes: a job from the checkout runs on such a head as the
+command does, and status reports it.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import raychains as rc
 from tests.jobs.head import Head
 from tests.launcher import pages
 from tests.launcher.constraints import ROOT
+from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS
 
 SKIPPED = (
@@ -27,6 +28,7 @@ SKIPPED = (
 
 @pytest.mark.long
 def test_its_commands_run(head: Head, tmp_path: Path) -> None:
+    """The head's own environment asks for colours; tests/launcher reads the same commands."""
     here, _ = pages.first_steps()
     assert all(any(c.startswith(s) for c in here) for s in SKIPPED)
     environment = {**head.environment, "PYTHONPATH": str(ROOT)}
@@ -42,4 +44,11 @@ def test_its_commands_run(head: Head, tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert re.search(r"run first: finished\n +2 chains of digits: 2 finished", done.stdout), said
-    assert (tmp_path / "runs/runs/first/report.html").is_file()
+    report = tmp_path / "runs/runs/first/report.html"
+    assert report.is_file() and f"report: {report}" in said
+    (name,) = set(re.findall(r"raysubmit_\w+", said))
+    job, log = head.job(name), head.log(name)
+    assert (job["status"], job["driver_exit_code"]) == ("SUCCEEDED", 0)
+    assert re.search(r"cSGHMC, 2 chains +40/80 +1/1 ", log) and "\x1b" not in log
+    chains = rc.load(str(report.parent)).comparison.chains()
+    assert len(chains) == 2 and stored_hashes(tmp_path / "runs", chains) == undisturbed_hashes(chains)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
 import urllib.error
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +42,6 @@ def refused(head: Head, project: Path) -> tuple[int, dict[str, Any], str]:
     return done.returncode, head.ended("refused"), head.log("refused")
 
 
-@pytest.fixture(scope="module")
-def compared(
-    head: Head, refused: tuple[int, dict[str, Any], str]
-) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
-    """A job from the whole checkout that runs beside the others in the node's store: the `ray job submit` that waits for it."""
-    options = shlex.split("--task mixture25 --sampler sgld --chains 2 --repeats 2 --steps 1000 --name c --evaluators 1")
-    command = ["python", "jobs/compare.py", *options]
-    submit = ["job", "submit", "--submission-id", "compare", "--working-dir", ".", "--", *command]
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(head.ray, *submit, cwd=REPOSITORY)
-
-
 def test_wrong_input_is_one_line_in_the_log_and_its_status_in_the_jobs_info(
     refused: tuple[int, dict[str, Any], str],
 ) -> None:
@@ -76,16 +61,16 @@ def test_without_the_token_a_job_is_not_even_looked_at(head: Head) -> None:
     assert refusal.value.code == 401
 
 
-@pytest.mark.usefixtures("compared")
 def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
-    head: Head, refused: tuple[int, dict[str, Any], str], tmp_path: Path, store: str
+    head: Head, refused: tuple[int, dict[str, Any], str], tmp_path: Path
 ) -> None:
-    notes = tmp_path / "notes"
+    """Its store is the one that the node's environment names."""
+    store, notes = str(head.store), tmp_path / "notes"
     notes.mkdir()
     (notes / "pause").write_text("2")  # seconds of a forward pass in the last 80 of 120 steps
     command = shlex.split(
         f"python jobs/run.py --task slowtask:make --task-settings note={notes} --chains 2 --name r --epochs 30 --cycles 6 "
-        f"--samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1 --store {store}"
+        f"--samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1"
     )
 
     def submit(name: str, *more: str) -> None:
@@ -122,19 +107,3 @@ def test_a_job_that_is_stopped_is_resumed_by_another_to_the_same_samples(
     imported = [note.read_text().splitlines() for note in notes.glob("[0-9]*")]
     assert len({process for process, *_ in imported}) > 2, "only drivers made networks"
     assert all(UNPACKED in file for _, *files in imported for file in files), imported
-
-
-def test_a_job_from_the_checkout_runs_what_the_command_runs(
-    head: Head, compared: Future[subprocess.CompletedProcess[str]]
-) -> None:
-    store = str(head.store)
-    done = compared.result()
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    job, log = head.job("compare"), head.log("compare")
-    assert (job["status"], job["driver_exit_code"]) == ("SUCCEEDED", 0)
-    assert f"report: {store}/runs/c/report.html" in said and "2/2" in log
-    assert "\x1b" not in log, "colours or a cursor, which the head's environment asks for"
-    chains = rc.load(f"{store}/runs/c").comparison.chains()
-    assert len(chains) > 2
-    assert stored_hashes(store, chains) == undisturbed_hashes(chains)

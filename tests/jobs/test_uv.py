@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import shlex
 import shutil
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.orchestration.worlds import stored_hashes
 from tests.processes import ROOT, SECONDS
 
 UV = "uv run --no-project --offline --with ./extra"
-RUN = "--task uvtask:make --chains 2 --epochs 5 --samples-per-cycle 1 --batch-size 10 --evaluators 1"
+RUN = "--task uvtask:make --chains 1 --epochs 5 --samples-per-cycle 1 --batch-size 10 --evaluators 1"
 CONNECT = """
 import sys
 from raychains.orchestration import session
@@ -45,10 +45,10 @@ made.close()
 """
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder as a person has one: the checkout's package and jobs, a module of their own, and a package beside it."""
-    folder = tmp_path / "project"
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a person has one: the checkout's package and jobs, a module of their own, and a package beside it, locked."""
+    folder = tmp_path_factory.mktemp("uv") / "project"
     for part in ("raychains", "jobs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     for module in (slowtask.__file__, str(Path(__file__).with_name("uvtask.py"))):
@@ -60,71 +60,78 @@ def project(tmp_path: Path) -> Path:
         '[project]\nname = "extra-ten"\nversion = "1.0"\n'
         '[build-system]\nrequires = ["uv_build"]\nbuild-backend = "uv_build"\n'  # a part of uv: nothing is fetched
     )
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["extra-ten"]\n'
+        '[tool.uv.sources]\nextra-ten = {path = "extra"}\n'
+    )
+    subprocess.run(["uv", "lock", "--offline"], cwd=folder, env=without_ray(folder), check=True, timeout=SECONDS)
     return folder
 
 
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """A folder in which each process that makes the task says where it is."""
-    (tmp_path / "notes").mkdir()
-    return tmp_path / "notes"
+def without_ray(home: Path) -> dict[str, str]:
+    """An environment that has neither a Ray nor this checkout, and finds the programs beside this Python."""
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(("RAY", "PYTHON"))}
+    return outside | {"PATH": f"{Path(sys.executable).parent}:{outside['PATH']}", "HOME": str(home)}
 
 
-def told(notes: Path) -> list[tuple[str, str, str]]:
-    """Environment, file of the package and current folder of each process."""
-    return [tuple(note.read_text().splitlines()) for note in notes.iterdir()]  # type: ignore[misc]
-
-
-def complete(store: Path) -> bool:
-    chains = rc.load(f"{store}/runs/u").comparison.chains()
-    return {chain for chain, *_ in stored_hashes(str(store), chains)} == set(chains)
-
-
-@pytest.mark.long
-def test_workers_of_a_job_have_the_environment(head: Head, project: Path, notes: Path, tmp_path: Path) -> None:
-    command = f"{UV} python jobs/run.py {RUN} --task-settings note={notes} --name u --store {tmp_path}/store"
-    submit = ["job", "submit", "--submission-id", "uv-with", "--working-dir", "."]
-    done = head.ray(*submit, "--", *shlex.split(command), cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert complete(tmp_path / "store")
-    found = told(notes)
+def prefixes(folder: Path) -> set[str]:
+    """Environments of a job's processes, each of which says in ``folder/notes`` where it made the task; its run is complete."""
+    chains = rc.load(f"{folder}/store/runs/u").comparison.chains()
+    assert {chain for chain, *_ in stored_hashes(str(folder / "store"), chains)} == set(chains)
+    found = [note.read_text().splitlines() for note in (folder / "notes").iterdir()]
     assert len(found) > 2, "only drivers made the task"
-    assert all(prefix != sys.prefix for prefix, *_ in found), found
+    return {prefix for prefix, *_ in found}
+
+
+def entry(uv: str, folder: Path) -> str:
+    """A job's command, whose store and notes lie in a folder."""
+    (folder / "notes").mkdir(parents=True)
+    return f"{uv} python jobs/run.py {RUN} --task-settings note={folder}/notes --name u --store {folder}/store"
+
+
+@pytest.fixture(scope="module")
+def added(head: Head, project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of a job that `uv run --with` runs, and the job, which `ray job submit` uploaded and waited for."""
+    folder = tmp_path_factory.mktemp("added")
+    submit = ["job", "submit", "--submission-id", "uv-with", "--working-dir", ".", "--"]
+    done = head.ray(*submit, *shlex.split(entry(UV, folder)), cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, head.job("uv-with")
 
 
 @pytest.mark.long
-def test_a_locked_project_is_installed_by_every_worker(head: Head, project: Path, notes: Path, tmp_path: Path) -> None:
+def test_workers_of_a_job_have_the_environment(added: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = added
+    assert sys.prefix not in prefixes(folder)
+
+
+@pytest.mark.long
+def test_a_locked_project_is_installed_by_every_worker(
+    head: Head, added: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     """The environment of the node, which uv brings up to date: it begins with this one's packages, since Ray must be in it."""
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     (site,) = environment.glob("lib/python*/site-packages")
     (installed,) = (p for p in sys.path if Path(p).is_relative_to(sys.prefix) and p.endswith("site-packages"))
     (site / "nodes.pth").write_text(installed)
-    (project / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["extra-ten"]\n'
-        '[tool.uv.sources]\nextra-ten = {path = "extra"}\n'
-    )
-    subprocess.run(["uv", "lock", "--offline"], cwd=project, env=head.environment, check=True, timeout=SECONDS)
-    command = f"uv run --active --locked --offline python jobs/run.py {RUN} --task-settings note={notes} --name u"
-    variables = json.dumps({"env_vars": {"VIRTUAL_ENV": str(environment)}})
-    submit = ["job", "submit", "--submission-id", "uv-locked", "--working-dir", ".", "--runtime-env-json", variables]
-    done = head.ray(*submit, "--", *shlex.split(command), "--store", f"{tmp_path}/store", cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert complete(tmp_path / "store")
-    found = told(notes)
-    assert len(found) > 2 and {prefix for prefix, *_ in found} == {str(environment)}, found
+    uploaded = {**added[1]["runtime_env"], "env_vars": {"VIRTUAL_ENV": str(environment)}}
+    command = entry("uv run --active --locked --offline", tmp_path / "job")
+    head.api("jobs/", {"submission_id": "uv-locked", "entrypoint": command, "runtime_env": uploaded})
+    assert head.ended("uv-locked")["status"] == "SUCCEEDED", head.log("uv-locked")
+    assert prefixes(tmp_path / "job") == {str(environment)}
 
 
 @pytest.mark.long
 def test_a_ray_started_here_has_the_driver_s_interpreter_and_folder(project: Path, tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY", "PYTHON"))}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "HOME": str(tmp_path)}
-    (project / "big").touch()
-    os.truncate(project / "big", 600 << 20)  # more than Ray uploads
+    big = project / "big"
+    big.touch()
+    os.truncate(big, 600 << 20)  # more than Ray uploads
     done = subprocess.run(
         [*shlex.split(UV), "python", "-c", LOCAL],
-        cwd=project, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        cwd=project, env=without_ray(tmp_path), capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
+    big.unlink()
     assert done.returncode == 0, done.stdout + done.stderr
     driver, worker = (ast.literal_eval(line) for line in done.stdout.splitlines())
     assert driver == worker and driver[:2] == (str(project), "extra_ten") and driver[2] != sys.prefix
@@ -133,7 +140,6 @@ def test_a_ray_started_here_has_the_driver_s_interpreter_and_folder(project: Pat
 @pytest.mark.long
 def test_an_environment_that_workers_cannot_have_is_refused(head: Head, project: Path) -> None:
     """The driver's environment is one that workers are not told of, as a variable of the driver alone does it."""
-    (project / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "0"\n')
     variables = {"VIRTUAL_ENV": sys.prefix, "PYTHONPATH": str(ROOT)}
     driver = ["uv", "run", "--active", "--no-sync", "--offline", "python", "-c", CONNECT, head.address]
     done = subprocess.run(

@@ -21,6 +21,7 @@ from tests.processes import SECONDS
 _, CLOUD = pages.first_steps()
 COMMANDS_TOLD = list(dict.fromkeys(pages.typed(pages.page())))
 OTHERS = sorted({task for task, _ in sizes.PAIRS} - {"digits"})
+SIZE = re.compile(r"[\d.]+(?= MB| × 4 n)")
 OURS = re.compile(r"(?:raychains (\w+)|python (?:/opt/raychains/)?jobs/(\w+)\.py)((?: [^\n\\]*)?)")
 
 
@@ -77,8 +78,12 @@ def test_what_the_page_links_to_is_there() -> None:
 def test_the_sizes_are_measured(task: str) -> None:
     if task != "digits" and not os.environ.get("RAYCHAINS_DATA"):
         pytest.skip("RAYCHAINS_DATA is not set: MNIST and CIFAR-10 are needed")
-    for pair in (p for p in sizes.PAIRS if p[0] == task):
-        assert sizes.line(*pair) in pages.page()
+    for sampler in (method for name, method in sizes.PAIRS if name == task):
+        (told,) = [row for row in pages.page().splitlines() if row.startswith(f"| `{task}` | `{sampler}` |")]
+        measured = sizes.line(task, sampler)
+        assert SIZE.sub("", measured) == SIZE.sub("", told)
+        found, expected = ([float(size) for size in SIZE.findall(row)] for row in (measured, told))
+        assert len(expected) == 4 and found == pytest.approx(expected, rel=0.01), "a loss's digits are some bytes of it"
 
 
 def test_every_size_is_on_the_page_and_the_example_follows_from_them() -> None:
