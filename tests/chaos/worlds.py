@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,14 +76,23 @@ def pair(folder: Path, pause: float) -> Comparison:
 # Afterwards
 
 
+_DRAWN: dict[str, list[Sample]] = {}
+"""Samples of the chains that ran here, by what they depend on."""
+
+
 def undisturbed(chains: Mapping[str, ChainSpec], task: Task) -> tuple[Hashes, dict[Any, Any]]:
-    """sha256 and tensors of every sample by (digest, variable, index), from chains run here, without Ray or disks."""
+    """sha256 and tensors of every sample by (digest, variable, index), from chains run here, without Ray or disks.
+
+    Chains that differ in nothing but the folder of their mortal task's deaths are one, and run once.
+    """
     hashes, tensors = {}, {}
     for digest, spec in chains.items():
-        for event in Chain(spec, task):
-            if isinstance(event, Sample):
-                at = (digest, event.meta.variable, event.meta.index)
-                hashes[at], tensors[at] = tensors_sha256(event.tensors), event.tensors
+        same = json.dumps(spec.to_json() | {"task": repr(task.spec())}, sort_keys=True)
+        if same not in _DRAWN:
+            _DRAWN[same] = [event for event in Chain(spec, task) if isinstance(event, Sample)]
+        for sample in _DRAWN[same]:
+            at = (digest, sample.meta.variable, sample.meta.index)
+            hashes[at], tensors[at] = tensors_sha256(sample.tensors), sample.tensors
     return hashes, tensors
 
 
