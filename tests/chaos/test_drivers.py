@@ -19,9 +19,9 @@ from tests.orchestration import lives
 
 COMMAND = [
     "run", "--sampler", "sghmc", "--schedule", "cyclical", "--chains", "3", "--repeats", "2", "--checkpoint-every",
-    str(worlds.CADENCE), "--steps", "1600", "--cycles", "16", "--name", "r",
+    str(worlds.CADENCE), "--steps", "1200", "--cycles", "12", "--name", "r",
 ]  # fmt: skip
-SEEDS = range(4)
+SEEDS = range(3)
 OWN = [Kill("plan", 1, "written", "driver"), Kill("results", 1, "half", "driver")]
 """Where a driver kills itself."""
 KILLS = 3 * len(SEEDS) + len(OWN)
