@@ -1,4 +1,4 @@
-"""A Ray cluster of small nodes that tests may kill."""
+"""A Ray cluster of small nodes that tests may kill, and what forked processes import."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chaos.nodes import Nodes
+from tests.orchestration import lives
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _preloaded() -> None:
+    """Processes that are forked for this folder's tests have imported what they need."""
+    lives.PRELOAD = [*lives.PRELOAD, "ray", "tests.chaos.tasks", "tests.chaos.command"]
 
 
 @pytest.fixture(scope="package")

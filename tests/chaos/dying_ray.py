@@ -1,6 +1,6 @@
-"""Calls whose Ray loses processes, each resumed by the next: a script. Prints as JSON what was told.
+"""Calls whose Ray loses processes, each resumed by the next: a script. Prints as JSON what was told, by kinds of calls.
 
-`python -m tests.chaos.dying_ray FOLDER run|stopped|sweep|reproduce|foreign VICTIM …`
+`python -m tests.chaos.dying_ray FOLDER KIND …` does those of some `KINDS` one after another.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ from tests.chaos import worlds
 from tests.chaos.tasks import MortalRegression
 from tests.orchestration.worlds import Diary, stored_hashes, undisturbed_hashes
 
+GCS, RAYLET = "gcs_server", "raylet"
+STOPPED = f"{GCS} stopped"
+KINDS = {"run": [GCS, RAYLET, STOPPED], "sweep": [GCS], "reproduce": [RAYLET], "foreign": [GCS]}
+"""The victims of each."""
+PATIENCE = ray_watch.ANSWER_WITHIN
 PAUSE = 0.05
 """Seconds of a step at least: Ray takes five to leave a dead GCS, and its workers go on meanwhile."""
 
@@ -39,23 +44,25 @@ class Killer(Diary):
         super().__init__()
         self.victims, self.early, self.lives, self.kills = victims, early, 0, 0
         self.node: Any = None
-        self.number = signal.SIGKILL
 
     def on(self, event: events.RunEvent) -> None:
         super().on(event)
-        self.lives += isinstance(event, events.Ready)
+        if isinstance(event, events.Ready):
+            self.lives += 1
+            ray_watch.ANSWER_WITHIN = 5.0 if self.victims[self.kills :][:1] == [STOPPED] else PATIENCE
         far = isinstance(event, events.Tick) and [c.step > 10 * self.lives for c in event.running] == [True, True]
         if (far or (self.early and isinstance(event, events.Ready))) and self.kills < min(
             self.lives, len(self.victims)
         ):
             node = self.node or ray._private.worker._global_node
-            [started] = node.all_processes[self.victims[self.kills]]
+            victim, _, stopped = self.victims[self.kills].partition(" ")
+            [started] = node.all_processes[victim]
             self.kills += 1
-            os.kill(started.process.pid, self.number)
+            os.kill(started.process.pid, signal.SIGSTOP if stopped else signal.SIGKILL)
 
 
 def run(folder: Path, diary: Killer, **more: Any) -> None:
-    """Run two chains to their end, and compare them with undisturbed ones."""
+    """Run chains to their end, two at a time, and compare them with undisturbed ones."""
     (folder / "deaths").mkdir(exist_ok=True)
     sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
     result = rc.run(
@@ -102,34 +109,41 @@ def foreign(folder: Path, temporary: str, diary: Killer) -> None:
         cluster.shutdown()
 
 
-def call(folder: Path, command: str, temporary: str, diary: Killer, resume: bool) -> None:
-    if command == "sweep":
+def call(folder: Path, kind: str, temporary: str, diary: Killer, resume: bool) -> None:
+    if kind == "sweep":
         sweep(folder, diary, resume)
-    elif command == "reproduce":
+    elif kind == "reproduce":
         reproduce(folder, diary)
-    elif command == "foreign":
+    elif kind == "foreign":
         foreign(folder, temporary, diary)
-    elif command == "stopped":
-        ray_watch.ANSWER_WITHIN, diary.number = 5.0, signal.SIGSTOP
-        run(folder, diary, chains=3, concurrent=2, resume=resume)  # the third one needs an answer of Ray
-    else:
-        run(folder, diary, resume=resume)
+    else:  # the third chain needs an answer of Ray
+        run(folder, diary, chains=3, concurrent=2, resume=resume)
 
 
-def main(folder: Path, command: str, temporary: str, victims: list[str]) -> None:
-    diary, lost = Killer(victims, early=command == "reproduce"), []
-    for resume in [False] if command == "foreign" else [False, *[True] * len(victims)]:
+def told(folder: Path, kind: str, temporary: str) -> dict[str, Any]:
+    """Call as often as Ray is lost, and once more."""
+    victims, lost = KINDS[kind], []
+    diary = Killer(victims, early=kind == "reproduce")
+    folder.mkdir()
+    for resume in [False] if kind == "foreign" else [False, *[True] * len(victims)]:
         try:
-            call(folder, command, temporary, diary, resume)
+            call(folder, kind, temporary, diary, resume)
         except RayLost as error:
             lost.append(f"{error.exit_status}: {error}")
-    told: dict[str, Any] = {"lost": lost, "connected": ray.is_initialized(), "lives": diary.lives}
-    told |= {"began": [event.step for event in diary.of(events.ChainBegan)]}
-    print(json.dumps(told))
+    found: dict[str, Any] = {"lost": lost, "connected": ray.is_initialized(), "lives": diary.lives}
+    return found | {"began": [event.step for event in diary.of(events.ChainBegan)]}
+
+
+def main(folder: Path, kinds: list[str]) -> None:
+    found = {}
+    for kind in kinds:
+        with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp", ignore_cleanup_errors=True) as temporary:
+            os.environ.pop("RAY_TMPDIR", None)
+            if kind != "foreign":  # a cluster is given its folder
+                os.environ["RAY_TMPDIR"] = temporary
+            found[kind] = told(folder / kind, kind, temporary)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
-        if sys.argv[2] != "foreign":  # a cluster is given its folder
-            os.environ["RAY_TMPDIR"] = temporary
-        main(Path(sys.argv[1]), sys.argv[2], temporary, sys.argv[3:])
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -9,6 +9,7 @@ counting steps and publishes, so that they come at the same places on a fast mac
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from typing import Any
 
 from raychains.chain.chain import Chain
 from raychains.store import Storage
+from tests.orchestration.lives import ATTEMPT
 
 LIFE_BYTES = 600
 ORPHAN_STEPS, ORPHAN_PAUSE = 10, 0.05
@@ -130,8 +132,10 @@ class Life:
             os.kill(int((self.folder / "driver").read_text()), signal.SIGKILL)
 
 
-def in_actor() -> bool:
-    """Whether this process is an actor's; tasks are built in the driver and in tests as well."""
+def in_worker() -> bool:
+    """Whether this process is an actor's, or one that tests start for an attempt; tasks are built in others as well."""
+    if multiprocessing.current_process().name == ATTEMPT:
+        return True
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
@@ -139,7 +143,7 @@ def in_actor() -> bool:
 def arm(folder: str, key: str, *, anywhere: bool = False) -> None:
     """A chain begins in this process."""
     global _life, _patched
-    if not (anywhere or in_actor()) or not (Path(folder) / "plan.json").exists():
+    if not (anywhere or in_worker()) or not (Path(folder) / "plan.json").exists():
         return
     if key not in json.loads((Path(folder) / "plan.json").read_text()):
         return  # a model that is built for something else

@@ -1,7 +1,7 @@
 """Work on a node that is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray connects once.
 
-`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators …` does them one after another, checks every sample's bytes,
-and prints as JSON what happened.
+`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators|pair …` does them one after another on one cluster, checks
+every sample's bytes, and prints as JSON what happened.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
+from ray import train
 from ray.cluster_utils import Cluster
 
 import raychains as rc
@@ -28,14 +29,15 @@ from raychains.core.spec import ChainSpec
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import run_chains
 from raychains.planning import events
-from raychains.store import Storage
+from raychains.store import ChainStore, Storage
 from tests.chaos import plans, worlds
-from tests.chaos.nodes import Placed
+from tests.chaos.nodes import HEALTH, Placed
 from tests.chaos.tasks import MortalDigits
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS, until
 from tests.sweeps.worlds import attempts_of
+from tests.train.tasks import counts
 
 PAUSE = 0.02
 """Seconds of a step at least."""
@@ -53,22 +55,64 @@ def node(address: str, cpus: int, label: str) -> Node:
     return subprocess.Popen([str(Path(sys.executable).with_name("ray")), *words], env=environment, **quiet)  # type: ignore[call-overload, no-any-return]
 
 
+class Machines:
+    """The nodes of a cluster by their labels, also those that are gone."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.processes: dict[str, Node] = {}
+        self._cpus: dict[str, int] = {}
+        """Of those that stay."""
+
+    def are(self, *cpus: int) -> list[str]:
+        """Labels of nodes with so many CPUs, of which there are no others: those that stayed, and new ones."""
+        left, found = dict(self._cpus), []
+        for wanted in cpus:
+            same = [label for label, has in left.items() if has == wanted]
+            found.append(same[0] if same else "")
+            left.pop(found[-1], None)
+        for label in left:
+            self.end(label)
+            del self._cpus[label]
+        until(lambda: not any(n["Alive"] and left.keys() & n["Resources"].keys() for n in ray.nodes()), "their end")
+        for n, wanted in enumerate(cpus):  # one after another: two at once take the same ports
+            found[n] = found[n] or self.add(wanted)
+            until(lambda label=found[n]: label in ray.cluster_resources(), "the node")
+        return found
+
+    def add(self, cpus: int) -> str:
+        """Start a node; its label."""
+        label = f"node-{len(self.processes)}"
+        self.processes[label], self._cpus[label] = node(self.address, cpus, label), cpus
+        return label
+
+    def replace(self, label: str) -> None:
+        """Tell a node to go, and start another in its place."""
+        self.processes[label].send_signal(signal.SIGTERM)
+        self.add(self._cpus.pop(label))
+
+    def end(self, label: str) -> None:
+        """Kill what is left of a node: SIGINT is ignored where a shell began the tests in the background."""
+        process = self.processes[label]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in (*psutil.Process(process.pid).children(recursive=True), process):
+                each.kill()
+        process.wait(60)
+
+
 class Cloud(Diary):
-    """Nodes by their labels, with so many CPUs; takes the first of them back in time, and starts another in its place.
+    """Takes the first of some nodes back in time, and starts another in its place.
 
     Args:
         folder: where chains' processes keep their lives.
-        nodes: by their labels all nodes that were started; of those of an earlier cloud the last one goes on.
+        cpus: of each of the nodes.
     """
 
-    def __init__(self, folder: Path, address: str, cpus: Mapping[str, int], nodes: dict[str, Node]) -> None:
+    def __init__(self, folder: Path, machines: Machines, *cpus: int) -> None:
         super().__init__()
-        self.folder, self.address, self.nodes = folder, address, nodes
-        self._cpus = {list(nodes)[-1]: next(iter(cpus.values()))} if nodes else cpus
-        for label in (n for n in self._cpus if n not in nodes):  # one after another: two at once take the same ports
-            nodes[label] = node(address, cpus[label], label)
-            until(lambda label=label: label in ray.cluster_resources(), "the node")
-        self.doomed = next(iter(self._cpus))
+        self.folder, self.machines = folder, machines
+        self.labels = machines.are(*cpus)
+        self.doomed = self.labels[0]
         self.told = False
         """Whether it was."""
         self.chains: list[ChainSpec] = []
@@ -85,9 +129,7 @@ class Cloud(Diary):
         elif isinstance(event, events.Tick):
             if not self.told and self.due(event):
                 self.told = True
-                self.nodes[self.doomed].send_signal(signal.SIGTERM)
-                label = f"other-{len(self.nodes)}"
-                self.nodes[label] = node(self.address, self._cpus[self.doomed], label)
+                self.machines.replace(self.doomed)
             self.ticked()
 
     def due(self, tick: events.Tick) -> bool:
@@ -98,9 +140,9 @@ class Cloud(Diary):
         """Some time passed."""
 
 
-def workers(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
+def workers(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[str, Any]]:
     """Two chains of one worker each."""
-    cloud = Cloud(folder, address, {"first": 2}, nodes)
+    cloud = Cloud(folder, machines, 2)
     plan = worlds.pair(folder, PAUSE)
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=1, concurrent=2)
     outcome = run_chains(plan, root, resources, cloud)
@@ -124,29 +166,29 @@ class Second(Cloud):
         alive = ray._private.state.actors(actor_state_name="ALIVE").values()
         [on] = {actor["Address"]["NodeID"] for actor in alive if ".1-" in (actor["Name"] or "")}
         [resources] = (n["Resources"] for n in ray.nodes() if n["NodeID"] == on)
-        self.doomed = next(label for label in self._cpus if label in resources)
+        self.doomed = next(label for label in self.labels if label in resources)
         return True
 
 
-def group(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
+def group(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[str, Any]]:
     """A chain of two workers on a node each."""
-    cloud = Second(folder, address, {"first": 1, "second": 1}, nodes)
+    cloud = Second(folder, machines, 1, 1)
     settings = (f"folder={folder}", f"pause={PAUSE}")
     one = {"sampler": "csghmc", "chains": 1, "repeats": 1, "micro_batch": 25}
     given = {**OPTIONS, **one, "task_settings": settings, "store": root.uri, "workers_per_chain": 2}
-    rc.run(**given, name="r", callback=cloud, address=address, concurrent=1)
+    rc.run(**given, name="r", callback=cloud, address=machines.address, concurrent=1)
     chains = {spec.digest: spec for spec in cloud.chains}
     worlds.check_samples(root, worlds.undisturbed(chains, MortalDigits())[0])
     return cloud, {}
 
 
-def trials(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
+def trials(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[str, Any]]:
     """Two trials of a sweep."""
 
-    cloud = Cloud(folder, address, {"first": 2}, nodes)
+    cloud = Cloud(folder, machines, 2)
     settings = (f"folder={folder}", f"pause={PAUSE}")
     given = {**OPTIONS, "task_settings": settings, "store": root.uri, "grid": ("lr=.05,.1",), "val_split": 0.2}
-    rc.sweep(**given, name="s", callback=cloud, address=address, max_failures=0, max_preemptions=1)
+    rc.sweep(**given, name="s", callback=cloud, address=machines.address, max_failures=0, max_preemptions=1)
     chains = {spec.digest: spec for spec in cloud.chains}
     worlds.check_samples(root, worlds.undisturbed(chains, MortalDigits(val_split=0.2))[0])
     return cloud, {}
@@ -164,43 +206,66 @@ class Held(Cloud):
             (self.folder / "go").touch()
 
 
-def evaluators(folder: Path, root: Storage, address: str, nodes: dict[str, Node]) -> tuple[Cloud, dict[str, Any]]:
+def evaluators(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[str, Any]]:
     """An evaluator on a node of its own, and one beside two chains."""
-    cloud = Held(folder, address, {"first": 0, "second": 2}, nodes)
+    cloud = Held(folder, machines, 0, 2)
     task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
     plan = comparison(task, chains=2, steps=1200, block=100, lanes=100)
-    ids = {label: n["NodeID"] for n in ray.nodes() for label in cloud.nodes if label in n["Resources"]}
+    there, beside = (next(n["NodeID"] for n in ray.nodes() if label in n["Resources"]) for label in cloud.labels)
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=2, concurrent=2, stall_timeout=SECONDS)
-    outcome = run_chains(plan, root, resources, cloud, workers=Placed(ids["first"], ids["second"]))
+    outcome = run_chains(plan, root, resources, cloud, workers=Placed(there, beside))
     assert stored_hashes(root, plan) == undisturbed_hashes(plan, task)
     [view] = outcome.views.values()
     on = Counter((folder / "predictions").read_text().split())
-    return cloud, {"samples": view.samples, "predictions": sum(on.values()), "there": on[ids["first"]]}
+    return cloud, {"samples": view.samples, "predictions": sum(on.values()), "there": on[there]}
 
 
-KINDS = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators}
+def pair(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[str, Any]]:
+    """A pair of Train's workers."""
+    cloud, counted = Cloud(folder, machines, 2), folder / "counted"
+    counted.mkdir()
+    trainer = rc.train.trainer(
+        task="tests.train.tasks:Counted", task_settings=(f"folder={counted}", "pause=0.3"), sampler="csgld", epochs=6, cycles=3,
+        micro_batch=15, checkpoint_every=0.2, store=root.uri,
+        scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1}),
+        run_config=train.RunConfig(storage_path=str(folder / "train")),
+    )  # fmt: skip
+    (counted / str(os.getpid())).unlink()
+
+    def take_back() -> None:
+        until(lambda: sum(counts(counted).values()) >= 12, "steps")
+        machines.replace(cloud.doomed)
+
+    taking = threading.Thread(target=take_back)
+    taking.start()
+    digest = trainer.fit().metrics["digest"]
+    taking.join()
+    made = sum(counts(counted).values())
+    chains = {digest: ChainStore(root, digest).spec()}
+    assert stored_hashes(root, chains) == undisturbed_hashes(chains)
+    return cloud, {"made": made, "alone": counts(counted)[os.getpid()]}
+
+
+KINDS = {"workers": workers, "group": group, "trials": trials, "evaluators": evaluators, "pair": pair}
 
 
 def main(folder: Path, kinds: list[str], temporary: str) -> None:
     head = {"num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": temporary}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    nodes: dict[str, Node] = {}
-    print(json.dumps({kind: told(folder / kind, kind, cluster.address, nodes) for kind in kinds}))
+    machines = Machines(cluster.address)
+    print(json.dumps({kind: told(folder / kind, kind, machines) for kind in kinds}))
     ray.shutdown()
-    for process in nodes.values():  # SIGINT is ignored where a shell began the tests in the background
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for each in (*psutil.Process(process.pid).children(recursive=True), process):
-                each.kill()
-        process.wait(60)
+    for label in machines.processes:
+        machines.end(label)
     cluster.shutdown()
 
 
-def told(folder: Path, kind: str, address: str, nodes: dict[str, Node]) -> dict[str, Any]:
+def told(folder: Path, kind: str, machines: Machines) -> dict[str, Any]:
     """Do it, and return what happened."""
     root, where = Storage(folder / "store"), folder / "deaths"
     where.mkdir(parents=True)
-    cloud, more = KINDS[kind](where, root, address, nodes)
+    cloud, more = KINDS[kind](where, root, machines)
     chains = sorted(path.name for path in (folder / "store" / "chains").iterdir())
     records = [attempts_of(root.uri, digest) for digest in chains]
     lives = plans.lives(where) if (where / "lives").exists() else []

@@ -17,27 +17,24 @@ from tests.chaos.disturbed import lost_slots, run_and_check
 from tests.chaos.nodes import Nodes
 from tests.chaos.tasks import MortalMixture
 
-KILLS = 3
+CHAINS, KILLS = 6, 10
 PAUSE = 0.01
 """Seconds that a step takes at least: chains last several seconds, so that the clock finds them."""
 
 
 @pytest.mark.long
 def test_workers_killed_by_the_clock_leave_the_samples_of_undisturbed_chains(cluster: Nodes, tmp_path: Path) -> None:
-    disturb(tmp_path, seed=0, kills=KILLS)
-
-
-def disturb(tmp_path: Path, seed: int, kills: int) -> None:
-    comparison = worlds.comparison(MortalMixture(str(tmp_path / "deaths"), PAUSE), {"sgnht": worlds.SAMPLERS["sgnht"]})
+    task = MortalMixture(str(tmp_path / "deaths"), PAUSE)
+    comparison = worlds.comparison(task, {"sgnht": worlds.SAMPLERS["sgnht"]}, CHAINS)
     no_plan = plans.spread([], comparison.chains().values())
-    killer = Killer(tmp_path / "deaths", random.Random(seed), kills)
+    killer = Killer(tmp_path / "deaths", random.Random(0), KILLS)
     killer.start()
     try:
         diary = run_and_check(tmp_path, comparison, no_plan, Mixture25(gradient_noise=1.0))
     finally:
         killer.over.set()
         killer.join()
-    assert len(killer.victims) == kills == lost_slots(diary)
+    assert len(killer.victims) == KILLS == lost_slots(diary)
     tally.add(killer.victims)
     tally.LINES.append("by the clock: " + ", ".join(v["where"] for v in killer.victims))
 

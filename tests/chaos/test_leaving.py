@@ -1,27 +1,36 @@
 """Chains, trials and evaluators leave a node that will be gone soon, and lose no step and no prediction.
 
-A real node gets SIGTERM under `ray start --block`; the script compares every sample's bytes with those of undisturbed chains.
+Real nodes get SIGTERM under `ray start --block`; the script compares every sample's bytes with those of undisturbed chains.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.processes import json_of
 
+KINDS = ("evaluators", "workers", "trials", "pair", "group")
+"""In an order in which most nodes that come serve the next kind as well."""
+OFTEN = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
+"""Train takes one report every two seconds otherwise."""
 
-def told(folder: Path, *kinds: str) -> dict[str, dict[str, Any]]:
-    return dict(json_of("-m", "tests.chaos.leaving", str(folder), *kinds, RAY_BACKEND_LOG_LEVEL="fatal"))
+pytestmark = pytest.mark.long
 
 
-@pytest.mark.long
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("leaving")
+    return dict(json_of("-m", "tests.chaos.leaving", str(folder), *KINDS, RAY_BACKEND_LOG_LEVEL="fatal", **OFTEN))
+
+
 @pytest.mark.parametrize(("kind", "chains"), [("workers", 2), ("group", 1), ("trials", 2)])
-def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(kind: str, chains: int, tmp_path: Path) -> None:
+def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(
+    kind: str, chains: int, told: dict[str, dict[str, Any]]
+) -> None:
     """Of a group the second worker's node is told; trials' processes may not die once."""
-    found = told(tmp_path, kind)[kind]
+    found = told[kind]
     assert not found["lost"], "a preemption is no failure"
     assert found["preempted"] == found["chains"] and len(found["chains"]) == chains
     assert found["preemptions"] == [[0, 1]] * chains, "as the attempts' records have it"
@@ -31,9 +40,15 @@ def test_chains_leave_a_node_that_is_told_to_go_at_their_last_steps(kind: str, c
     assert {step for step in found["from"] if step} == set(begins)
 
 
-@pytest.mark.long
-def test_an_evaluator_leaves_its_predictions_to_others(tmp_path: Path) -> None:
+def test_an_evaluator_leaves_its_predictions_to_others(told: dict[str, dict[str, Any]]) -> None:
     """Chains wait until the node is gone; then their samples' view is formed, also of what was predicted there."""
-    found = told(tmp_path, "evaluators")["evaluators"]
+    found = told["evaluators"]
     assert not found["lost"] and not found["preempted"]
     assert 0 < found["there"] < found["predictions"] == found["samples"] == 12, "none was made twice"
+
+
+def test_a_pair_of_trains_workers_repeats_no_step_on_the_next_node(told: dict[str, dict[str, Any]]) -> None:
+    """Train counts it as a preemption: no failure is allowed."""
+    found = told["pair"]
+    first, second = found["from"]
+    assert first == 0 < second < 30 and found["made"] == found["alone"]

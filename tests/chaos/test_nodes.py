@@ -13,7 +13,8 @@ from tests.chaos.disturbed import lost_slots, run_and_check
 from tests.chaos.nodes import Nodes, Replacing
 from tests.chaos.tasks import MortalDigits
 
-KILLS = 3
+SEEDS = range(3)
+KILLS = 3 * len(SEEDS)
 PAUSE = 0.005
 """Seconds that a step takes at least, so that chains outlast their orphans, which live for about a second."""
 KINDS = {"sghmc": worlds.SAMPLERS["sghmc"]}
@@ -21,18 +22,18 @@ KINDS = {"sghmc": worlds.SAMPLERS["sghmc"]}
 
 @pytest.mark.long
 def test_nodes_killed_under_a_chain_leave_the_samples_of_undisturbed_chains(cluster: Nodes, tmp_path: Path) -> None:
-    disturb(cluster, tmp_path, seed=0)
+    comparison = worlds.comparison(MortalDigits(str(tmp_path / "deaths"), PAUSE), KINDS, chains=KILLS)
+    deaths = plans.spread([kill for seed in SEEDS for kill in places(seed)], comparison.chains().values())
+    with Replacing(cluster) as replacing:
+        diary = run_and_check(tmp_path, comparison, deaths, Digits(train=90, hidden=[8]))
+    assert lost_slots(diary) >= KILLS == replacing.replaced
 
 
-def disturb(cluster: Nodes, tmp_path: Path, seed: int) -> None:
+def places(seed: int) -> list[plans.Kill]:
+    """The deaths of nodes that follow from a seed."""
     rng = random.Random(seed)
-    comparison = worlds.comparison(MortalDigits(str(tmp_path / "deaths"), PAUSE), KINDS)
-    places = [
+    return [
         plans.Kill("sample", rng.randint(1, 3), "half", "node"),
         plans.Kill("checkpoint", rng.randint(1, 3), "written", "node"),
         plans.Kill("step", rng.randint(20, 100), "gradient", "node"),
     ]
-    deaths = plans.spread(places, comparison.chains().values())
-    with Replacing(cluster) as replacing:
-        diary = run_and_check(tmp_path, comparison, deaths, Digits(train=90, hidden=[8]))
-    assert lost_slots(diary) >= KILLS == len(places) == replacing.replaced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raychains.core.spec import ChainSpec
@@ -13,8 +13,11 @@ from raychains.planning.coordinator import AttemptEvent, Ended
 from raychains.store import Storage
 from tests.processes import SECONDS
 
-_PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers", "raychains.orchestration.attempt",
-            "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
+PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers", "raychains.orchestration.attempt",
+           "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
+"""Modules that the first call of `elsewhere` imports for the processes of all."""
+ATTEMPT = "attempt"
+"""Name of a process that runs one."""
 
 
 def begin(
@@ -40,9 +43,14 @@ def run(root: Storage, spec: ChainSpec, number: int = 1, **config: Any) -> list[
 
 def live_elsewhere(uri: str, spec: Mapping[str, Any], number: int, config: Mapping[str, Any]) -> int:
     """Run an attempt in a process of its own, which may die of it; its exit code."""
+    return elsewhere(_live, uri, dict(spec), number, dict(config), name=ATTEMPT)
+
+
+def elsewhere(target: Callable[..., None], *args: Any, name: str) -> int:
+    """Call a function in a forked process; its exit code."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOAD)
-    process = context.Process(target=_live, args=(uri, dict(spec), number, dict(config)))
+    context.set_forkserver_preload(PRELOAD)
+    process = context.Process(target=target, args=args, name=name)
     process.start()
     process.join(SECONDS)
     assert process.exitcode is not None, "the process did not end"

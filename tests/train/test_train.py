@@ -21,7 +21,6 @@ from tests.checks import refused
 from tests.orchestration import trials
 from tests.orchestration.threads import keep_this_process
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.processes import json_of
 from tests.sweeps.tasks import Guarded
 from tests.sweeps.worlds import attempts_of
 
@@ -163,15 +162,6 @@ def test_the_pages_example_runs_as_written(tmp_path: Path, monkeypatch: pytest.M
     exec(EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={str(tmp_path / 'train')!r}, "), names := {})
     result = names["result"]
     assert result.metrics["epoch"] == 8 and result.metrics["digest"] in {f.name for f in Path("runs/chains").iterdir()}
-
-
-@pytest.mark.long
-def test_a_pair_on_a_node_that_goes_repeats_no_step_on_the_next(tmp_path: Path) -> None:
-    """Train counts it as a preemption: no failure is allowed."""
-    poll = {"RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-    found = json_of("-m", "tests.train.leaving", str(tmp_path), **poll)
-    first, second = found["from"]
-    assert first == 0 < second < 30 and found["made"] == found["alone"]
 
 
 @pytest.mark.parametrize(
