@@ -71,6 +71,7 @@ class ChainWorker:
                 self._tasks.clear()  # another object may have the same spec
             self._by_object, self._payload = bool(payload.task), payload
         if trial is not None:
+            self._library.import_classes(trial.spec)
             self._library.repeat(trial)
         return __version__
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -93,8 +93,9 @@ def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(tmp
     assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == samples
 
 
-def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
-    text = said("own_loop.py", tmp_path)
+def test_both_loops_give_equal_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "own_loop.py"), run_name="__main__")
+    text = capsys.readouterr().out
     assert "plain loop: 20 samples" in text
     assert "Lightning Fabric: 20 samples, equal to the plain loop bit for bit" in text
 
@@ -102,12 +103,8 @@ def test_both_loops_give_equal_samples(tmp_path: Path) -> None:
 def test_without_lightning_the_loop_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("own_loop", EXAMPLES / "own_loop.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
-    module.main()
+    runpy.run_path(str(EXAMPLES / "own_loop.py"), run_name="__main__")
     out = capsys.readouterr().out
     assert (
         "plain loop: 20 samples" in out

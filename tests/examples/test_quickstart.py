@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ from nbclient import NotebookClient
 import raychains as rc
 from tests.processes import SECONDS
 
+SHOW = "result.show()"
+"""A cell that is not in the notebook."""
 NOTEBOOK = Path(rc.__file__).parents[1] / "examples" / "quickstart.ipynb"
 
 
@@ -41,6 +44,8 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     paths = [str(NOTEBOOK.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     outside = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "MPLBACKEND")}
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    after = next(i for i, cell in enumerate(notebook.cells) if cell.source == "result.table()")
+    notebook.cells.insert(after + 1, nbformat.v4.new_code_cell(SHOW))
     client = Client(notebook, kernel_name="python3", timeout=SECONDS, resources={"metadata": {"path": str(folder)}})
     client.execute(env={**outside, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(folder / "ipython")})
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -63,6 +68,7 @@ def test_it_is_stored_without_outputs_and_its_first_result_takes_15_lines() -> N
     assert first.splitlines()[-1] == "result" and len(list(filter(str.strip, first.splitlines()))) <= 15
 
 
+@pytest.mark.long
 def test_a_live_view_is_drawn_in_one_place_and_is_gone_after_the_run(executed: Executed) -> None:
     *_, displayed = executed
     views = [content for content in displayed if content.get("transient", {}).get("display_id")]
@@ -72,6 +78,7 @@ def test_a_live_view_is_drawn_in_one_place_and_is_gone_after_the_run(executed: E
     assert drawn[-1] == "", "the view is removed"
 
 
+@pytest.mark.long
 def test_the_result_is_shown_with_its_table_and_figures(executed: Executed) -> None:
     cells, folder, _ = executed
     result = rc.load(str(folder / "runs" / "runs" / "quickstart"))
@@ -86,16 +93,28 @@ def test_the_result_is_shown_with_its_table_and_figures(executed: Executed) -> N
     assert result.table(full=True)["error"].iloc[0] < 0.8  # always the same class: 0.9
 
 
+@pytest.mark.long
 def test_figures_are_in_the_outputs(executed: Executed) -> None:
     cells, *_ = executed
     reliability = next(cell for cell in cells if 'result.figures["reliability"]' in cell.source)
-    assert "<svg" in data_of(reliability)["image/svg+xml"] and "'reliability'" in printed(reliability)
+    svg = data_of(reliability)["image/svg+xml"]
+    assert "<svg" in svg and "prefers-color-scheme: dark" in svg and "'reliability'" in printed(reliability)
     forest = next(cell for cell in cells if "plot_forest" in cell.source)
     assert "image/png" in data_of(forest)
     draws = printed(next(cell for cell in cells if "to_arviz" in cell.source))
     assert all(group in draws for group in ("posterior", "posterior_predictive", "log_likelihood"))
 
 
+@pytest.mark.long
+def test_show_displays_the_table_and_all_figures(executed: Executed) -> None:
+    cells, *_ = executed
+    names = ast.literal_eval(printed(next(cell for cell in cells if "list(result.figures)" in cell.source)).strip())
+    shown = next(cell for cell in cells if cell.source == SHOW)
+    (html,) = [o.data["text/html"] for o in shown.outputs if o.output_type == "display_data"]
+    assert html.count("data:image/svg+xml;base64,") == len(names) > 2 and "<table" in html
+
+
+@pytest.mark.long
 def test_predictions_are_probabilities(executed: Executed) -> None:
     cells, *_ = executed
     last = cells[-1]

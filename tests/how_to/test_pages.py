@@ -12,36 +12,98 @@ import torch
 
 import raychains as rc
 from raychains.chain import pack
+from raychains.cli import main
 from raychains.inference import results
-from tests.how_to.page import follow
+from raychains.store import RunStore, Storage
+from tests.how_to.page import ONE_AT_A_TIME, follow, put, run_tests
+from tests.report import runs
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
+PARTS = (
+    "add-a-task.md",
+    "add-a-sampler.md",
+    "add-a-schedule.md",
+    "add-a-callback.md",
+    "add-a-measure.md",
+)
 
+
+def test_one_run_has_a_part_of_every_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pages' tests, then a command with a task, a sampler, a schedule and a callback of one's own, and a measure of its run."""
+    run_tests(tmp_path, put(*PARTS, folder=tmp_path, monkeypatch=monkeypatch))
+    capsys.readouterr()
+    own = "--task moons:Moons --task-settings width=8 --sampler lm:LM --schedule warmup:Warmup --schedule-settings warmup=.2"
+    own += " --callback losses:Losses --lr .1 --epochs 20 --chains 2 --repeats 1 --name own"
+    assert main(["run", *own.split(), *ONE_AT_A_TIME]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert sum(bool(re.fullmatch(r"[\w:-]+: NLL \d\.\d{3}", line)) for line in printed) == 1
+    assert sum(line.startswith("finished; last losses [") for line in printed) == 1
+    result = rc.load("runs/runs/own")
+    (arm,) = result.comparison.arms
+    assert result.comparison.task_spec.kind == "moons:Moons"
+    assert result.comparison.task_spec.settings == {"width": 8, "train": 200, "jitter": 0.05}
+    for group in arm.chains:
+        assert {spec.sampler.kind for spec in group} == {"lm:LM"}
+        assert {spec.schedule.kind for spec in group} == {"warmup:Warmup"}
+        assert {(spec.schedule.settings["warmup"], spec.schedule.settings["floor"]) for spec in group} == {(0.2, 0.01)}
+    assert arm.label == "LM Warmup, 2 chains" and result.table(full=True)["error"].iloc[0] < 0.35  # .5 of guesses
+    assert main(["evaluate", "runs/runs/own", "--measures", "margins:MEASURE"]) == 0
+    margins_are_there(tmp_path / "runs" / "runs" / "own")
+
+
+def margins_are_there(run: Path) -> None:
+    """The measure's table, its figure's file and its section of the page."""
+    (row,) = pq.read_table(run / "margins.parquet").to_pylist()
+    assert 0 < row["mean"] < 1 and 0 <= row["share_below_half"] <= 1
+    assert (run / "figures" / "margins.svg").is_file() and "Mean gap between" in (run / "report.html").read_text()
+
+
+def test_paths_that_lead_to_no_part_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before Ray or a store is needed."""
+    put(*PARTS, folder=tmp_path, monkeypatch=monkeypatch)
+    for path in ("losses:missing", "losses:rc", "nowhere:Losses"):
+        with pytest.raises(rc.UserError, match=r"callback must .*, got"):
+            rc.run(task="digits", epochs=2, callback=path)
+    with pytest.raises(rc.UserError, match="lr must be given for sampler lm:LM: task digits has no step size for it"):
+        rc.run(task="digits", sampler="lm:LM")
+    with pytest.raises(rc.UserError, match=r"sampler must name a subclass of raychains\.Sampler, got 'lm:math'"):
+        rc.run(task="digits", sampler="lm:math", lr=0.1)
+    with pytest.raises(rc.UserError, match=r"sampler must be an import path 'module:name', got 'nowhere:LM'"):
+        rc.run(task="digits", sampler="nowhere:LM", lr=0.1)
+    with pytest.raises(rc.UserError, match=r"schedule must name a subclass of raychains\.Schedule, got 'warmup:math'"):
+        rc.run(task="gaussian", sampler="sgld", schedule="warmup:math")
+    with pytest.raises(rc.UserError, match=r"schedule_settings must be one of .*warmup, got 'warm'"):
+        rc.run(task="gaussian", sampler="sgld", schedule="warmup:Warmup", schedule_settings=("warm=.1",))
+    begun = RunStore(Storage(tmp_path / "runs"), "begun")
+    begun.write_plan({"command": "run", "comparison": runs.single().to_json(), "notes": []})
+    run = begun.location()
+    with pytest.raises(rc.UserError, match=r"measures must name a raychains\.measures\.Measure, got 'margins:margin'"):
+        rc.evaluate(run, measures=["margins:margin"])
+    with pytest.raises(rc.UserError, match="measures must be an import path 'module:name', got 'nowhere:MEASURE'"):
+        rc.evaluate(run, measures=["nowhere:MEASURE"])
+
+
+@pytest.mark.long
 def test_add_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     follow("add-a-callback.md", tmp_path, monkeypatch)
     printed = capsys.readouterr().out.splitlines()
     evaluated = [line for line in printed if re.fullmatch(r"[\w-]+: NLL \d\.\d{3}", line)]
     assert len(evaluated) == 2 and evaluated[0] == evaluated[1], "by the script and by the command"
     assert sum(line.startswith("finished; last losses [") for line in printed) == 2
-    for path in ("losses:missing", "losses:rc", "nowhere:Losses"):
-        with pytest.raises(rc.UserError, match=r"callback must .*, got"):
-            rc.run(task="digits", epochs=2, callback=path)
 
 
+@pytest.mark.long
 def test_add_a_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("add-a-measure.md", tmp_path, monkeypatch)
     run = tmp_path / "runs" / "runs" / "first"
-    (row,) = pq.read_table(run / "margins.parquet").to_pylist()
-    assert 0 < row["mean"] < 1 and 0 <= row["share_below_half"] <= 1
-    assert (run / "figures" / "margins.svg").is_file() and "Mean gap between" in (run / "report.html").read_text()
+    margins_are_there(run)
     assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
-    with pytest.raises(rc.UserError, match=r"measures must name a raychains\.measures\.Measure, got 'margins:margin'"):
-        rc.evaluate(str(run), measures=["margins:margin"])
-    with pytest.raises(rc.UserError, match="measures must be an import path 'module:name', got 'nowhere:MEASURE'"):
-        rc.evaluate(str(run), measures=["nowhere:MEASURE"])
 
 
+@pytest.mark.long
 def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("add-a-sampler.md", tmp_path, monkeypatch)
     result = rc.load("runs/runs/lm")
@@ -67,14 +129,9 @@ def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sampler.step(closure)
     exact = 2 * lr / (1 - (1 - lr + lr**2 / 2) ** 2)  # of θ ← (1 − lr + lr²/2)·θ + √(2·lr)·ξ
     assert theta.detach().var().item() == pytest.approx(exact, rel=5 * (2 / 50_000) ** 0.5)
-    with pytest.raises(rc.UserError, match="lr must be given for sampler lm:LM: task digits has no step size for it"):
-        rc.run(task="digits", sampler="lm:LM")
-    with pytest.raises(rc.UserError, match=r"sampler must name a subclass of raychains\.Sampler, got 'lm:math'"):
-        rc.run(task="digits", sampler="lm:math", lr=0.1)
-    with pytest.raises(rc.UserError, match=r"sampler must be an import path 'module:name', got 'nowhere:LM'"):
-        rc.run(task="digits", sampler="nowhere:LM", lr=0.1)
 
 
+@pytest.mark.long
 def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("add-a-schedule.md", tmp_path, monkeypatch)
     result = rc.load("runs/runs/warmup")
@@ -84,12 +141,9 @@ def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert spec.schedule.settings["floor"] == 0.01 and arm.label == "SGLD Warmup, 2 chains"
     row = result.table(full=True).iloc[0]
     assert row["mean_error"] < 0.4 and row["variance_error"] < 0.5  # 1 of chains that stand still
-    with pytest.raises(rc.UserError, match=r"schedule must name a subclass of raychains\.Schedule, got 'warmup:math'"):
-        rc.run(task="gaussian", sampler="sgld", schedule="warmup:math")
-    with pytest.raises(rc.UserError, match=r"schedule_settings must be one of .*warmup, got 'warm'"):
-        rc.run(task="gaussian", sampler="sgld", schedule="warmup:Warmup", schedule_settings=("warm=.1",))
 
 
+@pytest.mark.long
 def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("add-a-task.md", tmp_path, monkeypatch)
     result = rc.load("runs/runs/moons")

@@ -70,9 +70,26 @@ def test_energy_and_slope_are_those_of_the_tasks_loss_and_prior(
         np.testing.assert_allclose(posterior.slope(theta)[row], slope.numpy(), rtol=1e-8, atol=1e-9)
 
 
-def test_draws_of_a_linear_network_have_the_normal_law_in_closed_form(tmp_path: Path) -> None:
+Whole = tuple[hmc_reference.HmcReference, dict[str, bytes]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A linear network's reference that nobody disturbed, and its files."""
+    folder = tmp_path_factory.mktemp("whole")
+    found = hmc_reference.reference(Storage(str(folder)), linear(), DECAY, "test")
+    assert found.draws.shape[1] > hmc_reference.ROUND, "it takes more than one round"
+    return found, tensors(folder)
+
+
+def tensors(folder: Path) -> dict[str, bytes]:
+    """The files that a store has of its references, by name."""
+    return {file.name: file.read_bytes() for file in (folder / "references").rglob("*.safetensors")}
+
+
+def test_draws_of_a_linear_network_have_the_normal_law_in_closed_form(whole: Whole) -> None:
     """Precision ZᵀZ/σ² + NλI for inputs with a column of ones, mean its inverse times Zᵀy/σ²."""
-    found = hmc_reference.reference(Storage(str(tmp_path)), linear(), DECAY, "test")
+    found, _ = whole
     x, y = data()
     z = np.column_stack([x.numpy(), np.ones(N)]).astype(np.float64)
     covariance = np.linalg.inv(z.T @ z / SIGMA**2 + N * DECAY * np.eye(3))
@@ -86,10 +103,7 @@ def test_draws_of_a_linear_network_have_the_normal_law_in_closed_form(tmp_path: 
     assert found.r_hat < 1.01 and found.ess >= 1_000 and 0.8 < found.acceptance <= 1
 
 
-def test_an_interrupted_reference_goes_on_with_the_same_draws_and_is_then_read(tmp_path: Path) -> None:
-    whole = hmc_reference.reference(Storage(str(tmp_path / "whole")), linear(), DECAY, "test")
-    rounds = whole.draws.shape[1] // hmc_reference.ROUND
-    assert rounds > 1
+def test_a_stop_in_a_later_round_changes_no_draw_and_a_torn_round_is_made_again(tmp_path: Path, whole: Whole) -> None:
     told: list[tuple[int, int]] = []
 
     def stop(done: int, total: int) -> None:
@@ -97,30 +111,29 @@ def test_an_interrupted_reference_goes_on_with_the_same_draws_and_is_then_read(t
         if (done, total) == (350, hmc_reference.WARMUP + 2 * hmc_reference.ROUND):  # in the second round
             raise KeyboardInterrupt
 
-    root = Storage(str(tmp_path / "stopped"))
+    root, (undisturbed, _) = Storage(str(tmp_path)), whole
     with pytest.raises(KeyboardInterrupt):
         hmc_reference.reference(root, linear(), DECAY, "test", stop)
     assert told[-1] == (350, 400)
     again = hmc_reference.reference(root, linear(), DECAY, "test")
-    np.testing.assert_array_equal(again.draws, whole.draws)
-    assert (again.r_hat, again.ess) == (whole.r_hat, whole.ess)
+    np.testing.assert_array_equal(again.draws, undisturbed.draws)
+    assert (again.r_hat, again.ess) == (undisturbed.r_hat, undisturbed.ess)
     read: list[int] = []
     hmc_reference.reference(root, linear(), DECAY, "test", lambda done, total: read.append(done))
     assert read == []
-    (folder,) = (tmp_path / "stopped" / "references").iterdir()
+    (folder,) = (tmp_path / "references").iterdir()
     first = folder / "0000.safetensors"
     first.write_bytes(first.read_bytes()[:-1])  # torn: made again
     repaired = hmc_reference.reference(root, linear(), DECAY, "test")
-    np.testing.assert_array_equal(repaired.draws, whole.draws)
+    np.testing.assert_array_equal(repaired.draws, undisturbed.draws)
 
 
-@pytest.mark.parametrize("torn", [False, True])
 def test_a_kill_in_the_first_round_loses_a_hundred_draws_at_most_and_changes_no_byte(
-    tmp_path: Path, torn: bool
+    tmp_path: Path, whole: Whole
 ) -> None:
-    whole = hmc_reference.reference(Storage(str(tmp_path / "whole")), linear(), DECAY, "test")
-    root, firsts = Storage(str(tmp_path / "stopped")), []
-    for kill in (99, 199, 200, 299, 301):
+    """A torn state is begun anew."""
+    root, firsts = Storage(str(tmp_path)), []
+    for kill in (99, 110, 200, 201, 210, 301):
         told: list[int] = []
 
         def stop(done: int, total: int, kill: int = kill, told: list[int] = told) -> None:
@@ -131,17 +144,14 @@ def test_a_kill_in_the_first_round_loses_a_hundred_draws_at_most_and_changes_no_
         with pytest.raises(KeyboardInterrupt):
             hmc_reference.reference(root, linear(), DECAY, "test", stop)
         firsts.append(told[0])
-        if torn and kill == 200:
-            (state,) = (tmp_path / "stopped" / "references").rglob("warm-up.safetensors")
+        if kill == 201:
+            (state,) = (tmp_path / "references").rglob("warm-up.safetensors")
             state.write_bytes(state.read_bytes()[:-1])
-    assert firsts == [1, 1, 101, 1 if torn else 201, 201]
+    assert firsts == [1, 1, 101, 201, 1, 201]
     again = hmc_reference.reference(root, linear(), DECAY, "test")
-    np.testing.assert_array_equal(again.draws, whole.draws)
-    one, other = (
-        {f.name: f.read_bytes() for f in (tmp_path / name / "references").rglob("*.safetensors")}
-        for name in ("whole", "stopped")
-    )
-    assert one == other and "warm-up.safetensors" not in one
+    undisturbed, files = whole
+    np.testing.assert_array_equal(again.draws, undisturbed.draws)
+    assert tensors(tmp_path) == files and "warm-up.safetensors" not in files
 
 
 def test_chains_that_do_not_agree_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import nbformat
+import IPython.display
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
-from nbclient import NotebookClient
+from rich.console import Console
 
 import raychains as rc
 from raychains.api.result import Result
@@ -23,7 +23,6 @@ from raychains.report import notebook, page
 from raychains.report.sweep import page as sweep_page
 from raychains.store import RunStore, Storage, SweepStore
 from tests.checks import refused
-from tests.processes import SECONDS
 from tests.report import runs, swept
 from tests.report.test_page import EVIL, Page
 
@@ -167,19 +166,16 @@ def test_show_prints_the_table_and_the_reports_path(digits: Result, capsys: pyte
     assert all(text in out for text in digits.table()["Error (%)"])
 
 
-def test_a_notebook_displays_figures_and_show_all_of_them(digits: Result, tmp_path: Path) -> None:
-    cells = [
-        f"import raychains as rc\nresult = rc.load({digits.path!r})\nresult.show()",
-        "result.figures['reliability']",
-    ]
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    paths = [str(Path(rc.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "IPYTHONDIR": str(tmp_path)}
-    NotebookClient(made, kernel_name="python3", timeout=SECONDS).execute(env=environment)
-    (shown,) = [o.data["text/html"] for o in made.cells[0].outputs if o.output_type == "display_data"]
+def test_a_notebook_displays_figures_and_show_all_of_them(digits: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cell hands to IPython; in a kernel: tests/examples/test_quickstart.py."""
+    displayed: list[str] = []
+    monkeypatch.setattr(notebook, "standard_output", lambda: Console(force_jupyter=True))
+    monkeypatch.setattr(IPython.display, "display", lambda html: displayed.append(html.data))
+    digits.show()
+    (shown,) = displayed
     assert shown.count("data:image/svg+xml;base64,") == len(digits.figures) and "<table" in shown
-    (figure,) = [o.data["image/svg+xml"] for o in made.cells[1].outputs if o.output_type == "execute_result"]
-    assert "prefers-color-scheme: dark" in figure
+    formats, _ = DisplayFormatter().format(digits.figures["reliability"])
+    assert "prefers-color-scheme: dark" in formats["image/svg+xml"]
 
 
 def test_failed_chains_are_named(digits: Result) -> None:

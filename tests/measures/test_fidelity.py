@@ -125,6 +125,7 @@ def test_distances_of_densities_are_those_of_a_quadrature_and_of_moments() -> No
     np.testing.assert_allclose(distance.points(distance.average(own[:1]))[:, 2], 0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path: Path) -> None:
     """y = w·x + b + noise of known σ: the predictive mean and sd of the posterior in closed form, and one network's distance to it."""
     rng, sigma, decay, n = np.random.default_rng(0), 0.5, 0.1, 30
@@ -134,7 +135,7 @@ def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path
         lambda: torch.nn.Linear(1, 1), (x, y), (x[:10], y[:10]), GaussianNoise(sigma), name="line"
     )
     given = {"chains": 2, "epochs": 40, "lr": 0.01, "weight_decay": decay, "store": str(tmp_path), "progress": False}
-    run = rc.run(task=task, sampler="sgld", **given)
+    run = rc.run(task=task, sampler="sgld", concurrent=1, evaluators=1, **given)
     result = rc.evaluate(run.path, measures=["fidelity"], reference="hmc", task=task, progress=False)
     rows = result.store.table("fidelity").to_pandas()
     last = rows.iloc[-1]

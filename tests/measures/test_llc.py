@@ -68,6 +68,7 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("powers", [(0, 1), (1, 2)])
 def test_a_normal_crossing_has_the_quadratures_value(tmp_path: Path, powers: tuple[int, int]) -> None:
     tables = measured(
@@ -84,9 +85,13 @@ def test_the_quadrature_is_that_of_others(powers: tuple[int, int], exact: float)
     assert crossing_quadrature(*powers, nbeta=1000 / math.log(1000), gamma=1.0) == pytest.approx(exact, abs=1e-4)
 
 
-def test_a_reduced_rank_regression_has_the_quadratures_value_whose_limit_is_the_closed_form(tmp_path: Path) -> None:
+def test_the_limit_of_a_reduced_rank_regressions_quadrature_is_the_closed_form() -> None:
     """Aoyagi & Watanabe 2005: with M = 4 inputs, N = 2 outputs, rank H = 1 and the truth 0, N + H < M, so λ = HN/2."""
     assert reduced_rank_quadrature(4, 2, nbeta=1e7, gamma=1.0) == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.long
+def test_a_reduced_rank_regression_has_the_quadratures_value(tmp_path: Path) -> None:
     tables = measured(
         tmp_path, ReducedRank(4, 2), reduced_rank_data(4, 2), noise=SCALE, chains=1, epochs=7000, burn_in=1000,
         draws=300, batch_size=1000, gamma=10.0, epsilon=5e-4,

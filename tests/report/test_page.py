@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,10 +18,11 @@ import pytest
 
 from raychains.inference import results
 from raychains.inference.run_data import RunData
+from raychains.planning import Comparison
 from raychains.plotting.style import DARK, HEAT, PAPER
 from raychains.report import page
 from raychains.report.figures import samples
-from raychains.store import RunStore, codec
+from raychains.store import RunStore, Storage, codec
 from tests.report import runs
 
 EVIL = '<script>alert("x")</script>'
@@ -226,7 +228,9 @@ def test_page_states_settings_environment_and_budget(digits: tuple[RunStore, Pag
     assert [part for part in [*parts, json.dumps("sgld")] if part not in found.text] == []  # the whole specification
 
 
-def test_single_repeat_shows_no_standard_error(tmp_path: Path) -> None:
+def test_single_repeat_shows_no_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are not rendered: that takes most of the time."""
+    monkeypatch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
     comparison = runs.single()
     found = draw(runs.store_run(tmp_path, comparison, progress=False), comparison)
     assert "nan" not in found.text.lower()
@@ -244,9 +248,15 @@ def test_run_without_any_result_is_drawn(tmp_path: Path) -> None:
     assert "no chain has begun" in found.text
 
 
-def test_damaged_sample_costs_its_figure_only(tmp_path: Path, mixture: tuple[RunStore, Page]) -> None:
-    comparison = runs.mixture(repeats=1)
-    store = runs.store_run(tmp_path, comparison)
+def test_damaged_sample_costs_its_figure_only(
+    tmp_path: Path, mixture: tuple[RunStore, Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures are drawn, but not rendered."""
+    monkeypatch.setattr(page, "render", lambda drawing: (drawing.draw() and b"<svg/>", b"png"))
+    whole, _ = mixture
+    shutil.copytree(whole.root.uri, tmp_path, dirs_exist_ok=True)
+    store = RunStore(Storage(tmp_path), whole.name)
+    comparison = Comparison.from_json(store.plan()["comparison"])
     sample = next(tmp_path.glob("chains/*/samples/*"))
     data = bytearray(sample.read_bytes())
     data[-1] ^= 1
@@ -259,8 +269,6 @@ def test_damaged_sample_costs_its_figure_only(tmp_path: Path, mixture: tuple[Run
 
 
 def test_drawing_again_gives_the_same_bytes(mixture: tuple[RunStore, Page]) -> None:
-    from raychains.planning import Comparison
-
     store, found = mixture
     again = page.write(store, Comparison.from_json(store.plan()["comparison"]))
     assert Path(again).read_text(encoding="utf-8") == found.html

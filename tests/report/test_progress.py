@@ -1,4 +1,4 @@
-"""Progress of calls from Python: lines in a log, bars in a terminal. The live view of a notebook: tests/examples/test_quickstart.py."""
+"""Progress of calls from Python: lines in a log, bars in a terminal, a view in a notebook (in a kernel: tests/examples/test_quickstart.py)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ import pty
 import re
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import IPython.display
 import pytest
 from rich.console import Console
 
 import raychains as rc
-from raychains.planning.events import Evaluating, ViewDone
+from raychains.planning.events import ChainStatus, Evaluating, Ready, Tick, ViewDone
 from raychains.planning.presets import default_arms
+from raychains.report import console
 from raychains.report.terminal import Terminal
 
 SECONDS = 900.0
-CALL = "rc.run(task='digits', chains=2, repeats=2, epochs=12, cycles=2, batch_size=100, name={name!r}, resume=True, store='runs'{more})"
+SMALL: dict[str, Any] = {"task": "digits", "repeats": 2, "cycles": 2, "batch_size": 100, "store": "runs"}
+SMALL |= {"concurrent": 1, "evaluators": 1}  # as few processes as there can be
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("progress")
-
-
-def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> None:
-    code = f"import raychains as rc; print(type({CALL.format(name='r', more='')}).__name__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> None:
+    code = f"import raychains as rc; print(type(rc.run(chains=1, epochs=12, **{SMALL})).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Result\n", "standard output belongs to the script"
     said = done.stderr
@@ -44,31 +46,57 @@ def test_lines_on_standard_error_where_there_is_no_terminal(folder: Path) -> Non
     assert -1 not in at and at == sorted(at) and "\x1b" not in said
 
 
-def test_bars_in_a_terminal_name_arm_repeat_and_chain(folder: Path) -> None:
-    """The chains are gone from the store, so that they run; the terminal is a real one, 100 columns wide."""
-    code = f"import raychains as rc; {CALL.format(name='terminal', more=', epochs=300, seed=5').replace('epochs=12, ', '')}"
+@pytest.mark.usefixtures("ray_session")
+def test_bars_in_a_terminal_name_arm_repeat_and_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal is a real one, 100 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     main, other = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        stderr=other,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "100"},
-    )
-    os.close(other)
-    said = b""
-    while True:
-        try:
-            data = os.read(main, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not data:
-            break
-        said += data
-    assert process.wait(SECONDS) == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode())
+    said: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(main, 65536):
+                said.append(data)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with os.fdopen(other, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        rc.run(chains=2, epochs=120, **SMALL)
+    reader.join(SECONDS)
+    os.close(main)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(said).decode())
     assert re.search(r"cSGHMC, repeat [12], chain [12]", text) and "━" in text
     assert not re.search(r"chain [0-9a-f]{12}", text)
+
+
+def test_a_notebooks_view_is_drawn_in_one_place_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    drawn: list[str] = []
+
+    def display(html: Any, *, display_id: bool = False, **_: Any) -> Any:
+        if display_id:
+            begun.append(html.data)
+        return SimpleNamespace(update=lambda html: drawn.append(html.data))
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.setattr(console, "REDRAWN_EVERY", 0.0)
+    comparison = default_arms.run(rc.Run(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
+    [digest, *_] = comparison.chains()
+    running = [
+        ChainStatus(digest=digest, slot=0, step=5, steps=10, cycle=0, stage="sampling", loss=loss, seconds=1.0)
+        for loss in (0.75, 0.5)
+    ]
+    with Terminal(Console(force_jupyter=True)) as terminal:
+        terminal.on(Evaluating(comparison=comparison))
+        terminal.on(Ready(slots=1, slot="1 CPU"))
+        about = {"finished": 0, "chains": 4, "evaluated": 0, "to_evaluate": 1, "remaining_seconds": None}
+        for chain in running:
+            terminal.on(Tick(running=[chain], **about))
+    [first], (second, last) = begun, drawn
+    assert "repeat 1, chain 1" in first and "loss 0.7500" in first and "loss 0.5000" in second
+    assert last == "", "the view is removed"
 
 
 @pytest.mark.parametrize(

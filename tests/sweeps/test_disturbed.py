@@ -75,6 +75,7 @@ def table(store: str, name: str = "results") -> Any:
     return found.to_pandas()
 
 
+@pytest.mark.long
 def test_a_point_that_diverges_fails_and_the_others_go_on(undisturbed: str) -> None:
     rows = table(undisturbed)
     failed = rows[rows["status"] == "failed"]
@@ -215,11 +216,17 @@ def test_a_chain_that_diverges_is_a_failed_point_whoever_judges_it(tmp_path: Pat
         rc.sweep(store=str(tmp_path), name="some", **asked, **way)
     rows = load_sweep(f"{tmp_path}/sweeps/some").table("results")
     assert rows is not None and rows["status"].to_pylist().count("failed") == count and len(rows) == 2
+    failed = [row for row in rows.to_pylist() if row["status"] == "failed"]
+    assert all("step" in row["reason"] for row in failed)
+    if "grid" in way:
+        best = load_sweep(f"{tmp_path}/sweeps/some").best()
+        assert [row["lr"] for row in failed] == [1e29] and best is not None and best["lr"] == 0.05
     assert Path(tmp_path, "sweeps", "some", "report.html").stat().st_size > 5_000
 
 
 def test_a_start_is_in_the_store_and_the_sweep_goes_on_without_its_file(tmp_path: Path) -> None:
     asked = {"task": TASK, "epochs": 2, "val_split": 40, "exploration": 0.5, "thinning": 1, "grid": {"lr": [0.05, 0.1]}}
+    asked |= {"concurrent": 1}
     network = rc.make_task(TASK).build_model(seed=3, lanes=1)
     store = str(tmp_path / "store")
     first = rc.sweep(store=store, name="warm", init_from=network, **asked)

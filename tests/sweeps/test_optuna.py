@@ -21,23 +21,24 @@ ENTRIES = tuple(f"{name}={text}" for name, text in SPACE.items())
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_sweep_of_four_points(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 4, "space": SPACE, "repeats": 2}
+def test_a_sweep_of_three_points(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 3, "space": SPACE, "repeats": 2}
+    options |= {"concurrent": 1}
     first = Diary()
-    result = rc.sweep(store=str(tmp_path), name="four", callback=first, **options)
+    result = rc.sweep(store=str(tmp_path), name="three", callback=first, **options)
     table = result.table(full=True)
     values = {(view.arm, view.group): view.metrics[0]["nll"] for view in first.of(events.ViewDone)}
-    assert [event.point.number for event in first.of(events.PointChosen)] == [0, 1, 2, 3]
+    assert [event.point.number for event in first.of(events.PointChosen)] == [0, 1, 2]
     assert values == {(f"point-{row.point}", row.repeat): row.nll for row in table.itertuples()}
-    assert len(table) == 8 and set(table["status"]) == {"finished"} and set(table["repeat"]) == {0, 1}
-    assert len({tuple(r) for r in table[["lr", "cycles", "exploration"]].itertuples(index=False)}) == 4
+    assert len(table) == 6 and set(table["status"]) == {"finished"} and set(table["repeat"]) == {0, 1}
+    assert len({tuple(r) for r in table[["lr", "cycles", "exploration"]].itertuples(index=False)}) == 3
     means = table.groupby("point")["nll"].mean()
     best = table[table["point"] == means.idxmin()].iloc[0]
     assert [result.best[name] for name in SPACE] == [best[name] for name in SPACE]
     diary = Diary()
-    rc.sweep(store=str(tmp_path), name="four", resume=True, callback=diary, **options)
-    assert not diary.of(events.ChainFinished) and len(diary.of(events.ViewDone)) == 8
-    assert len(load_sweep(f"{tmp_path}/sweeps/four").asked()) == 4
+    rc.sweep(store=str(tmp_path), name="three", resume=True, callback=diary, **options)
+    assert not diary.of(events.ChainFinished) and len(diary.of(events.ViewDone)) == 6
+    assert len(load_sweep(f"{tmp_path}/sweeps/three").asked()) == 3
 
 
 class Bowl:
