@@ -327,12 +327,12 @@ def in_words(prior: Prior) -> str:
     assert isinstance(prior, Factor)
     on = "every parameter" if prior.match == "*" else f"parameters {prior.match}"
     if isinstance(prior, Gaussian):
-        wide = ": very wide" if prior.std > WIDE else ""
-        return f"N(0, {prior.std**2:.3g}) on {on}{wide}"
+        return f"N(0, {prior.std**2:.3g}) on {on}{': very wide' if prior.std > WIDE else ''}"
     if isinstance(prior, FanIn):
-        return f"N(0, {prior.gain**2:.3g}/fan_in) on weights and N(0, 1) on others among {on.replace('every parameter', 'all parameters')}"
+        some = "" if prior.match == "*" else f", of {on}"
+        return f"N(0, {prior.gain**2:.3g}/fan_in) on weights and N(0, 1) on other parameters{some}"
     settings = [f"{f.name} {getattr(prior, f.name):g}" for f in dataclasses.fields(prior) if f.name != "match"]
-    return " ".join([f"{prior.kind.replace('_', '-')}", ", ".join(settings)]).strip() + f" on {on}"
+    return f"{prior.kind.replace('_', '-')}{' ' * bool(settings)}{', '.join(settings)} on {on}"
 
 
 def stated(

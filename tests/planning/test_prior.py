@@ -89,6 +89,27 @@ def test_a_gaussian_on_all_parameters_is_a_weight_decay() -> None:
     assert method(stated, prior="fan-in").spec.prior == Part.from_json(priors.FanIn().to_json())
 
 
+def test_the_prior_weighs_as_the_sampler_weighs_the_data() -> None:
+    """With N doubled by the sampler's own setting, the share of the prior in a step's gradient halves."""
+    found = []
+    for n in (N, 2 * N):
+        chain = Chain(method(task(), prior="laplace:0.3", sampler_settings={"num_data": n}).chain(0, 0), task())
+        chain._gradient(torch.arange(10))
+        found.append({name: p.grad.clone() for name, p in chain.sampled.items() if p.grad is not None})
+    for name, p in chain.sampled.items():
+        share = p.detach().sign() / 0.3
+        torch.testing.assert_close(found[0][name] - found[1][name], share / N - share / (2 * N))
+
+
+def test_plans_say_the_prior_in_words() -> None:
+    for texts, words in (
+        (["fan-in:1.4"], "N(0, 1.96/fan_in) on weights and N(0, 1) on other parameters"),
+        (["*.weight=fan-in", "*.bias=flat"], "of parameters *.weight; flat on parameters *.bias"),
+        (["student-t:4,0.5"], "student-t df 4, scale 0.5 on every parameter"),
+    ):
+        assert words in priors.in_words(priors.read(texts))
+
+
 def test_texts_objects_and_mappings_are_one_prior() -> None:
     made = priors.Product(
         [priors.Laplace(scale=0.3, match="*.weight"), priors.StudentT(df=4, scale=0.5, match="*.bias")]
