@@ -9,6 +9,7 @@ left at a buffer's end, and both have other rounding errors. So a row's bits dep
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -115,7 +116,16 @@ def layers(model: nn.Module) -> list[Layer]:
 
 
 class _Tracer(fx.Tracer):
-    """Refuses operations without gradients, which a graph does not tell from others."""
+    """Refuses operations without gradients, which a graph does not tell from others; other threads' networks are left alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:  # tracing patches torch.nn for all of them
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if not torch.is_grad_enabled():

@@ -142,7 +142,8 @@ def listed(names: Iterable[str]) -> str:
 
 def evaluated(splits: Mapping[str, Any]) -> str:
     """Return the split that runs are evaluated on: ``test``, or where a task has none ``val``, else ``train``."""
-    return next((name for name in ("test", "val", "train") if name in splits), "test")
+    names = list(splits)  # a mapping of the user's may read a split to see whether it has it
+    return next((name for name in ("test", "val", "train") if name in names), "test")
 
 
 def check_evaluated(splits: Mapping[str, Any], name: str, task: str) -> None:

@@ -157,7 +157,7 @@ def test_options_are_those_of_the_run() -> None:
         ({"random_state": -1}, ("random_state", "-1")),
         ({"options": {"store": "elsewhere"}}, ("options", "store")),
         ({"options": {"repeats": 2}}, ("options", "repeats")),
-        ({"options": {"address": "1.2.3.4:1"}}, ("options", "address", "process")),
+        ({"options": {"address": "1.2.3.4:1"}}, ("address", "backend=process")),
         ({"hidden": "wide"}, ("hidden", "wide")),
         ({"chains": 0}, ("chains", "0")),
         ({"lr": -1.0}, ("lr", "-1.0")),

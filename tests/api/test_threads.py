@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 import torch
 from sklearn.model_selection import cross_val_score
-from torch import nn
+from torch import Tensor, nn
 
 import raychains as rc
 from raychains.api import sampling
@@ -19,6 +19,7 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
 from raychains.evaluation.regression import outputs
+from raychains.models import stacked
 from raychains.orchestration.thread_workers import ThreadWorkers
 from raychains.planning.events import Planned, RunEvent
 from raychains.planning.presets import default_arms
@@ -139,3 +140,18 @@ def test_a_cross_validation_in_threads_is_that_of_one_thread() -> None:
     alone = cross_val_score(estimator, x, x[:, 0], cv=4)
     with joblib.parallel_backend("threading", n_jobs=4):
         np.testing.assert_array_equal(cross_val_score(estimator, x, x[:, 0], cv=4, error_score="raise"), alone)
+
+
+def test_a_network_predicts_while_another_is_traced() -> None:
+    """Tracing, by which packs are planned, patches torch.nn for all threads."""
+    predicting, found = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), []
+
+    class Slow(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            other = threading.Thread(target=lambda: found.append(predicting(torch.ones(1, 3))))
+            other.start()
+            other.join()
+            return super().forward(x)
+
+    assert stacked.layers(Slow(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)))[0] == "0"
+    assert len(found) == 1 and torch.equal(found[0], predicting(torch.ones(1, 3)))
