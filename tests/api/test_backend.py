@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,31 +20,29 @@ from tests.report import runs
 
 SMALL: dict[str, Any] = {"task": "digits", "epochs": 4, "chains": 2, "cycles": 2, "exploration": 0.5, "repeats": 1}
 SCRIPT = """
-import sys
+import json, sys
 sys.modules["ray"] = None
-import raychains as rc
-result = rc.run(task="digits", backend="process", epochs=2, chains=1, cycles=1, store=sys.argv[1], progress=False)
-print(result.table(), list(result.figures))
+import torch, raychains as rc
+threads = torch.get_num_threads()
+settings = {**json.loads(sys.argv[1]), "sampler": ["sghmc"], "backend": "process", "progress": False}
+first = rc.compare(**settings)
+assert rc.compare(**settings, resume=True, name=first.store.name).table().equals(first.table())
+assert torch.get_num_threads() == threads and "reliability" in first.figures
+print(first.path)
 """
 
 
-def test_results_and_page_are_those_of_its_samples(tmp_path: Path) -> None:
-    threads = torch.get_num_threads()
-    compared = rc.compare(**SMALL, sampler=("sghmc",), backend="process", store=str(tmp_path), progress=False)
-    assert torch.get_num_threads() == threads
+def test_results_and_page_are_those_of_its_samples_and_ray_is_not_imported(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps({**SMALL, "store": str(tmp_path)})]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    compared = rc.load(done.stdout.strip())
+    results = compared.store.table("results").to_pandas().set_index("arm")
     for arm in compared.comparison.arms:
         expected = runs.view(Storage(tmp_path), compared.comparison, arm.chains[0]).metrics[0]
-        row = compared.store.table("results").to_pandas().set_index("arm").loc[arm.name]
-        assert {name: row[name] for name in expected} == pytest.approx(expected)
-    assert (tmp_path / "runs" / compared.store.name / "report.html").stat().st_size > 10_000
-    again = rc.compare(**SMALL, sampler=("sghmc",), backend="process", store=str(tmp_path), progress=False, resume=True)
-    assert again.table().equals(compared.table())
-
-
-def test_ray_is_not_imported(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert done.returncode == 0 and "reliability" in done.stdout, done.stderr
+        assert {name: results.loc[arm.name][name] for name in expected} == pytest.approx(expected)
+    assert len(results) == len(compared.comparison.arms) == 4
+    assert Path(compared.report).stat().st_size > 10_000
 
 
 def test_what_ray_alone_has_is_refused(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def mistaken(**settings: Any) -> dict[str, Any]:
     return {**SETTINGS, "epochs": 60, "task": "tests.groups.tasks:Mistaken", "task_settings": given, "name": "pair"}
 
 
+@pytest.mark.long
 def test_a_pair_through_a_mistake_and_a_stop_ends_as_one(store: str, tmp_path: Path) -> None:
     """A mistake on rank 1 ends its chain alone; another number of workers goes on with what a pair began."""
     settings = {"marker": str(tmp_path / "marker"), "rank": 1, "step": 12, "pause": 0.005}

@@ -103,6 +103,7 @@ def test_draws_of_a_linear_network_have_the_normal_law_in_closed_form(whole: Who
     assert found.r_hat < 1.01 and found.ess >= 1_000 and 0.8 < found.acceptance <= 1
 
 
+@pytest.mark.long
 def test_a_stop_in_a_later_round_changes_no_draw_and_a_torn_round_is_made_again(tmp_path: Path, whole: Whole) -> None:
     told: list[tuple[int, int]] = []
 

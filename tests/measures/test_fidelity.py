@@ -125,6 +125,7 @@ def test_distances_of_densities_are_those_of_a_quadrature_and_of_moments() -> No
     np.testing.assert_allclose(distance.points(distance.average(own[:1]))[:, 2], 0, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path: Path) -> None:
     """y = w·x + b + noise of known σ: the predictive mean and sd of the posterior in closed form, and one network's distance to it."""

@@ -284,6 +284,7 @@ def test_a_divergence_that_no_noise_cures_ends_after_as_many_restarts_as_allowed
     assert len(diagnoses) == 3 and len({d["parameter_scale"] for d in diagnoses}) == 3, "each under other noise"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_a_device_without_memory_ends_the_worker_and_the_chain_is_tried_in_another(tmp_path: Path) -> None:
     task = Starved(str(tmp_path))

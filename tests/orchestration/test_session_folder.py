@@ -30,10 +30,12 @@ def second() -> Any:
     return json_of("-c", f"from {__name__} import sessions; sessions()")
 
 
+@pytest.mark.long
 def test_it_is_private_and_removed_and_no_thread_stays(second: Any) -> None:
     assert second, "the process checked its folders and threads"
 
 
+@pytest.mark.long
 def test_a_gcs_that_was_told_to_end_is_lost_though_it_hangs_and_nothing_is_left_of_its_ray(second: Any) -> None:
     """It closes its port, and does not end; its raylet's agents would look for it for long."""
     lost, children, living = second

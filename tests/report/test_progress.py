@@ -29,6 +29,7 @@ SMALL: dict[str, Any] = {"task": "digits", "repeats": 2, "cycles": 2, "batch_siz
 SMALL |= {"concurrent": 1, "evaluators": 1}  # as few processes as there can be
 
 
+@pytest.mark.long
 def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> None:
     code = f"import raychains as rc; print(type(rc.run(chains=1, epochs=12, **{SMALL})).__name__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
@@ -44,6 +45,17 @@ def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> N
     ]
     at = [said.find(text) for text in order]
     assert -1 not in at and at == sorted(at) and "\x1b" not in said
+
+
+def test_lines_of_a_run_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rc.run(chains=1, epochs=12, backend="process", **{k: v for k, v in SMALL.items() if k != "concurrent"})
+    said = capsys.readouterr()
+    order = ["digits: the plan", "1 of 2 repeats: Error (%)", "2 of 2 repeats"]
+    at = [said.err.find(text) for text in order]
+    assert -1 not in at and at == sorted(at) and "\x1b" not in said.err and said.out == "" and "Ray" not in said.err
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -198,6 +198,7 @@ def test_clients_that_send_slowly_keep_nobody_out(served: Served) -> None:
         assert time.monotonic() - began < 30
 
 
+@pytest.mark.long
 def test_a_replica_that_is_killed_is_replaced_by_one_with_the_same_samples(served: Served, run: rc.Result) -> None:
     continued(run, served.path)
     before, x = served.replica(), {"inputs": images()[:FEW].tolist()}
