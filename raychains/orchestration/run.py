@@ -82,7 +82,8 @@ def driver_of(
     )
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
-    callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe()))
+    where = {"where": "this process"} if workers.in_process else {}
+    callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe(), **where))
     evaluate = resources.evaluate
     return Driver(sampling, queue, results, lease, wait, callback, evaluate=evaluate, clock=clock)
 

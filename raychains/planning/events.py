@@ -81,7 +81,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """Ray is up."""
+    """Ray is up, or not needed."""
 
     event: ClassVar[str] = "ready"
 
@@ -89,6 +89,8 @@ class Ready:
     """Chains that can run at once."""
     slot: str
     """One slot, for people: ``1 CPU``, ``1/2 GPU``."""
+    where: str = "Ray"
+    """``Ray``, or ``this process``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,8 @@ class Terminal:
             case events.Measuring():
                 self._measuring(event)
             case events.Ready():
-                self._say(f"Ray is up: {event.slots} slot{'s' * (event.slots != 1)} of {event.slot}")
+                where = "Ray is up" if event.where == "Ray" else "in this process, without Ray"
+                self._say(f"{where}: {event.slots} slot{'s' * (event.slots != 1)} of {event.slot}")
                 self._begin()
             case events.Tick():
                 self._tick(event)
