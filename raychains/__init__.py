@@ -1,6 +1,6 @@
 """raychains: Bayesian deep learning by stochastic-gradient MCMC at cluster scale.
 
-``import raychains as rc``; then `rc.compare`, `rc.run`, `rc.sweep`, `rc.evaluate`, `rc.draw_report`, `rc.load` and
+``import raychains as rc``; then `rc.fit`, `rc.run`, `rc.compare`, `rc.sweep`, `rc.evaluate`, `rc.draw_report`, `rc.load` and
 `rc.reproduce` for whole runs, `rc.tune` for Ray Tune, `rc.train` for Ray Train, `rc.serve` for Ray Serve, `rc.sklearn` for
 scikit-learn, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in neither torch nor ray.
 """
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from raychains.api import serve, sklearn, train, tune
     from raychains.api.commands import draw_report
     from raychains.api.evaluating import evaluate
+    from raychains.api.fit import fit
     from raychains.api.local import local
     from raychains.api.result import Result, load
     from raychains.api.sampling import compare, run
     from raychains.api.sweep import SweepResult, sweep
     from raychains.chain.chain import Chain
-    from raychains.core.config import Compare, Local, Run, Sweep
+    from raychains.core.config import Compare, Fit, Local, Run, Sweep
     from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, RayLost, UserError
     from raychains.core.spec import ChainSpec
     from raychains.evaluation.base import Metric
@@ -68,12 +69,13 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "api.evaluating": ("evaluate",),
     "api.commands": ("draw_report",),
+    "api.fit": ("fit",),
     "api.local": ("local",),
     "api.result": ("Result", "load"),
     "api.sampling": ("compare", "run"),
     "api.sweep": ("SweepResult", "sweep"),
     "chain.chain": ("Chain",),
-    "core.config": ("Compare", "Local", "Run", "Sweep"),
+    "core.config": ("Compare", "Fit", "Local", "Run", "Sweep"),
     "core.errors": ("ChainsFailed", "Interrupted", "RaychainsError", "RayLost", "UserError"),
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
@@ -129,7 +131,7 @@ __all__ += ["PosteriorPredictive", "PredictiveTask", "RaychainsError", "Result",
 __all__ += ["ScheduleLR", "ScheduleValues", "Step", "Sweep", "SweepResult", "Task", "UserError", "compare"]
 __all__ += ["draw_report", "evaluate", "load", "make_task", "reproduce", "run", "serve", "sklearn", "sweep"]
 __all__ += ["train", "tune"]
-__all__ += ["Local", "local"]
+__all__ += ["Fit", "Local", "fit", "local"]
 
 
 def __getattr__(name: str) -> Any:

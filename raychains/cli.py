@@ -31,6 +31,7 @@ from raychains.core.options import Option, make, on_command_line, options_of
 
 COMMANDS = {
     "run": ("Run", "sample one posterior: samples, evaluation, report"),
+    "fit": ("Fit", "sample one posterior without tuning: pilots on held-out data choose the method"),
     "compare": ("Compare", "parallel against single chains at equal cost (cSG-MCMC's Tables 2 and 4)"),
     "local": ("Local", "the posterior around trained networks, and their local learning coefficient"),
     "plan": ("Plan", "what a comparison will cost: gradient evaluations, device hours, money, bytes"),
@@ -449,6 +450,13 @@ def _do(command: str, options: Any) -> None:
                 result = getattr(rc, command)(options, callback=terminal, progress=False)
         finally:
             terminal.table()
+    if command == "fit":
+        from raychains.plotting.tables import terminal as as_text
+        from raychains.report.console import standard_output
+        from raychains.report.tables import choice
+
+        standard_output().print(as_text(choice(result.store)))
+        print(f"options: {result.store.location('options.json')}")
     for line in result.suspicions():
         print(printable(line))
     for name in _measures_of(options) if command == "evaluate" else local.MEASURES if command == "local" else ():

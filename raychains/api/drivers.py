@@ -17,7 +17,7 @@ from raychains import tasks
 from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common, Compare, Local, Run, Sweep
+from raychains.core.config import Common, Compare, Fit, Local, Run, Sweep
 from raychains.core.errors import (
     ChainsFailed,
     Interrupted,
@@ -316,7 +316,7 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
         yield made
 
 
-def workers_of(options: Run | Compare | Local, pool: Workers | None) -> Workers | None:
+def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Workers | None:
     """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is on Ray.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The keywords of `rc.run`, `rc.compare` and `rc.sweep`: a command's options, and what only Python can pass."""
+"""The keywords of `rc.run`, `rc.fit`, `rc.compare` and `rc.sweep`: a command's options, and what only Python can pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raychains import tasks
 from raychains.api import callbacks, own_parts
 from raychains.callbacks import CallbackList
 from raychains.chain import initialization
-from raychains.core.config import USUAL, Compare, Run, Sweep
+from raychains.core.config import USUAL, Compare, Fit, Run, Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make, options_of
 from raychains.samplers import Sampler
@@ -68,6 +68,13 @@ class CompareKeywords(_Python, Compare):
 
     sampler: str | type[Sampler] | Sequence[str | type[Sampler]] = ()  # type: ignore[assignment]
     schedule: str | type[Schedule] | Sequence[str | type[Schedule]] = ("cyclical", "decreasing")  # type: ignore[assignment]
+    worker_pool: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitKeywords(_Python, Fit):
+    """The keywords of `rc.fit`."""
+
     worker_pool: Any = None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from raychains import tasks
-from raychains.core.errors import RaychainsError, format_error, printable
+from raychains.core.errors import RaychainsError, UserError, format_error, printable
 from raychains.core.validation import true_or_false
 from raychains.data.root import rooted
 from raychains.inference import PosteriorPredictive, export, results
@@ -148,6 +148,21 @@ class Result(InStore):
         measured = tuple(m for m in metrics if m.name in found.columns) if len(found) else metrics
         table = results.summary(self.comparison, found, measured)
         return table if full else results.compact(table, [m for m in measured if not m.minor])
+
+    @property
+    def choice(self) -> pd.DataFrame:
+        """The candidates that `raychains.fit` tried before this run, a row for each rung of pilots that one took part in.
+
+        Columns: rung, candidate, epochs (what its pilots cost, in passes over all training data), density (mean held-out log density in
+        nats), se (its standard error over examples), behind (mean difference to the best on the same examples), behind_se, kept, why.
+
+        Raises:
+            UserError: the run was not made by `raychains.fit`.
+        """
+        found = self.store.table("choice")
+        if found is None:
+            raise UserError(f"run must be one that raychains.fit made, got {self.path}: others chose nothing")
+        return found.to_pandas()
 
     @property
     def figures(self) -> Figures:

@@ -26,7 +26,7 @@ from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, ac
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
-from raychains.core.config import Compare, Local, Run
+from raychains.core.config import Common, Compare, Fit, Local, Run
 from raychains.core.errors import UserError
 from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
@@ -120,7 +120,7 @@ def _start_of(root: Storage, name: str | None) -> str | None:
 
 def execute(
     command: str,
-    options: Compare | Run | Local,
+    options: Compare | Run | Local | Fit,
     planned: PlannedComparison,
     callback: CallbackList,
     task: Task | None,
@@ -176,7 +176,7 @@ def execute(
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
 
 
-def _as_planned(comparison: Comparison, root: Storage, options: Compare | Run | Local) -> Comparison:
+def _as_planned(comparison: Comparison, root: Storage, options: Common) -> Comparison:
     """Return the comparison, or what an older version planned of it, without the sources of classes, if that is resumed."""
     older = comparison.without_sources()
     if not options.resume or older.digest == comparison.digest:

@@ -238,9 +238,43 @@ class Run(_OfTask):
     schedule: Annotated[
         str | None, Form(objects=True, help=f"The step size's schedule; default the method's own. {SCHEDULE}.")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(_OfTask):
+    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample with the best on all data.
+
+    Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are judged by
+    the log density of the examples that are held out; the test split is never read for that. Writes the plan and every decision to
+    STORE/fits/NAME, and the run STORE/runs/NAME, whose options.json is for raychains run --options. docs/how-to/fit.md
+
+    Example: raychains fit --task digits --budget 1000
+    """
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            *("lr", "final_lr", "epochs", "steps", "cycles", "exploration", "burn_in", "samples_per_cycle", "thinning"),
+            *("momentum", "temperature", "temperature_ramp", "init_from", "sampler_settings", "schedule_settings"),
+        ),
+        "a fit chooses it",
+    ) | {
+        "weight_decay": "give `prior`, or leave the prior to the fit",
+        "init_strict": "no file is a start",
+        "sample_only": "no file is a start",
+        "repeats": "one posterior is sampled",
+        "lanes": "networks do not stack",
+    }
+    """As of `Local`."""
+
     budget: MaybeCount = None
-    """Epochs of all chains of a repeat together. Sets sampler, chains, epochs, cycles and β to the combination that came nearest to true
-    posteriors at a similar number of steps, with at least concurrent chains (up to 8); leave those options out. docs/how-to/budget.md"""
+    """Epochs of all chains together, those of pilots included; default 1000."""
+    minutes: Positive = None
+    """Time instead of a budget: it is turned into epochs once, by the first few that are run, and stored."""
+    folds: MaybeCount = None
+    """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A task with a
+    split val is judged on that."""
+    pack: Annotated[str, Form(metavar="WIDTH")] = "auto"
+    """As for raychains run; the default packs the chains of small networks of linear layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +388,6 @@ class Sweep(Run):
     """
 
     refused: ClassVar[Mapping[str, str]] = {
-        "budget": "each trial is one chain",
         "backend": "trials are Ray Tune's",
     } | dict.fromkeys(("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples")
     """As of `Local`."""
@@ -622,7 +655,7 @@ GROUPS = {
     "init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay prior cycles exploration burn_in samples_per_cycle thinning "
     "batch_size micro_batch batchnorm precision compile pack fast exact",
-    "How long, and how many": "budget epochs steps chains repeats lanes",
+    "How long, and how many": "epochs steps chains repeats lanes",
     "Where it runs": "backend address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
     "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "
     "max_preemptions on_divergence",
@@ -638,7 +671,6 @@ USUAL = [
     "temperature",
     "cycles",
     "exploration",
-    "budget",
     "epochs",
     "steps",
     "chains",

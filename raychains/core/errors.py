@@ -22,6 +22,8 @@ GONE = {
     ("plan", "gpu"): "--images-per-second with a speed that you measured",
     ("plan", "prices"): "--price with your price of an hour",
     ("status", "web"): "--watch or, in the command of the run, --callback tensorboard",
+    ("run", "budget"): "raychains fit --budget",
+    ("sweep", "budget"): "--epochs",
     ("serve", "refresh"): "a new server for newer samples",
 }
 """Names that older versions knew, and what to use instead."""

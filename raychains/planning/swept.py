@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from raychains import samplers, schedules
-from raychains.core.config import Common, Run, Sweep
+from raychains.core.config import Common, Run
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import is_number
 from raychains.planning import methods, settings
@@ -102,8 +102,6 @@ class Points:
     """
 
     def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
-        why = f"be left out where {Sweep.refused['budget']}: give epochs"
-        require(options.budget is None, "budget", options.budget, why)
         self._task, self._fixed = task, fixed
         pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
         repeats = 1 if options.repeats is None else options.repeats

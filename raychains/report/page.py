@@ -75,6 +75,7 @@ def write(
         caption=caption,
         missing=[*tables.missing(run), *suspicions.of_run(run)],
         minor=html(minor, "minor", "results") if minor else "",
+        choice=html(choice, "choice", "results") if (choice := tables.choice(store)) else "",
         coordinates=html(coordinates, "coordinates", "results") if coordinates else "",
         views=html(views, "views", "views") if views else "",
         views_open=views is not None and len(views.rows) <= FEW_VIEWS,

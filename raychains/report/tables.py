@@ -15,6 +15,7 @@ from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, texts, with_error
 from raychains.report import reference
+from raychains.store import RunStore
 
 KINDS = {
     "all": "all samples",
@@ -199,6 +200,21 @@ def coordinates(run: RunData) -> Table | None:
             rows.append(Row((arm.label, str(row["quantity"])), cells, css="begins" if rows and not i else ""))
     shown = heads("Mean", "Monte Carlo error", "Bulk ESS", "Tail ESS", "R-hat")
     return Table("Quantity", shown, rows[:COORDINATES]) if rows else None
+
+
+def choice(store: RunStore) -> Table | None:
+    """Return the candidates that a fit tried before the run, rung by rung; None of a run that no fit made."""
+    texts_of, numbers = ("candidate", "why"), ("rung", "epochs", "density", "se")
+    found = results.read_rows(store, "choice", texts=texts_of, numbers=numbers)
+    if found is None:
+        return None
+    rows: list[Row] = []
+    for rung, tried in found.groupby("rung"):
+        for i, (_, row) in enumerate(tried.iterrows()):
+            density = f"{row['density']:.3f} ± {row['se']:.3f}" if math.isfinite(row["density"]) else DASH
+            cells = texts(f"{row['epochs']:.0f}", density, row["why"])
+            rows.append(Row((f"Pilots {rung:.0f}", row["candidate"]), cells, css="begins" if rows and not i else ""))
+    return Table("Candidate", heads("Epochs", "Held-out log density (nats)", "Outcome"), rows)
 
 
 # Views

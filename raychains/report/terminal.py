@@ -193,6 +193,8 @@ class Terminal:
         from raychains import tasks
 
         self._comparison = comparison
+        for found in (self._found, self._seconds, self._gradients):  # of a fit's run before
+            found.clear()
         self._arms = {arm.name: (f"{arm.label} ({arm.cost})", arm.repeats) for arm in comparison.arms}
         for arm in comparison.arms:
             for group, chains in enumerate(arm.chains):

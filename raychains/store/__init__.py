@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from raychains.store.chains import ChainStore, SampleRecord, finished_chains
     from raychains.store.codec import Corrupt
     from raychains.store.filesystem import Storage
-    from raychains.store.runs import RunStore, SweepStore, check_name, load_sweep, split_run_path
+    from raychains.store.runs import FitStore, RunStore, SweepStore, check_name, load_sweep, split_run_path
 
 _EXPORTS = {
     "chains": ("ChainStore", "SampleRecord", "finished_chains"),
     "codec": ("Corrupt",),
     "filesystem": ("Storage",),
-    "runs": ("RunStore", "SweepStore", "check_name", "load_sweep", "split_run_path"),
+    "runs": ("FitStore", "RunStore", "SweepStore", "check_name", "load_sweep", "split_run_path"),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = ["ChainStore", "Corrupt", "RunStore", "SampleRecord", "Storage", "SweepStore"]
+__all__ = ["ChainStore", "Corrupt", "FitStore", "RunStore", "SampleRecord", "Storage", "SweepStore"]
 __all__ += ["check_name", "finished_chains", "load_sweep", "split_run_path"]
 
 

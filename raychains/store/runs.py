@@ -1,4 +1,4 @@
-"""Folders of runs and sweeps: plan, tables, report; of a sweep also its trials' reports and its best point.
+"""Folders of runs, fits and sweeps: plan, tables, report; of a fit its decisions, of a sweep its trials' reports and its best point.
 
 A sweep's reports are immutable files, one per chain and cycle, written before any decision is based on them: a sweep whose
 driver was killed has lost none. Its tables are derived from them at its end.
@@ -142,6 +142,29 @@ class RunStore:
         """Publish any other file; return its location."""
         self.root.publish(self._name(name), data)
         return self.location(name)
+
+
+class FitStore(RunStore):
+    """Reads and writes ``fits/<name>/``: plan.json and decisions/<rung>.json."""
+
+    kind: ClassVar[str] = "fit"
+
+    @property
+    def lease_name(self) -> str:
+        return f"fit:{self.name}"
+
+    def publish_decision(self, rung: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Make the decision after a rung durable, before it is acted on."""
+        found = {"rung": rung, "candidates": [dict(row) for row in rows]}
+        self.root.publish(self._name(f"decisions/{rung}.json"), json_bytes(found, allow_nan=True))
+
+    def decision(self, rung: int) -> list[dict[str, Any]] | None:
+        """Return the decision after a rung; None where it was not taken yet, or its file is torn or altered."""
+        try:
+            found = self.root.read_object(self._name(f"decisions/{rung}.json"))
+        except FileNotFoundError:
+            return None
+        return None if found is None else list(found["candidates"])
 
 
 class SweepStore(RunStore):

@@ -36,8 +36,8 @@ def find(path: str) -> Callable[..., Task]:
 def construct(path: str, settings: Mapping[str, Any]) -> Task:
     """Make the task at ``path`` with its JSON arguments.
 
-    A class that states its `Task.settings` is rebuilt by them; any other path by these arguments. A
-    ``val_split`` that it does not take itself is held out of the task that it makes (`Task.holding_out`).
+    A class that states its `Task.settings` is rebuilt by them; any other path by these arguments. A ``val_split`` that it does
+    not take itself is held out of the task that it makes, by the ``split_seed`` beside it (`Task.holding_out`).
 
     Raises:
         UserError: as `find`; arguments that do not fit; a function that raises, or returns no task.
@@ -46,8 +46,9 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
     for name in ("kind", "revision", "fingerprint"):
         if name in settings:
             raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
-    held = 0.0 if takes(make, "val_split") else settings.get("val_split", 0.0)
-    settings = {name: value for name, value in settings.items() if name != "val_split" or takes(make, "val_split")}
+    of_split = () if takes(make, "val_split") else ("val_split", "split_seed")
+    held = {name: settings[name] for name in of_split if name in settings}
+    settings = {name: value for name, value in settings.items() if name not in held}
     try:
         task = make(**settings)
     except UserError:
@@ -64,7 +65,7 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
         raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
     if not isinstance(make, type) or type(task).settings is Task.settings:
         task.origin = (path, dict(settings))
-    return task.holding_out(held)
+    return task.holding_out(held.get("val_split", 0.0), held.get("split_seed", 0))
 
 
 def takes(make: Callable[..., Any], name: str) -> bool:

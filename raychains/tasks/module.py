@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task
 from raychains.tasks.examples import check_apart, check_loss, check_mean, varied
 from raychains.tasks.likelihoods import Likelihood, likelihood
-from raychains.tasks.splits import LazySplits, divide, sizes
+from raychains.tasks.splits import LazySplits, divide, divide_groups, sizes
 from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
@@ -57,6 +58,8 @@ class FromModule(PredictiveTask):
         val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
             each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
         split_seed: of that choice.
+        groups: a number or a text for each training example, [n]; what is held out then are whole groups, such as all rows of a
+            patient, a day or a site.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
             at each input; targets [n] or [n, 1]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that returns the
@@ -96,6 +99,7 @@ class FromModule(PredictiveTask):
         val: Any = None,
         val_split: float = 0.0,
         split_seed: int = 0,
+        groups: Any = None,
         name: str = "own",
         version: str | int = "1",
         resident: bool | None = None,
@@ -114,6 +118,7 @@ class FromModule(PredictiveTask):
         self._test = None if test_set is None else UserDataset(test_set, "test_set", resident)
         self._val = None if val is None else UserDataset(val, "val", resident)
         self.num_data = len(self._train)
+        self._groups = self._read_groups(groups)
         if prior is not None:
             defaults = {**(defaults or {}), "prior": priors.as_texts(prior)}
         self.defaults = checked_defaults(defaults)
@@ -152,7 +157,8 @@ class FromModule(PredictiveTask):
             return self
         if self.origin is not None:
             path, settings = self.origin
-            made.origin = (path, {**settings, "val_split": made._held_out["val_split"]})
+            seed = {"split_seed": split_seed} if split_seed else {}
+            made.origin = (path, {**settings, "val_split": made._held_out["val_split"], **seed})
         return made
 
     def _hold_out(self, val_split: float, split_seed: int) -> None:
@@ -170,14 +176,35 @@ class FromModule(PredictiveTask):
             )
         n = len(self._train)
         labels = self._train.targets.long().numpy() if classes else np.zeros(n, dtype=np.int64)
-        parts = divide(np.arange(n), labels, chosen, split_seed)
-        name = f"{chosen.val} of {n}, seed {split_seed}"
+        if self._groups is None:
+            parts = divide(np.arange(n), labels, chosen, split_seed)
+        else:
+            parts = divide_groups(self._groups, chosen, split_seed)
+        name = f"{len(parts.val)} of {n}, seed {split_seed}{self._of_groups}"
         whole = self._train
         self._train, self._val = whole.part(parts.train, f"train/{name}"), whole.part(parts.val, f"val/{name}")
         self.num_data = len(self._train)
         self._held_out = {"val_split": chosen.val, "split_seed": split_seed}
         self._parts = {**self._parts, "split": name}
         self.fingerprint = fingerprint(self._parts)
+
+    def _read_groups(self, given: Any) -> np.ndarray[Any, Any] | None:
+        """Return the group of each training example as an integer, [n]."""
+        if given is None:
+            return None
+        found = np.asarray(given)
+        ok = found.ndim == 1 and len(found) == self.num_data and found.dtype.kind in "biuUSO"
+        require(
+            ok, "groups", f"shape {list(found.shape)}", f"be an integer or a text for each of {self.num_data} examples"
+        )
+        names, numbers = np.unique(found.astype(str), return_inverse=True)
+        require(len(names) > 1, "groups", names[0], "be two different ones or more: a whole group is held out")
+        return numbers
+
+    @property
+    def _of_groups(self) -> str:
+        """Return what the identity of a part says of its groups."""
+        return "" if self._groups is None else f", groups {hashlib.sha256(self._groups.tobytes()).hexdigest()[:16]}"
 
     @property
     def streamed(self) -> bool:

@@ -78,6 +78,21 @@ def divide(examples: Array, labels: Array, chosen: Sizes, seed: int) -> Parts:
     return Parts(train=np.sort(order[chosen.val :]), val=np.sort(order[: chosen.val]))
 
 
+def divide_groups(groups: Array, chosen: Sizes, seed: int) -> Parts:
+    """Return training and held-out parts of whole groups: the fewest groups that make the held-out part as large as asked.
+
+    Groups come in the order of a hash of seed and group; one at least is left to train on.
+
+    Args:
+        groups: an integer for each example, [n].
+    """
+    names = sorted(np.unique(groups).tolist(), key=lambda g: hashlib.sha256(f"raychains/{seed}/{g}".encode()).digest())
+    sizes_of = np.cumsum([np.count_nonzero(groups == name) for name in names])
+    count = min(int(np.searchsorted(sizes_of, chosen.val)) + 1, len(names) - 1)
+    held = np.isin(groups, names[:count])
+    return Parts(train=np.flatnonzero(~held), val=np.flatnonzero(held))
+
+
 def stratified(examples: Array, labels: Array, seed: str) -> Array:
     """Return a permutation of ``range(n)``: in its first k, for every k, each class's count is within one of k times its share.
 

@@ -80,7 +80,7 @@ run --tensorboard s3://bucket/x | --tensorboard must be a local folder, got 's3:
 sweep --evaluators 2 | --evaluators must be left out of a sweep, got 2: each trial evaluates its own samples
 sweep --gpus-per-evaluator .5 | --gpus-per-evaluator must be left out of a sweep, got 0.5
 sweep --keep-predictions all | --keep-predictions must be left out of a sweep, got 'all'
-sweep --budget 8 | --budget must be left out of a sweep, got 8: each trial is one chain
+sweep --budget 8 | --budget is gone since this version: use --epochs
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
@@ -109,7 +109,12 @@ sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
 run --options | --options must be given a JSON file, as in --options best.json, got nothing
 run --options no/such.json | --options must be a JSON file, got 'no/such.json': No such file or directory
-run --budget 40 --chains 3 | --chains must be left out beside --budget, which chooses it, got 3
+run --budget 40 | --budget is gone since this version: use raychains fit --budget
+fit --budget 10 | --budget must be at least
+fit --lr .1 | --lr must be left out of a fit, got 0.1: a fit chooses it
+fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which is turned into one, got 300
+fit --folds 2 | --folds must be left out for task digits: it
+fit --task mixture25 | --task must be a network's: a density has no examples to hold out; sample it by raychains.run, got
 run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
 run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in 20% of each
 evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares with it, got 'a.npy'

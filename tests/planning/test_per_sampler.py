@@ -11,7 +11,7 @@ import pytest
 import raychains as rc
 from raychains.api import own_parts
 from raychains.cli import parse
-from raychains.core.config import Run, Sweep
+from raychains.core.config import Sweep
 from raychains.core.options import make
 from raychains.planning import Comparison, swept
 from raychains.planning.presets import default_arms
@@ -108,8 +108,6 @@ def test_values_of_a_trial_have_the_types_of_their_options() -> None:
     for name, wrong, words in (("seed", "3", "an integer"), ("seed", True, "an integer"), ("fast", 1, "true or false")):
         with refused(name, words):
             swept.typed(name, wrong, free)
-    with refused("budget", "5", "each trial is one chain", "give epochs"):
-        swept.Points(Run(budget=5), Mine())
 
 
 def test_a_tasks_defaults_may_be_by_sampler() -> None:

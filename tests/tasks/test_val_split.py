@@ -215,3 +215,32 @@ def test_a_streamed_part_is_read_in_the_chain_s_own_order() -> None:
     assert len(asked) == 30 == len(set(asked))
     assert {tuple(row) for row in X[asked].double().tolist()} == learned
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_whole_groups_are_held_out_and_are_part_of_the_identity() -> None:
+    groups = np.repeat([f"day {i}" for i in range(10)], 4)
+    held_by_seed = set()
+    for seed in range(4):
+        task = classify(groups=groups, val_split=10, split_seed=seed)
+        held = [i for i, x in enumerate(X[TRAIN].double().tolist()) if tuple(x) in rows(task._val, len(task._val))]
+        days = {groups[i] for i in held}
+        assert len(held) == 12 == 4 * len(days), "the fewest groups that make ten examples or more"
+        assert task.num_data == 28 and not rows(task._train, 28) & rows(task._val, 12)
+        held_by_seed.add(frozenset(days))
+    assert len(held_by_seed) > 1
+    one, other = classify(groups=groups, val_split=10), classify(groups=np.roll(groups, 1), val_split=10)
+    assert one.fingerprint != other.fingerprint and classify(groups=groups).fingerprint == classify().fingerprint
+    nearly_all = classify(groups=groups, val_split=39)
+    assert nearly_all.num_data == 4 and len(nearly_all._val) == 36, "one group is left to learn from"
+    for wrong, words in ((groups[:5], "for each of 40 examples"), (["a"] * 40, "two different ones or more")):
+        with refused("groups must be", words):
+            classify(groups=wrong)
+
+
+def test_a_task_of_an_import_path_is_divided_again_by_the_same_seed() -> None:
+    whole = tasks.make("tests.api.fit_task:make_task")
+    parts = [whole.holding_out(16, seed) for seed in range(2)]
+    assert parts[0].fingerprint != parts[1].fingerprint
+    for part in parts:
+        task_cache.forget()
+        assert rows(tasks.build(part.spec())._val, 16) == rows(part._val, 16)

@@ -51,8 +51,11 @@ def plan(options: Compare, task: Task | None = None) -> Planned:
     return arms_of(preset, options)
 
 
-def arms_of(preset: Preset, options: Compare) -> Planned:
+def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Planned:
     """Return the comparison of a preset's arms, in the order of its variants.
+
+    Args:
+        task: the task of all arms where it is given as an object.
 
     Raises:
         UserError: a setting out of range.
@@ -69,9 +72,9 @@ def arms_of(preset: Preset, options: Compare) -> Planned:
         methods.check_used(_over(Compare(), variant.options), [variant.sampler], [_schedule(preset, variant)])
         own = _over(_common(options, preset), variant.options)
         if own.task_settings not in made:
-            made[own.task_settings] = methods.make_task(own, preset.task)
-        task, schedule = made[own.task_settings], _schedule(preset, variant)
-        method = methods.resolve(own, task=task, name=preset.task, sampler=variant.sampler, schedule=schedule)
+            made[own.task_settings] = methods.make_task(own, preset.task, task)
+        made_of, schedule = made[own.task_settings], _schedule(preset, variant)
+        method = methods.resolve(own, task=made_of, name=preset.task, sampler=variant.sampler, schedule=schedule)
         repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
         total += own.chains * (repeats // lanes)
         methods.check_total(total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.registry import path_of
 from raychains.core.spec import ChainSpec
-from raychains.planning import Arm, Comparison, by_budget, methods
+from raychains.planning import Arm, Comparison, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
 from raychains.tasks import Task
@@ -83,10 +82,6 @@ def run(options: Run, task: Task | None = None) -> Planned:
     Raises:
         UserError: a setting out of range.
     """
-    if options.budget is not None:
-        options, reason = by_budget.spend(options, methods.make_task(options, options.task, task))
-        planned = run(options, task)
-        return dataclasses.replace(planned, notes=[reason, *planned.notes])
     task = methods.make_task(options, options.task, task)
     base = methods.defaults(options.task, task)
     sampler = options.sampler if options.sampler is not None else base.run

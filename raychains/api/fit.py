@@ -1,0 +1,333 @@
+"""`fit`: choose method, step size and prior by pilots on held-out data, then sample with the best on all data."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raychains import tasks
+from raychains.api import sampling
+from raychains.api.drivers import KeepOpen, origin, planned_otherwise, worker_pool, workers_of
+from raychains.api.keywords import Call, FitKeywords, accepts
+from raychains.api.result import Result, load
+from raychains.callbacks import CallbackList
+from raychains.core.config import Compare, Fit, Run
+from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, require
+from raychains.core.options import check_refused
+from raychains.core.spec import digest_of
+from raychains.data.root import rooted
+from raychains.evaluation import metrics
+from raychains.planning import fitting, methods
+from raychains.planning.comparison import run_name
+from raychains.planning.events import ChainFinished, Message, Ready, RunEvent
+from raychains.planning.fitting import FitPlan, Judged, Rung, Tried
+from raychains.planning.presets import arms, default_arms
+from raychains.planning.presets.arms import Planned
+from raychains.planning.presets.named import Preset
+from raychains.store import FitStore, RunStore, Storage
+from raychains.store.filesystem import json_bytes
+from raychains.tasks import Task
+
+BUDGET = 1000
+"""Epochs of all chains together where neither ``budget`` nor ``minutes`` is given."""
+OPTIONS = "options.json"
+"""File in the run's folder with the options by which `raychains run --options` makes the same chains."""
+TIMED_STEPS = 200
+"""Steps of the chains by which minutes are turned into epochs, at least."""
+
+
+@accepts(Fit, FitKeywords)
+def fit(call: Call) -> Result:
+    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample with the best on all data.
+
+    `Result.choice` is the table of all candidates: what each cost, its held-out log density, and why it was dropped.
+
+    Example: ``rc.fit(task="digits", budget=1000).choice``
+
+    Raises:
+        UserError: a setting out of range, a density, or a name that another living driver runs.
+        Interrupted: the user stopped the fit; what was computed is kept.
+        ChainsFailed: all chains of every candidate were given up.
+    """
+    check_refused(call.options, "of a fit")
+    with rooted(call.options.data_root), call.callbacks() as called:
+        fitting_of = _Fitting(call.options, call.task, call.worker_pool, called)
+        with fitting_of.connected():
+            return fitting_of.all()
+
+
+@dataclass
+class _Stopwatch:
+    """A callback that measures how long chains run."""
+
+    began: float = math.nan
+    ended: float = math.nan
+
+    def on(self, event: RunEvent) -> None:
+        """Note the time of what begins and ends sampling."""
+        if isinstance(event, Ready):
+            self.began = time.monotonic()
+        elif isinstance(event, ChainFinished):
+            self.ended = time.monotonic()
+
+
+@dataclass
+class _Fitting:
+    """One call of `fit`."""
+
+    options: Fit
+    given: Task | None
+    """The task where the user passed the object itself."""
+    pool: Any
+    callback: CallbackList
+
+    def __post_init__(self) -> None:
+        options = self.options
+        both = options.minutes is None or options.budget is None
+        require(both, "budget", options.budget, "be left out beside `minutes`, which is turned into one")
+        workers_of(options, self.pool)  # refuses options of Ray beside those of a process
+        self.task = methods.make_task(options, options.task, self.given)
+        density = "be a network's: a density has no examples to hold out; sample it by raychains.run"
+        require(not self.task.low_dimensional, "task", options.task, density)
+        self.root = Storage(options.store)
+        self.divisible = _divisible(self.task)
+        first = self._plan(options.budget or BUDGET)
+        minutes = {} if options.minutes is None else {"minutes": options.minutes}
+        about = {**first.to_json(), "spec": self.task.spec().to_json(), **minutes}
+        self.name = options.name or run_name(options.task, digest_of(about))
+        self.folder = FitStore(self.root, self.name)
+        self.about = {
+            key: about[key] for key in about.keys() - {"candidates", "rungs", *(["budget"] if minutes else [])}
+        }
+        if self.folder.exists():
+            if not options.resume:
+                raise UserError(
+                    f"name must be a new one, got {self.name!r}: the fit exists; continue it with `resume=True` or choose "
+                    "another `name`"
+                )
+            if self.folder.plan().get("about") != self.about:
+                raise planned_otherwise(self.folder)
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Keep the actors of all runs alive in the body, where they are not threads of this process."""
+        if self.pool is not None or self.options.backend != "ray":
+            yield
+            return
+        with worker_pool(self.options, name=self.name) as self.pool:
+            yield
+
+    def _plan(self, budget: int) -> FitPlan:
+        return fitting.plan(
+            self.options,
+            budget=budget,
+            examples=self.task.num_data,
+            has_val="val" in list(self.task.splits()),
+            several_folds=self.divisible,
+            batch_size=None
+            if tasks.is_own(self.task.spec())
+            else methods.defaults(self.options.task, self.task).batch_size,
+        )
+
+    def all(self) -> Result:
+        """Run the pilots, rung by rung, and the candidate that they choose."""
+        self.plan = self._stored_plan()
+        names = [v.name for v in self.plan.candidates]
+        last, judged = len(self.plan.rungs), list[Judged]()
+        spent = 0.0
+        for rung in self.plan.rungs:
+            decision = self._decided(rung, names, 1 if rung.number == last else self.plan.rungs[rung.number].candidates)
+            judged += decision
+            spent += sum(one.epochs for one in decision)
+            kept = {one.candidate for one in decision if one.kept}
+            names = [name for name in names if name in kept]
+            self._say(_in_words(rung, decision))
+        # The next best takes the place of one whose chains all fail on all data.
+        order = [
+            *names,
+            *(one.candidate for one in decision if one.candidate not in names and not math.isnan(one.density)),
+        ]
+        for name in order:
+            with contextlib.suppress(ChainsFailed):
+                return self._final(name, judged, spent)
+        raise ChainsFailed(f"all chains of {', '.join(order)} failed; what was computed is in {self.folder.location()}")
+
+    def _stored_plan(self) -> FitPlan:
+        """Return the plan that the folder holds; a new one is stored."""
+        if self.folder.exists():
+            return FitPlan.from_json(self.folder.plan()["fit"])
+        plan = self._plan(self.options.budget or BUDGET if self.options.minutes is None else self._affordable())
+        self.folder.write_plan(
+            {"command": "fit", "fit": plan.to_json(), "about": self.about, **origin("fit", self.options)}
+        )
+        rungs = ", then ".join(f"{r.candidates} candidates of {r.epochs} epochs" for r in plan.rungs)
+        self._say(f"fit of {plan.budget:,} epochs: {rungs}, then the best on all data")
+        return plan
+
+    def _affordable(self) -> int:
+        """Return the epochs that the minutes allow, by the time that the first few take."""
+        assert self.options.minutes is not None
+        first = self._plan(BUDGET)
+        epochs = max(2, math.ceil(TIMED_STEPS / first.per_epoch))
+        variants = [first.of_length(first.candidates[0], epochs)]
+        preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
+        watch = _Stopwatch()
+        self._run(
+            f"{self.name}-timed", self._compared(first, preset, self.options.chains, self.task), self.given, watch
+        )
+        seconds = max(watch.ended - watch.began, 1e-3)
+        require(math.isfinite(seconds), "minutes", self.options.minutes, "be left out for chains that were run before")
+        return max(1, int(60 * self.options.minutes * epochs * self.options.chains / seconds))
+
+    def _decided(self, rung: Rung, names: list[str], keep: int) -> list[Judged]:
+        """Return the decision after a rung, of the store or taken now and stored."""
+        stored = self.folder.decision(rung.number)
+        if stored is not None:
+            return [Judged(**row) for row in stored]
+        folds = [self._pilots(rung, names, fold) for fold in range(self.plan.folds)]
+        tried = {name: _joined([fold[name] for fold in folds]) for name in names}
+        decision = fitting.decide(tried, rung.number, keep)
+        self.folder.publish_decision(rung.number, [dataclasses.asdict(one) for one in decision])
+        return decision
+
+    def _pilots(self, rung: Rung, names: list[str], fold: int) -> dict[str, Tried]:
+        """Run a rung's pilots on one fold; return what each candidate found."""
+        task, given, held = self._on_fold(fold)
+        preset = self.plan.pilots(rung, names)
+        planned = self._compared(self.plan, preset, rung.chains, task, held, given)
+        result = self._run(f"{self.name}-{rung.name(fold)}", planned, given)
+        return dict(zip(names, _tried(result, self.task.num_data), strict=True))
+
+    def _on_fold(self, fold: int) -> tuple[Task, Task | None, dict[str, Any]]:
+        """Return the task without a fold, the object where workers cannot make it, and the options that make it."""
+        if not self.plan.held_out:
+            return self.task, self.given, {}
+        if not self.divisible:
+            held: dict[str, Any] = {"val_split": self.plan.held_out}
+            return methods.make_task(dataclasses.replace(self.options, **held), self.options.task), None, held
+        task = tasks.give(self.task.holding_out(self.plan.held_out, fold))
+        return task, task if self.given is not None else None, {}
+
+    def _compared(
+        self,
+        plan: FitPlan,
+        preset: Preset,
+        chains: int,
+        task: Task,
+        held: dict[str, Any] | None = None,
+        given: Task | None = None,
+    ) -> Planned:
+        """Return the comparison of candidates on a task, evaluated on what is held out."""
+        options = Compare(task=plan.task, chains=chains, **{**plan.shared, **(held or {})})
+        planned = arms.arms_of(preset, options, task)
+        split = "val" if "val" in list(task.splits()) else planned.comparison.split
+        return dataclasses.replace(planned, comparison=dataclasses.replace(planned.comparison, split=split), notes=[])
+
+    def _final(self, name: str, judged: list[Judged], spent: float) -> Result:
+        """Sample with a candidate on all data."""
+        found = self.plan.final(name, int(self.plan.budget - spent))
+        own = {"task": self.plan.task, **self.plan.shared, **found}
+        chosen = next(one for one in judged if one.candidate == name and one.rung == len(self.plan.rungs))
+        run = self.name if chosen.kept else f"{self.name}-{name}"
+        stored = {n: list(v) if isinstance(v, tuple) else v for n, v in own.items() if v is not None}
+        folder = RunStore(self.root, run)
+        folder.write_file(OPTIONS, json_bytes(stored))
+        folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
+        planned = default_arms.run(Run(**own), self.given)
+        label = self.plan.candidate(name)
+        self._say(f"{name} ({label.sampler}, {label.label}) on all data: {self.plan.chains} chains")
+        drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
+        return self._run(run, planned, self.given, page=True, least=1, **drop)
+
+    def _run(
+        self,
+        name: str,
+        planned: Planned,
+        given: Task | None,
+        watch: _Stopwatch | None = None,
+        *,
+        page: bool = False,
+        least: int = 0,
+        **changed: Any,
+    ) -> Result:
+        """Run one comparison under a name, or go on with it.
+
+        Args:
+            least: chains that must be finished.
+
+        Raises:
+            ChainsFailed: fewer were.
+        """
+        options = dataclasses.replace(self.options, name=name, resume=True, **changed)
+        callback = CallbackList([KeepOpen(self.callback), *([] if watch is None else [watch])])
+        workers = workers_of(self.options, self.pool)
+        try:
+            return sampling.execute("fit", options, planned, callback, given, workers, page=page)
+        except ChainsFailed:
+            result = load(RunStore(self.root, name).location(), given)
+            failed = len(result.store.table("failed") or ())
+            if least and len(result.comparison.chains()) - failed < least:
+                raise
+            return result
+        except (Interrupted, RayLost) as error:
+            raise type(error)(str(error).replace(f"`name={name}`", f"`name={self.name}`")) from None
+
+    def _say(self, text: str) -> None:
+        self.callback.on(Message(text=text))
+
+
+def _divisible(task: Task) -> bool:
+    """Return whether parts of the task's training examples can be held out from outside."""
+    try:
+        return task.holding_out(fitting.HELD_OUT) is not task
+    except UserError:
+        return False
+
+
+def _tried(result: Result, examples: int) -> list[Tried]:
+    """Return what each arm of a run found on the held-out examples."""
+    rows, table, failed = (result.store.table(name) for name in ("rows", "results", "failed"))
+    frame = rows.to_pandas() if rows is not None else pd.DataFrame({"arm": []})
+    costs = table.to_pandas().set_index("arm") if table is not None and len(table) else pd.DataFrame()
+    reasons = {} if failed is None else {row["digest"]: row["reason"] for row in failed.to_pylist()}
+    found = []
+    for arm in result.comparison.arms:
+        specs = result.comparison.needed(arm.chains[0])
+        why = [reasons[digest] for digest in specs if digest in reasons]
+        own = frame[frame["arm"] == arm.name]
+        made = costs["gradients"].get(arm.name) if "gradients" in costs else None
+        planned = sum(spec.examples for spec in specs.values())
+        log_p = None
+        if len(own) and not why:
+            log_p = -np.asarray(metrics.POINTS["nll"]({n: own[n].to_numpy() for n in own.columns}), dtype=float)
+        cost = (float(made) if made is not None and math.isfinite(made) else planned) / examples
+        reason = f"{len(why)} of {len(specs)} chains failed: {why[0].splitlines()[-1]}" if why else ""
+        found.append(Tried(log_p=log_p, epochs=cost, failed=reason))
+    return found
+
+
+def _joined(folds: list[Tried]) -> Tried:
+    """Return what a candidate found on all folds."""
+    failed = next((fold for fold in folds if fold.why_not), None)
+    cost = sum(fold.epochs for fold in folds)
+    if failed is not None:
+        return Tried(log_p=None, epochs=cost, failed=failed.why_not)
+    return Tried(log_p=np.concatenate([fold.log_p for fold in folds if fold.log_p is not None]), epochs=cost)
+
+
+def _in_words(rung: Rung, decision: list[Judged]) -> str:
+    """Return a line on a decision."""
+    best = decision[0]
+    kept = ", ".join(one.candidate for one in decision if one.kept)
+    return (
+        f"pilots {rung.number}: best held-out log density {best.density:.3f} ± {best.se:.3f} nats ({best.candidate}); "
+        f"kept: {kept}"
+    )

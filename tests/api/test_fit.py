@@ -1,0 +1,118 @@
+"""`rc.fit`: pilots judged by held-out density, the winner on all data; killed in a pilot and in the final run, it ends the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import raychains as rc
+from raychains.core.config import Run
+from raychains.evaluation import metrics
+from raychains.planning.presets import default_arms
+from raychains.store import FitStore
+from tests.api.fit_task import samples
+from tests.checks import refused
+from tests.processes import SECONDS, outside
+
+TASK = "tests.api.fit_task:make_task"
+HOW: dict[str, Any] = {
+    "task": TASK,
+    "backend": "process",
+    "budget": 320,
+    "chains": 2,
+    "progress": False,
+    "name": "waves",
+}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
+    """Return a fit of a small regression."""
+    return rc.fit(store=str(tmp_path_factory.mktemp("fit") / "store"), **HOW)
+
+
+def test_each_candidate_is_judged_by_the_log_density_of_what_its_pilots_did_not_see(fitted: rc.Result) -> None:
+    root, choice = fitted.store.root, fitted.choice
+    plan = FitStore(root, "waves").plan()["fit"]
+    for rung in plan["rungs"]:
+        rows = choice[choice["rung"] == rung["number"]]
+        assert len(rows) == rung["candidates"]
+        found: dict[str, list[np.ndarray[Any, Any]]] = {}
+        for fold in range(plan["folds"]):
+            run = rc.load(f"{root.location()}/runs/waves-pilots-{rung['number']}-fold-{fold}")
+            assert run.comparison.split == "val" and run.comparison.task_spec.settings.get("split_seed", 0) == fold
+            frame = run.store.table("rows").to_pandas()
+            for arm in run.comparison.arms:
+                name = next(c for c in rows["candidate"] if arm.name.endswith(f"-{c}"))
+                own = frame[frame["arm"] == arm.name]
+                found.setdefault(name, []).append(-metrics.POINTS["nll"]({c: own[c].to_numpy() for c in own}))
+        for row in rows.itertuples():
+            log_p = np.concatenate(found[row.candidate])
+            assert len(log_p) == 3 * 16
+            assert row.density == pytest.approx(log_p.mean()) and row.se == pytest.approx(
+                log_p.std(ddof=1) / len(log_p) ** 0.5
+            )
+    assert choice["kept"][choice["rung"] == choice["rung"].max()].sum() == 1
+
+
+def test_the_cost_stays_within_the_budget_and_the_options_make_the_same_run(fitted: rc.Result) -> None:
+    spent = fitted.choice["epochs"].sum()
+    assert 0 < spent <= 320 / 3
+    chains = fitted.comparison.chains().values()
+    assert fitted.comparison.split == "test" and not any(spec.task.settings for spec in chains)
+    examples = sum(spec.examples for spec in chains)
+    assert 0.8 * (320 - spent) < examples / 96 <= 320 - spent
+    options = json.loads(Path(fitted.store.root.location("runs/waves/options.json")).read_text())
+    del options["sha256"]
+    assert default_arms.run(Run(**options)).comparison.chains() == fitted.comparison.chains()
+    with refused("run must be one that raychains.fit made", "pilots"):
+        rc.load(f"{fitted.store.root.location()}/runs/waves-pilots-1-fold-0").choice  # noqa: B018
+    assert (
+        rc.load(fitted.path).choice.equals(fitted.choice)
+        and "The candidates and what" in Path(fitted.report).read_text()
+    )
+
+
+def test_a_fit_that_was_killed_twice_ends_with_the_same_samples(fitted: rc.Result, tmp_path: Path) -> None:
+    before = fitted.store.root.location()
+    command = [sys.executable, "-m", "raychains.cli", "fit", "--task", TASK, "--resume"]
+    command += ["--callback", "tests.api.fit_task:Dies", "--backend", "process", "--budget", "320", "--chains", "2"]
+    decided = []
+    for once in ("runs/waves-pilots-1-fold-1/plan.json", "fits/waves/decisions/2.json", ""):
+        done = subprocess.run(
+            [*command, "--name", "waves", "--store", str(tmp_path / "store")],
+            env={**outside(), "DIES_ONCE": str(tmp_path / "store" / (once or "never"))},
+            capture_output=True, text=True, check=False, timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == (-signal.SIGKILL if once else 0), done.stderr
+        decided.append(sorted(p.name for p in (tmp_path / "store" / "fits" / "waves" / "decisions").glob("*")))
+    assert decided == [[], ["1.json", "2.json"], ["1.json", "2.json"]]
+    mine, theirs = samples(str(tmp_path / "store")), samples(before)
+    assert mine == theirs and len(mine) > 50 and {len(one) for one in mine.values()} == {1}
+    assert "kept: " in done.stdout and "log density" in done.stdout
+
+
+def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc.Result, tmp_path: Path) -> None:
+    store = fitted.store.root.location()
+    own = {**HOW, "store": str(tmp_path)}
+    for changed, words in (
+        ({"budget": 20}, ("budget must be at least", "20")),
+        ({"minutes": 1.0}, ("budget must be left out beside `minutes`", "320")),
+        ({"lr": 0.1}, ("lr must be left out of a fit", "0.1", "a fit chooses it")),
+        ({"task": "mixture25"}, ("task must be a network's", "mixture25")),
+        ({"folds": 0}, ("folds must be an integer of at least 1", "0")),
+        ({"address": "host:1"}, ("address must be left out with", "backend=process")),
+        ({"store": store}, ("name must be a new one", "waves", "resume=True")),
+        ({"store": store, "resume": True, "budget": 400}, ("resume: fit 'waves' was planned with other settings",)),
+    ):
+        with refused(*words):
+            rc.fit(**{**own, **changed})
+    assert not list(tmp_path.iterdir())
+    assert rc.fit(**{**own, "store": store, "resume": True}).choice.equals(fitted.choice)
