@@ -8,8 +8,8 @@ that everything runs. Neither Ray nor pyarrow nor pandas is needed.
 
 After every sample two files are rewritten: METHOD-REPEAT.json (settings, environment, losses, seconds, error, NLL) and
 METHOD-REPEAT.npy (the samples' log-probabilities of the test images, float32 [samples, images, classes]). The same command
-continues from the last checkpoint, which is written after every sample and every minute: after a kill, and where --minutes
-were over. Exit status: 0 when the chain is done, 3 when the minutes were over, 2 for a wrong argument.
+continues from the last checkpoint, which is written every minute and at the end: after a kill, and where --minutes were
+over. Exit status: 0 when the chain is done, 3 when the minutes were over, 2 for a wrong argument.
 
 `python -m benchmarks.gpu_paper.page results` makes the table's page of these files.
 """

@@ -35,7 +35,7 @@ def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> No
                 chain.sampler.reseed(99)
                 plan["spoil"] = None
             if plan.get("hang") == rank and chain.step >= plan["at"]:
-                time.sleep(plan["timeout"] + 3)
+                time.sleep(plan["timeout"] + 2)
             if plan.get("leave") == rank and chain.step >= plan["at"]:
                 group.leave("its own trouble", lost=plan["lost"])
                 raise ValueError("its own trouble")

@@ -40,11 +40,11 @@ PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "fewer": (2, {"resume": "first"}),
     "unnoticed": (3, {"pauses": [2, 13], "spoil": 1, "spoil_at": 14}),
     "spoilt": (3, {"pauses": [2, 13, 16], "spoil": 1, "spoil_at": 14}),
-    "hung": (3, {"hang": 2, "at": 4, "pauses": [3], "timeout": 6}),
+    "hung": (3, {"hang": 2, "at": 4, "pauses": [3], "timeout": 3}),
     "failing": (3, {"leave": 2, "at": 4, "pauses": [3], "lost": False}),
     "losing": (3, {"leave": 1, "at": 4, "pauses": [3], "lost": True}),
     "too many": (2, {"spec": {"micro_batch": BATCH}}),
-    "absent": (3, {"absent": [1], "timeout": 5}),
+    "absent": (3, {"absent": [1], "timeout": 3}),
 }
 """By name: how many ranks, and what they do."""
 

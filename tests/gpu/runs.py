@@ -35,7 +35,7 @@ NAMES = ("run/halves", "run/killed")
 SAMPLER, CYCLES, PER_CYCLE = "csghmc", 4, 3
 PLAN = f"""run --task digits --task-settings hidden=[16] --sampler {SAMPLER} --chains 2 --repeats 1 --cycles {CYCLES}
 --samples-per-cycle {PER_CYCLE} --thinning 10 --checkpoint-every 0.2 --object-store-memory 100000000 --name r"""
-EPOCHS = {True: 800, False: 1500}
+EPOCHS = {True: 500, False: 1500}
 """In the short form and in the long one. A chain takes seconds, much longer than one worker starts after the other."""
 WITHIN = 300.0
 """Seconds after which a run hangs."""

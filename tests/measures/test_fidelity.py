@@ -36,6 +36,7 @@ from raychains.tasks.likelihoods import GaussianNoise
 from tests.checks import refused
 from tests.measures import predicted
 from tests.measures.predicted import CLASSES, Predicted
+from tests.pool import pooled, unpaged
 from tests.tasks import made_images
 
 N = 90
@@ -136,8 +137,9 @@ def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path
         lambda: torch.nn.Linear(1, 1), (x, y), (x[:10], y[:10]), GaussianNoise(sigma), name="line"
     )
     given = {"chains": 2, "epochs": 40, "lr": 0.01, "weight_decay": decay, "store": str(tmp_path), "progress": False}
-    run = rc.run(task=task, sampler="sgld", concurrent=1, evaluators=1, **given)
-    result = rc.evaluate(run.path, measures=["fidelity"], reference="hmc", task=task, progress=False)
+    with pooled(), unpaged():
+        run = rc.run(task=task, sampler="sgld", concurrent=1, evaluators=1, **given)
+        result = rc.evaluate(run.path, measures=["fidelity"], reference="hmc", task=task, progress=False)
     rows = result.store.table("fidelity").to_pandas()
     last = rows.iloc[-1]
     z = np.column_stack([x, np.ones(n)]).astype(np.float64)

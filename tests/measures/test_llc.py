@@ -69,14 +69,14 @@ def test_a_quadratic_has_the_closed_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("powers", [(0, 1), (1, 2)])
-def test_a_normal_crossing_has_the_quadratures_value(tmp_path: Path, powers: tuple[int, int]) -> None:
+def test_a_normal_crossing_has_the_quadratures_value(tmp_path: Path) -> None:
+    """Of powers 1 and 2; those of powers 0 and 1 are a regular problem, as the quadratic is."""
     tables = measured(
-        tmp_path, Crossing(*powers), crossing_data(), noise=SCALE, chains=1, epochs=8000, burn_in=1000, draws=350,
+        tmp_path, Crossing(1, 2), crossing_data(), noise=SCALE, chains=1, epochs=8000, burn_in=1000, draws=350,
         batch_size=1000,
     )  # fmt: skip
     (arm,) = tables["llc"]
-    exact = crossing_quadrature(*powers, nbeta=1000 / math.log(1000), gamma=1.0)
+    exact = crossing_quadrature(1, 2, nbeta=1000 / math.log(1000), gamma=1.0)
     assert abs(arm["llc"] - exact) < 3 * arm["error"] and arm["error"] < 0.1
 
 

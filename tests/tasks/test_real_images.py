@@ -62,12 +62,12 @@ def test_held_out_images_are_predicted_as_well_as_test_images() -> None:
 
 @pytest.mark.long
 def test_a_resnet_chain_on_cifar_resumes_bit_for_bit() -> None:
-    images, batch = 2000, 64
+    images, batch = 480, 16
     given = {"epochs": 2, "cycles": 1, "exploration": 0.25, "samples_per_cycle": 2, "lr": 0.05, "batch_size": batch}
     method = resolved("cifar10-resnet18", images, **given)
     epoch = method.spec.steps_per_epoch
     assert (method.spec.steps, method.spec.batch_size, method.task.num_data) == (2 * epoch, batch, images)
-    straight, cut = Chain(method.spec, method.task), epoch + 1
+    straight, cut = Chain(method.spec, method.task), 2 * epoch - 5
     kept: list[Event] = []
     while straight.step < cut:
         kept += straight.advance(stop=lambda: straight.step >= cut)
@@ -85,7 +85,7 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit() -> None:
     assert len(drawn[1].tensors) == 122 and drawn[1].tensors["norm1.num_batches_tracked"] == 2 * epoch
     test = method.task.splits()["test"]
     assert isinstance(test, Classification)
-    assert error(test, drawn, images) < 0.85  # 73.8 % measured; chance errs 90 %, standard error .7 %
+    assert error(test, drawn, images) < 0.83  # 76.5 % measured; chance errs 90 %, standard error 1.4 %
 
 
 @pytest.mark.parametrize(

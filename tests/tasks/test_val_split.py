@@ -22,6 +22,7 @@ from raychains.planning.presets import default_arms
 from raychains.store import ChainStore
 from raychains.tasks import task_cache
 from tests.checks import refused
+from tests.pool import unpaged
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, Y, classify, regress, samples_of
 
 
@@ -148,7 +149,8 @@ def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_se
         "evaluators": 1,
     }
     task = classify(name="held out")
-    run = rc.run(task=task, val_split=0.25, store=store, name="r", **settings)
+    with unpaged():
+        run = rc.run(task=task, val_split=0.25, store=store, name="r", **settings)
     spec = next(iter(run.comparison.chains().values()))
     records = ChainStore(run.store.root, spec.digest).records()
     assert [r.sha256 for r in records] == samples_of(task.holding_out(10), sampler="csghmc", batch_size=10)

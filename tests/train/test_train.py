@@ -21,7 +21,7 @@ from tests.checks import refused
 from tests.orchestration import trials
 from tests.orchestration.threads import keep_this_process
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
-from tests.sweeps.tasks import Guarded
+from tests.sweeps.tasks import DyingRank
 from tests.sweeps.worlds import attempts_of
 
 PAGE = (trials.ROOT / "docs" / "how-to" / "train.md").read_text(encoding="utf-8")
@@ -114,45 +114,38 @@ def test_the_loop_of_one_worker_reports_every_cycle_once(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ray_session", "unwatched")
-def test_a_pair_of_which_one_is_killed_ends_with_the_bytes_of_a_single_process(store: str, tmp_path: Path) -> None:
-    """Train starts the pair again; another trainer of one worker only reports what the store has."""
+def test_three_workers_of_which_one_is_killed_end_with_the_bytes_and_reports_of_a_single_process(
+    store: str, tmp_path: Path
+) -> None:
+    """Train starts all three again, on a task that is an object.
+
+    Another trainer of one worker, and a trial of Tune, only report what the store has.
+    """
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "die").touch()
-    dying = {"task": "tests.sweeps.tasks:DyingRank", "task_settings": (f"folder={folder}", "pause=0.03")}
-    result = trainer(store, tmp_path, 2, failures=1, **dying).fit()
+    held_out = {"task": DyingRank(str(folder), pause=0.03, val_split=0.2)}
+    result = trainer(store, tmp_path, 3, failures=1, **held_out).fit()
     assert [file.name.partition("-")[0] for file in folder.iterdir()] == ["died"]
     digest = result.metrics["digest"]
     check_undisturbed(store, digest)
     attempts = attempts_of(store, digest)
-    assert [a["workers"] for a in attempts] == [2, 2] and attempts[0]["from_step"] == 0 < attempts[1]["from_step"]
+    assert [a["workers"] for a in attempts] == [3, 3] and attempts[0]["from_step"] == 0 < attempts[1]["from_step"]
     assert attempts[0]["driver_id"] == attempts[1]["driver_id"] and attempts[0]["pid"] != attempts[1]["pid"]
     reports = result.metrics_dataframe
     assert list(reports["epoch"]) == [2, 4, 6] and list(reports["samples"]) == [1, 2, 3]
-    assert list(reports["gradient_evaluations"]) == [400, 800, 1200] and reports["loss"].gt(0).all()
+    assert list(reports["gradient_evaluations"]) == [320, 640, 960] and reports["nll"].gt(0).all()
     with result.checkpoint.as_directory() as saved:
         about = json.loads(Path(saved, "chain.json").read_text())
-    assert about == {"digest": digest, "step": 30, "reports": 3, "store": store}
+    assert about == {"digest": digest, "step": 24, "reports": 3, "store": store}
 
-
-@pytest.mark.long
-@pytest.mark.usefixtures("ray_session", "unwatched")
-def test_three_workers_on_a_task_that_is_an_object_report_the_metrics_of_a_trial_of_tune(
-    store: str, tmp_path: Path
-) -> None:
-    held_out = {"task": Guarded(val_split=0.2)}
-    result = trainer(store, tmp_path, 3, **held_out).fit()
-    digest = result.metrics["digest"]
-    check_undisturbed(store, digest)
-    [attempt] = attempts_of(store, digest)
-    assert attempt["workers"] == 3
     again = trainer(store, tmp_path, 1, **held_out).fit()  # the same run of Train's: nothing is reported twice
-    assert again.metrics == result.metrics and again.metrics_dataframe.equals(result.metrics_dataframe)
+    assert again.metrics == result.metrics and again.metrics_dataframe.equals(reports)
     found = trials.reports(trials.trial(Path(store), {}, **OPTIONS, **held_out))
-    assert len(attempts_of(store, digest)) == 1, "the trainer and the trial find the chain in the store"
+    assert attempts_of(store, digest) == attempts, "the trainer and the trial find the chain in the store"
     for report in found:
         del report["done"]
-    assert result.metrics_dataframe[list(found[0])].to_dict("records") == found and "nll" in found[0]
+    assert reports[list(found[0])].to_dict("records") == found and "nll" in found[0]
 
 
 @pytest.mark.long
