@@ -18,7 +18,7 @@ from tests.processes import SECONDS
 
 EXAMPLES = Path(rc.__file__).parents[1] / "examples"
 SIZES = "CONTEXT, STEPS, TRAIN, TEST = 32, 1_200, 5_000, 2_000\n"
-FEWER = "CONTEXT, STEPS, TRAIN, TEST = 16, 400, 1_500, 1_000\n"
+FEWER = "CONTEXT, STEPS, TRAIN, TEST = 16, 400, 1_500, 2_000\n"
 """Of the language model, whose example takes two minutes."""
 
 Run = Callable[..., str]
