@@ -1,4 +1,4 @@
-"""The examples run as written, in a folder of their own, and say what they promise."""
+"""The examples run as written, the language model with fewer steps, and say what they promise."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ONE_AT_A_TIME = ("--concurrent", "1", "--evaluators", "1")
 
 
 def follow(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, drawn: tuple[str, ...] = ()) -> list[str]:
-    """Write a page's files into ``folder`` and run its commands in order; each must succeed. Return those that are tests.
+    """Write a page's files into ``folder`` and run its commands in order; each must succeed. Return its tests' files.
 
     Args:
         drawn: the ends of the commands whose runs have a page: figures take longer than small chains.

@@ -14,7 +14,7 @@ from raychains.orchestration.worker_pool import WorkerPool
 
 @contextmanager
 def one_pool() -> Iterator[None]:
-    """Have all reproductions in the body use the pool of the first, which they take over as far as they have its store."""
+    """Have all reproductions in the body use the pool of the first: those of one store also use its actors."""
     make = drivers.worker_pool
     made: list[WorkerPool] = []
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
