@@ -1,4 +1,4 @@
-"""The examples run as written, in a folder of their own, and say what they promise."""
+"""The examples run as written, the language model with fewer steps, and say what they promise."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import raychains as rc
+from tests.pool import pooled, unpaged
 from tests.processes import SECONDS
 
 EXAMPLES = Path(rc.__file__).parents[1] / "examples"
+SIZES = "CONTEXT, STEPS, TRAIN, TEST = 32, 1_200, 5_000, 2_000\n"
+FEWER = "CONTEXT, STEPS, TRAIN, TEST = 16, 400, 1_500, 2_000\n"
+"""Of the language model, whose example takes two minutes."""
+
+Run = Callable[..., str]
 
 
 def said(name: str, folder: Path) -> str:
-    """What an example prints."""
+    """What an example prints as a program of its own, with a Ray of its own."""
     paths = [str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     outside = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     done = subprocess.run(
@@ -29,19 +36,46 @@ def said(name: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of all examples that run in this process, whose store they share, and with it their actors."""
+    with pooled():
+        yield tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a script as the main module of this process and returns what it prints."""
+
+    def run_main(script: Path) -> str:
+        monkeypatch.setattr(sys, "argv", [str(script)])
+        monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
+        monkeypatch.chdir(folder)
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_main
+
+
+def samples_in(folder: Path, run: str) -> list[Path]:
+    """The files of the samples of a run, by its name or the beginning of it."""
+    (path,) = (folder / "runs" / "runs").glob(run)
+    digests = rc.load(str(path)).comparison.chains()
+    return [file for digest in digests for file in (folder / "runs" / "chains" / digest / "samples").iterdir()]
+
+
 @pytest.mark.long
-def test_a_transformer_on_a_table_gives_calibrated_predictions(tmp_path: Path) -> None:
-    text = said("own_model.py", tmp_path)
+def test_a_transformer_on_a_table_gives_calibrated_predictions(run: Run, folder: Path) -> None:
+    text = run(EXAMPLES / "own_model.py")
     error = re.search(r"^error +([\d.]+)$", text, flags=re.M)
     assert error is not None and float(error[1]) < 0.06  # always saying the larger class has .37
     average, alone = map(
         float, re.search(r"NLL of the average ([\d.]+), of its first sample alone ([\d.]+)", text).groups()
     )  # type: ignore[union-attr]
     assert average < alone and average < 0.2
-    (report,) = (tmp_path / "runs" / "runs").glob("cells-*/report.html")
-    assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == int(
-        re.search(r"^(\d+) samples;", text, flags=re.M)[1]
-    )  # type: ignore[index]
+    (report,) = (folder / "runs" / "runs").glob("cells-*/report.html")
+    told = re.search(r"^(\d+) samples;", text, flags=re.M)
+    assert told is not None and len(samples_in(folder, "cells-*")) == int(told[1])
     assert rc.load(str(report.parent)).table(full=True)["error"].iloc[0] == pytest.approx(float(error[1]), abs=1e-6)
 
 
@@ -63,21 +97,29 @@ def test_an_own_sampler_of_a_script_is_compared_with_a_built_in_one(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_the_posterior_of_adapters_has_samples_of_their_size(tmp_path: Path) -> None:
-    text = said("lora.py", tmp_path)
+def test_the_posterior_of_adapters_has_samples_of_their_size(run: Run, folder: Path) -> None:
+    with unpaged():
+        text = run(EXAMPLES / "lora.py")
     errors = re.search(r"^error without adapters ([\d.]+), of the posterior ([\d.]+)$", text, flags=re.M)
     assert errors is not None and float(errors[2]) < 0.4 < 0.8 < float(errors[1])
     sampled = re.search(r"^([\d,]+) of ([\d,]+) parameters are sampled$", text, flags=re.M)
     assert sampled is not None
     adapters, all_of_them = (int(n.replace(",", "")) for n in sampled.groups())
-    samples = list(tmp_path.glob("runs/chains/*/samples/*"))
+    samples = samples_in(folder, "digits-on-their-side-*")
     assert len(samples) == 24
     assert all(4 * adapters < file.stat().st_size < 4 * adapters + 8000 < 4 * all_of_them for file in samples)
 
 
 @pytest.mark.long
-def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(tmp_path: Path) -> None:
-    text = said("gpt.py", tmp_path)
+def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    """With fewer steps and windows than the example has."""
+    code = (EXAMPLES / "gpt.py").read_text(encoding="utf-8")
+    assert code.count(SIZES) == 1
+    (tmp_path / "gpt.py").write_text(code.replace(SIZES, FEWER), encoding="utf-8")
+    with unpaged():
+        text = run(tmp_path / "gpt.py")
     told = re.search(
         r"of the base ([\d.]+), of one sample ([\d.]+), of the posterior ([\d.]+); .* error ([\d.]+) %", text
     )
@@ -90,7 +132,7 @@ def test_a_language_models_adapters_have_a_posterior_better_than_its_samples(tmp
     few, whole, samples = (int(n.replace(",", "")) for n in adapters.groups())
     assert float(sizes[1]) == pytest.approx(4e-6 * (whole - few + samples * few), abs=0.1)
     assert float(sizes[2]) > 5 * float(sizes[1])
-    assert len(list(tmp_path.glob("runs/chains/*/samples/*"))) == samples
+    assert len(samples_in(folder, "code-*")) == samples
 
 
 def test_both_loops_give_equal_samples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,10 +155,10 @@ def test_without_lightning_the_loop_says_what_is_missing(
 
 
 @pytest.mark.long
-def test_a_transformers_checkpoints_have_their_learning_coefficients(tmp_path: Path) -> None:
-    rows = re.findall(
-        r"^\d +(step-\d+)( attention\.\*)? +(-?[\d.]+) +[\d.]+ +([\d.]+)", said("local_transformer.py", tmp_path), re.M
-    )
+def test_a_transformers_checkpoints_have_their_learning_coefficients(run: Run) -> None:
+    with unpaged():
+        text = run(EXAMPLES / "local_transformer.py")
+    rows = re.findall(r"^\d +(step-\d+)( attention\.\*)? +(-?[\d.]+) +[\d.]+ +([\d.]+)", text, re.M)
     assert [row[0] for row in rows] == ["step-20", "step-20", "step-80", "step-80", "step-300", "step-300"]
     losses = [float(row[3]) for row in rows[::2]]
     assert losses[0] > losses[1] > losses[2], "training lowers the loss"

@@ -6,11 +6,13 @@ import re
 import runpy
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from raychains.cli import main
+from tests.pool import unpaged
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 FILE = re.compile(r"^\*\*`([\w/.]+)`\*\*\n\n```python\n(.*?)```", flags=re.M | re.S)
@@ -18,18 +20,24 @@ ONE_AT_A_TIME = ("--concurrent", "1", "--evaluators", "1")
 """One process makes all chains of a run, and one evaluates them: what a test pays for is the start of processes."""
 
 
-def follow(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a page's files into ``folder``, run its tests, then its commands in order; each must succeed."""
-    run_tests(folder, put(name, folder=folder, monkeypatch=monkeypatch))
+def follow(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, drawn: tuple[str, ...] = ()) -> list[str]:
+    """Write a page's files into ``folder`` and run its commands in order; each must succeed. Return its tests' files.
+
+    Args:
+        drawn: the ends of the commands whose runs have a page: figures take longer than small chains.
+    """
+    tests = put(name, folder=folder, monkeypatch=monkeypatch)
     commands = re.findall(r"^\$ (.+)$", (HOW_TO / name).read_text(encoding="utf-8"), flags=re.M)
     assert commands, "the page has no command"
     for command in commands:
         program, *words = shlex.split(command)
-        if program == "python":
-            runpy.run_path(words[0], run_name="__main__")
-        else:
-            more = ONE_AT_A_TIME if words[0] == "run" else ()
-            assert program == "raychains" and main([*words, *more]) == 0, command
+        with nullcontext() if command.endswith(drawn) else unpaged():
+            if program == "python":
+                runpy.run_path(words[0], run_name="__main__")
+            else:
+                more = ONE_AT_A_TIME if words[0] == "run" else ()
+                assert program == "raychains" and main([*words, *more]) == 0, command
+    return tests
 
 
 def put(*names: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:

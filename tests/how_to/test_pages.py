@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,8 @@ from raychains.cli import main
 from raychains.inference import results
 from raychains.store import RunStore, Storage
 from tests.how_to.page import ONE_AT_A_TIME, follow, put, run_tests
+from tests.pool import pooled, unpaged
 from tests.report import runs
-
-pytestmark = pytest.mark.usefixtures("ray_session")
 
 PARTS = (
     "add-a-task.md",
@@ -29,15 +29,23 @@ PARTS = (
 )
 
 
+@pytest.fixture(scope="module")
+def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """That of all parts, whose runs share a store, and with it their actors."""
+    with pooled():
+        yield tmp_path_factory.mktemp("pages")
+
+
 def test_one_run_has_a_part_of_every_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The pages' tests, then a command with a task, a sampler, a schedule and a callback of one's own, and a measure of its run."""
-    run_tests(tmp_path, put(*PARTS, folder=tmp_path, monkeypatch=monkeypatch))
+    run_tests(folder, put(*PARTS, folder=folder, monkeypatch=monkeypatch))
     capsys.readouterr()
     own = "--task moons:Moons --task-settings width=8 --sampler lm:LM --schedule warmup:Warmup --schedule-settings warmup=.2"
     own += " --callback losses:Losses --lr .1 --epochs 20 --chains 2 --repeats 1 --name own"
-    assert main(["run", *own.split(), *ONE_AT_A_TIME]) == 0
+    with unpaged():  # it is drawn with the measure
+        assert main(["run", *own.split(), *ONE_AT_A_TIME]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert sum(bool(re.fullmatch(r"[\w:-]+: NLL \d\.\d{3}", line)) for line in printed) == 1
     assert sum(line.startswith("finished; last losses [") for line in printed) == 1
@@ -51,7 +59,7 @@ def test_one_run_has_a_part_of_every_page(
         assert {(spec.schedule.settings["warmup"], spec.schedule.settings["floor"]) for spec in group} == {(0.2, 0.01)}
     assert arm.label == "LM Warmup, 2 chains" and result.table(full=True)["error"].iloc[0] < 0.35  # .5 of guesses
     assert main(["evaluate", "runs/runs/own", "--measures", "margins:MEASURE"]) == 0
-    margins_are_there(tmp_path / "runs" / "runs" / "own")
+    margins_are_there(folder / "runs" / "runs" / "own")
 
 
 def margins_are_there(run: Path) -> None:
@@ -87,8 +95,8 @@ def test_paths_that_lead_to_no_part_are_one_line(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.long
-def test_add_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    follow("add-a-callback.md", tmp_path, monkeypatch)
+def test_add_a_callback(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    follow("add-a-callback.md", folder, monkeypatch)
     printed = capsys.readouterr().out.splitlines()
     evaluated = [line for line in printed if re.fullmatch(r"[\w-]+: NLL \d\.\d{3}", line)]
     assert len(evaluated) == 2 and evaluated[0] == evaluated[1], "by the script and by the command"
@@ -96,16 +104,17 @@ def test_add_a_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.long
-def test_add_a_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow("add-a-measure.md", tmp_path, monkeypatch)
-    run = tmp_path / "runs" / "runs" / "first"
+def test_add_a_measure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow("add-a-measure.md", folder, monkeypatch, drawn=("margins:MEASURE",))
+    run = folder / "runs" / "runs" / "first"
     margins_are_there(run)
-    assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
+    with unpaged():
+        assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
 
 
 @pytest.mark.long
-def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow("add-a-sampler.md", tmp_path, monkeypatch)
+def test_add_a_sampler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow("add-a-sampler.md", folder, monkeypatch)
     result = rc.load("runs/runs/lm")
     (arm,) = result.comparison.arms
     assert {spec.sampler.kind for group in arm.chains for spec in group} == {"lm:LM"} and arm.label == "LM, 2 chains"
@@ -132,8 +141,8 @@ def test_add_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow("add-a-schedule.md", tmp_path, monkeypatch)
+def test_add_a_schedule(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow("add-a-schedule.md", folder, monkeypatch)
     result = rc.load("runs/runs/warmup")
     (arm,) = result.comparison.arms
     (spec, _), *_ = arm.chains
@@ -144,8 +153,8 @@ def test_add_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.long
-def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow("add-a-task.md", tmp_path, monkeypatch)
+def test_the_page_on_tasks_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow("add-a-task.md", folder, monkeypatch)
     result = rc.load("runs/runs/moons")
     spec = result.comparison.task_spec
     assert spec.kind == "moons:Moons" and spec.settings == {"width": 8, "train": 200, "jitter": 0.05}
@@ -153,8 +162,10 @@ def test_the_page_on_tasks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("folder")
 def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follow("own-density.md", tmp_path, monkeypatch)
+    drawn = ("first.py", "--name funnel", "--name logistic", "--name schools")
+    run_tests(tmp_path, follow("own-density.md", tmp_path, monkeypatch, drawn))
     found = {path.name: rc.load(str(path)) for path in Path("runs/runs").iterdir()}
     row = {name: result.table(full=True).iloc[0] for name, result in found.items()}
     first = row["first"]

@@ -19,9 +19,9 @@ from raychains.core.config import Reproduce
 from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, UserError
 from raychains.data import uci
 from raychains.papers import SCALES, contents, plan_status, reproduce
-from raychains.papers.csgmcmc import fig1, mixture
-from raychains.papers.experiment import Experiment, Sampled
+from raychains.papers.csgmcmc import fig1
 from raychains.planning.events import RunEvent, Tick
+from tests.papers.one_pool import one_pool
 from tests.papers.planned import every
 
 
@@ -76,6 +76,12 @@ def test_time_that_is_over_and_a_stop_leave_the_rest_to_the_next_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]
+    with one_pool():
+        stopped_and_gone_on(command, tmp_path, capsys)
+
+
+def stopped_and_gone_on(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without time, stopped, to the end, and without time again."""
     assert main([*command, "--max-hours", "1e-9"]) == 0
     assert "unfinished: the time given by max_hours was over" in capsys.readouterr().out
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "unfinished"
@@ -98,20 +104,6 @@ def test_time_that_is_over_and_a_stop_leave_the_rest_to_the_next_call(
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_failed_chains_cost_their_part_and_the_exit_status(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
-    monkeypatch.setattr(mixture, "EXPERIMENTS", (diverging(every()["fig5"]),))
-    assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(tmp_path)]) == 3
-    said = capsys.readouterr()
-    assert "1 part failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
-    part = about(tmp_path, "fig5")["parts"]["mixture"]
-    assert part["status"] == "failed" and "chains failed" in part["reason"]
-    assert about(tmp_path, "fig1")["parts"]["schedules"]["status"] == "done"
 
 
 def hours(store: Path) -> Mapping[str, float]:
@@ -221,14 +213,6 @@ def test_seconds_are_those_of_all_calls_until_a_part_was_done(status: str, chain
     earlier = {"status": status, "chains": chains, "seconds": 100.0}
     assert plan_status.spent({"chains": ["a"], "seconds": 7.0}, earlier) == total
     assert plan_status.spent({"chains": ["a"], "seconds": 7.0}, {}) == 7
-
-
-def diverging(experiment: Experiment) -> Experiment:
-    (part,) = experiment.parts
-    (one,) = part.sampled("smoke")
-    preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})
-    made = dataclasses.replace(part, sampled=lambda scale: [Sampled(preset=preset)])
-    return dataclasses.replace(experiment, parts=(made,))
 
 
 def test_measures_need_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,19 +5,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from raychains.cli import main
 from raychains.core.config import Reproduce
+from raychains.inference import hmc_reference
+from raychains.papers.csgmcmc import mixture
+from raychains.papers.experiment import Experiment, Sampled
+from raychains.papers.fidelity import hmc_cifar10
+from raychains.papers.regression import uci_table
 from raychains.papers.reproduce import Reproduced, plan, reproduce
+from tests.papers.one_pool import one_pool
 from tests.papers.planned import FEW, every
 from tests.processes import json_of
 
 SEED = 3
+HMC = {"WARMUP": 50, "ROUND": 50, "LEAST_ESS": 200.0}
+"""Shorter references: their chains still have to agree."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shorter() -> Iterator[None]:
+    """The longest experiments with one repeat, and less of HMC: the others have two, and every length the same path."""
+    with pytest.MonkeyPatch.context() as patch:
+        size, of_tables = hmc_cifar10.SIZES["smoke"], uci_table.SIZES["smoke"]
+        patch.setitem(hmc_cifar10.SIZES, "smoke", dataclasses.replace(size, repeats=1))  # type: ignore[arg-type]
+        once = {name: dataclasses.replace(one, repeats=1) for name, one in of_tables.items()}
+        patch.setitem(uci_table.SIZES, "smoke", once)  # type: ignore[arg-type]
+        for name, value in HMC.items():
+            patch.setattr(hmc_reference, name, value)
+        yield
 
 
 @pytest.fixture(scope="module", params=["one of each kind", pytest.param("all", marks=pytest.mark.long)])
@@ -31,7 +56,13 @@ def store(names: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="module")
-def done(names: tuple[str, ...], store: Path, ray_session: object) -> list[Reproduced]:
+def pool(ray_session: object) -> Iterator[None]:
+    with one_pool():
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(names: tuple[str, ...], store: Path, pool: None) -> list[Reproduced]:
     asked = names if names == FEW else ("all",)
     return reproduce(Reproduce(names=asked, scale="smoke", store=str(store)))
 
@@ -76,3 +107,27 @@ def test_a_cell_follows_from_predictions_or_draws_and_altering_them_changes_it(
     for name, found in again.items():
         assert found["again"] == pytest.approx(found["stored"], rel=1e-5, abs=1e-6), name
         assert found["altered"] != pytest.approx(found["again"], rel=1e-9, abs=1e-12), name
+
+
+@pytest.mark.parametrize("names", ["one of each kind"], indirect=True)
+def test_failed_chains_cost_their_part_and_the_exit_status(
+    store: Path, done: list[Reproduced], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
+    shutil.rmtree(store / "reproduce/smoke/fig1")
+    monkeypatch.setattr(mixture, "EXPERIMENTS", (diverging(every()["fig5"]),))
+    assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(store)]) == 3
+    said = capsys.readouterr()
+    assert "1 part failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
+    about = {n: json.loads((store / "reproduce/smoke" / n / "about.json").read_text()) for n in ("fig1", "fig5")}
+    part = about["fig5"]["parts"]["mixture"]
+    assert part["status"] == "failed" and "chains failed" in part["reason"]
+    assert about["fig1"]["parts"]["schedules"]["status"] == "done"
+
+
+def diverging(experiment: Experiment) -> Experiment:
+    (part,) = experiment.parts
+    (one,) = part.sampled("smoke")
+    preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})
+    made = dataclasses.replace(part, sampled=lambda scale: [Sampled(preset=preset)])
+    return dataclasses.replace(experiment, parts=(made,))
