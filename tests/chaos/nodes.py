@@ -108,7 +108,8 @@ class Placed(RayWorkers):
         if options.cpus or not self._nodes:
             return super().start(kind, run, options, *args)
         node, kinds = self._nodes.pop(0), self._kinds
-        self._kinds = {(kind, run): Weighed(ray.remote(Names(run).titled(kind)))}
+        remote = ray.remote(concurrency_groups=kind.concurrency_groups)  # type: ignore[attr-defined]
+        self._kinds = {(kind, run): Weighed(remote(Names(run).titled(kind)))}
         try:
             actor = super().start(kind, run, replace(options, node=node), *args)
         finally:
