@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from raychains import cli
 from raychains.orchestration.session import connect
@@ -75,14 +76,19 @@ def tried(shop: Workshop, seed: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Future[list[str]]]]:
-    """Faults of two commands at a time, which mostly wait."""
+    """Faults of two commands at a time, which mostly wait; others' templates are made meanwhile.
+
+    As in the commands a matrix product has one thread: its last digits depend on that.
+    """
+    found = {}
     with Here(tmp_path_factory.mktemp("real")) as shop, ThreadPoolExecutor(2) as pool:
-        with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:
+        with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder, threadpool_limits(1):
             session = connect("local", object_store_memory=100_000_000, temp_dir=folder, cpus=2)
             for seed in FAULTS:
                 shop.template(drawn(seed)[0].command)
+                found[seed] = pool.submit(tried, shop, seed)
             session.close()
-        yield {seed: pool.submit(tried, shop, seed) for seed in FAULTS}
+        yield found
 
 
 @pytest.mark.long
