@@ -14,7 +14,7 @@ from tests.processes import json_of
 
 AT_ONCE = (("evaluators", "workers", "trials"), ("pair", "group"))
 """Two scripts with a cluster each, which mostly wait; in an order in which nodes that come serve the next kind as well."""
-OFTEN = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
+OFTEN: dict[str, Any] = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
 """Train takes one report every two seconds otherwise."""
 
 pytestmark = pytest.mark.long
