@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -38,11 +39,15 @@ PAUSE = 0.05
 
 
 class Killer(Diary):
-    """Ends the next victim among Ray's processes in each life of Ray, once two chains step, or before any does."""
+    """Ends the next victim among Ray's processes in each life of Ray, once two chains step, or before any does.
 
-    def __init__(self, victims: list[str], early: bool) -> None:
+    Args:
+        latest: a chain's step after which the other one, which may come up late, is not waited for.
+    """
+
+    def __init__(self, victims: list[str], early: bool, latest: float) -> None:
         super().__init__()
-        self.victims, self.early, self.lives, self.kills = victims, early, 0, 0
+        self.victims, self.early, self.latest, self.lives, self.kills = victims, early, latest, 0, 0
         self.node: Any = None
 
     def on(self, event: events.RunEvent) -> None:
@@ -50,7 +55,8 @@ class Killer(Diary):
         if isinstance(event, events.Ready):
             self.lives += 1
             ray_watch.ANSWER_WITHIN = 5.0 if self.victims[self.kills :][:1] == [STOPPED] else PATIENCE
-        far = isinstance(event, events.Tick) and [c.step > 10 * self.lives for c in event.running] == [True, True]
+        steps = [c.step for c in event.running] if isinstance(event, events.Tick) else []
+        far = [step > 10 * self.lives for step in steps] == [True, True] or max(steps, default=0) > self.latest
         if (far or (self.early and isinstance(event, events.Ready))) and self.kills < min(
             self.lives, len(self.victims)
         ):
@@ -123,7 +129,7 @@ def call(folder: Path, kind: str, temporary: str, diary: Killer, resume: bool) -
 def told(folder: Path, kind: str, temporary: str) -> dict[str, Any]:
     """Call as often as Ray is lost, and once more."""
     victims, lost = KINDS[kind], []
-    diary = Killer(victims, early=kind == "reproduce")
+    diary = Killer(victims, early=kind == "reproduce", latest=30 if kind == "sweep" else math.inf)
     folder.mkdir()
     for resume in [False] if kind == "foreign" else [False, *[True] * len(victims)]:
         try:

@@ -7,6 +7,8 @@ every sample's bytes, and prints as JSON what happened.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import itertools
 import json
 import os
 import signal
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +58,22 @@ def node(address: str, cpus: int, label: str) -> Node:
     return subprocess.Popen([str(Path(sys.executable).with_name("ray")), *words], env=environment, **quiet)  # type: ignore[call-overload, no-any-return]
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """A body in which no other script of this user starts a node: two at once take the same ports."""
+    with (Path(tempfile.gettempdir()) / f"raychains-nodes-{os.getuid()}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class Machines:
     """The nodes of a cluster by their labels, also those that are gone."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.processes: dict[str, Node] = {}
+        self._labels = (f"node-{n}" for n in itertools.count())
+        self._starting: list[threading.Thread] = []
         self._cpus: dict[str, int] = {}
         """Of those that stay."""
 
@@ -71,20 +84,32 @@ class Machines:
             same = [label for label, has in left.items() if has == wanted]
             found.append(same[0] if same else "")
             left.pop(found[-1], None)
+        self.settle()
         for label in left:
             self.end(label)
             del self._cpus[label]
         until(lambda: not any(n["Alive"] and left.keys() & n["Resources"].keys() for n in ray.nodes()), "their end")
-        for n, wanted in enumerate(cpus):  # one after another: two at once take the same ports
-            found[n] = found[n] or self.add(wanted)
-            until(lambda label=found[n]: label in ray.cluster_resources(), "the node")
+        found = [label or self.add(wanted) for label, wanted in zip(found, cpus, strict=True)]
+        self.settle()
         return found
 
     def add(self, cpus: int) -> str:
-        """Start a node; its label."""
-        label = f"node-{len(self.processes)}"
-        self.processes[label], self._cpus[label] = node(self.address, cpus, label), cpus
+        """Begin to start a node, once others are there; its label."""
+        label = next(self._labels)
+        self._cpus[label] = cpus
+        self._starting.append(threading.Thread(target=self._start, args=(label, cpus)))
+        self._starting[-1].start()
         return label
+
+    def _start(self, label: str, cpus: int) -> None:
+        with alone():
+            self.processes[label] = node(self.address, cpus, label)
+            until(lambda: label in ray.cluster_resources(), "the node")
+
+    def settle(self) -> None:
+        """Wait for the nodes that start."""
+        while self._starting:
+            self._starting.pop().join()
 
     def replace(self, label: str) -> None:
         """Tell a node to go, and start another in its place."""
@@ -255,6 +280,7 @@ def main(folder: Path, kinds: list[str], temporary: str) -> None:
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     machines = Machines(cluster.address)
     print(json.dumps({kind: told(folder / kind, kind, machines) for kind in kinds}))
+    machines.settle()
     ray.shutdown()
     for label in machines.processes:
         machines.end(label)

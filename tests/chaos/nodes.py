@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import threading
 from dataclasses import replace
@@ -14,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from raychains.orchestration import ray_private
 from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.workers import ActorOptions
+from raychains.orchestration.workers import ActorOptions, Names
 from tests.processes import until
 
 HEALTH = {
@@ -88,8 +87,18 @@ class Replacing:
             raise self._error
 
 
+class Weighed:
+    """A remote class whose actors take a byte of memory: one that takes nothing is placed at random, whatever is asked for."""
+
+    def __init__(self, remote: Any) -> None:
+        self._remote = remote
+
+    def options(self, **given: Any) -> Any:
+        return self._remote.options(memory=1, **given)
+
+
 class Placed(RayWorkers):
-    """The first actors without a CPU, evaluators, are on these nodes: Ray puts some elsewhere when it is busy."""
+    """The first actors without a CPU, evaluators, are on these nodes."""
 
     def __init__(self, *nodes: str) -> None:
         super().__init__()
@@ -98,11 +107,13 @@ class Placed(RayWorkers):
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
         if options.cpus or not self._nodes:
             return super().start(kind, run, options, *args)
-        node = self._nodes.pop(0)
-        for number in itertools.count():
-            wanted = replace(options, node=node, name=f"{options.name}-{number}")
-            actor = super().start(kind, run, wanted, *args)
-            until(lambda actor=actor: ray_private.lives(actor), "an evaluator")
-            if ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node:
-                return actor
-            self.kill(actor)
+        node, kinds = self._nodes.pop(0), self._kinds
+        remote = ray.remote(concurrency_groups=kind.concurrency_groups)  # type: ignore[attr-defined]
+        self._kinds = {(kind, run): Weighed(remote(Names(run).titled(kind)))}
+        try:
+            actor = super().start(kind, run, replace(options, node=node), *args)
+        finally:
+            self._kinds = kinds
+        until(lambda: ray_private.lives(actor), "an evaluator")
+        assert ray_private.actors("ALIVE")[actor._actor_id.hex()]["Address"]["NodeID"] == node
+        return actor

@@ -123,19 +123,24 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def spoken(command: Command, folder: Path, places: dict[str, str], again: int = 0) -> list[str]:
+    """A command's words, with its places in them."""
+    return [word.format(folder=folder, **places) for word in command.words + (command.again if again else ())]
+
+
 class Going:
     """A command that goes on in a session of its own; what is left of it is killed at the end."""
 
     def __init__(self, command: Command, folder: Path, places: dict[str, str], again: int = 0) -> None:
         self.command, self.folder = command, folder
-        words = [w.format(folder=folder, **places) for w in command.words + (command.again if again else ())]
         self.out, self.err = (folder / f"{'again-' * again}{name}" for name in ("out", "err"))
         environment = outside() | ENVIRONMENT | {"RAY_TMPDIR": places["ray"], "HOME": places["home"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.began, self.wall = time.monotonic(), time.time()
+        words = [*RAYCHAINS, *spoken(command, folder, places, again)]
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [*RAYCHAINS, *words], cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
+                words, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
             )
 
     def victims(self, kind: str) -> list[int]:

@@ -1,19 +1,20 @@
 """Chains, trials and evaluators leave a node that will be gone soon, and lose no step and no prediction.
 
-Real nodes get SIGTERM under `ray start --block`; the script compares every sample's bytes with those of undisturbed chains.
+Real nodes get SIGTERM under `ray start --block`; the scripts compare every sample's bytes with those of undisturbed chains.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.processes import json_of
 
-KINDS = ("evaluators", "workers", "trials", "pair", "group")
-"""In an order in which most nodes that come serve the next kind as well."""
-OFTEN = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
+AT_ONCE = (("evaluators", "workers", "trials"), ("pair", "group"))
+"""Two scripts with a cluster each, which mostly wait; in an order in which nodes that come serve the next kind as well."""
+OFTEN: dict[str, Any] = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
 """Train takes one report every two seconds otherwise."""
 
 pytestmark = pytest.mark.long
@@ -21,8 +22,15 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("leaving")
-    return dict(json_of("-m", "tests.chaos.leaving", str(folder), *KINDS, RAY_BACKEND_LOG_LEVEL="fatal", **OFTEN))
+    folder = str(tmp_path_factory.mktemp("leaving"))
+
+    def those(kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        words = ("-m", "tests.chaos.leaving", folder, *kinds)
+        return dict(json_of(*words, RAY_BACKEND_LOG_LEVEL="fatal", **OFTEN))
+
+    with ThreadPoolExecutor() as pool:
+        some, others = pool.map(those, AT_ONCE)
+    return some | others
 
 
 @pytest.mark.parametrize(("kind", "chains"), [("workers", 2), ("group", 1), ("trials", 2)])

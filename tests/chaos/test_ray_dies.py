@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import ray
 
-from tests.chaos import dying_ray, plans
-from tests.processes import SECONDS, json_of, kill_session, outside, sessions, until
+from tests.processes import json_of
 
-RAYLET = f"{Path(ray.__file__).parent}/core/src/ray/raylet/raylet".encode()
-QUIET = {"RAY_BACKEND_LOG_LEVEL": "fatal"}
-
+AT_ONCE = (("run",), ("sweep", "reproduce", "foreign"))
+"""Kinds of calls: two scripts, each of which mostly waits."""
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What the script saw, which resumes calls in the same process, and compares samples and results."""
-    folder = tmp_path_factory.mktemp("dying")
-    return dict(json_of("-m", "tests.chaos.dying_ray", str(folder), *dying_ray.KINDS, **QUIET))
+    """What the scripts saw, which resume calls in the same process, and compare samples and results."""
+    folder = str(tmp_path_factory.mktemp("dying"))
+
+    def those(kinds: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        return dict(json_of("-m", "tests.chaos.dying_ray", folder, *kinds, RAY_BACKEND_LOG_LEVEL="fatal"))
+
+    with ThreadPoolExecutor() as pool:
+        one, others = pool.map(those, AT_ONCE)
+    return one | others
 
 
 def test_a_run_whose_gcs_and_then_whose_raylet_die_is_resumed_to_the_samples_of_an_undisturbed_run(
@@ -63,20 +64,3 @@ def test_a_run_on_a_cluster_whose_gcs_is_gone_says_how_to_go_on_and_leaves_the_p
     assert lost.startswith("4: the Ray cluster at ") and "same call with `resume=True`, `name=r`" in lost
     assert told["foreign"]["lives"] == 1
     assert not told["foreign"]["connected"], "a connection that stayed would end the process"
-
-
-def test_a_command_whose_ray_died_ends_with_a_status_of_its_own_and_says_how_to_go_on(tmp_path: Path) -> None:
-    plans.write(tmp_path / "deaths", {})
-    command = [
-        "run", "--sampler", "sghmc", "--schedule", "cyclical", "--chains", "2", "--steps", "4000", "--cycles", "2", "--store",
-        str(tmp_path / "store"), "--name", "r", "--checkpoint-every", "0.2",
-    ]  # fmt: skip
-    words = [sys.executable, "-m", "tests.chaos.command", str(tmp_path / "deaths"), *command]
-    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary, sessions() as start:
-        run = start(*words, env=outside() | QUIET | {"RAY_TMPDIR": temporary})
-        until(lambda: len(list(tmp_path.glob("store/chains/*/checkpoints/*"))) > 1, "checkpoints")
-        assert kill_session(run.pid, kind=RAYLET) == 1
-        _, told = run.communicate(timeout=SECONDS)
-    [line] = [line for line in told.splitlines() if line.startswith("raychains: ")]
-    assert run.returncode == 4 and "Traceback" not in told
-    assert "raylet on this machine died" in line and "with --resume, --name r" in line

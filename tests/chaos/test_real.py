@@ -7,32 +7,62 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 
+from raychains import cli
+from raychains.orchestration.session import connect
 from tests.chaos import ledger, prints
 from tests.chaos.__main__ import COUNTED
 from tests.chaos.commands import COMMANDS
-from tests.chaos.real import Workshop, drawn, members
+from tests.chaos.real import Workshop, drawn, members, printed, spoken, written
 from tests.processes import kill_session
 
 FAULTS = {155: 3, 349: 2, 15: 2, 3329: 2, 114: 1, 51: 1, 176: 1}
 """How many, by seed. Their moments come early, or by files: one that is late in a slow template may never come."""
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Workshop]:
-    with Workshop() as workshop:
-        yield workshop
+LOSES_RAY = 3329
+"""A seed whose raylet dies while its sweep's trials are at work."""
+LIVED = {"worker": 4.0}
+"""Seconds of a worker's life, from which the moment of a first fault follows: others live as long as their command."""
+STARTS = 8.0
+"""Seconds that a command takes for Ray and imports, at least."""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", FAULTS, ids=lambda s: "{0.command}: {0.signal} to {0.victim} first".format(*drawn(s)))
-def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbed_one(
-    shop: Workshop, seed: int
-) -> None:
+class Here(Workshop):
+    """Its templates are made in this process, by the same words, on a Ray that they share."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self._made: dict[str, dict[str, Any]] = {}
+
+    def template(self, name: str) -> dict[str, Any]:
+        """See `Workshop`."""
+        name = name.removesuffix(" on S3")
+        if name not in self._made:
+            folder = self.scratch / name.replace(" ", "-")
+            command = self._begin(name, folder)
+            before, began = len(list(written(folder))), time.monotonic()
+            with self.places(command, folder) as places:
+                assert cli.main(spoken(command, folder, places)) == 0
+                seconds = STARTS + time.monotonic() - began
+                self._made[name] = {
+                    "seconds": seconds, "lived": LIVED, "files": len(list(written(folder))) - before,
+                    "prints": printed(places, folder),
+                }  # fmt: skip
+        return self._made[name]
+
+
+def tried(shop: Workshop, seed: int) -> list[str]:
+    """Do a seed's faults; what happened."""
     told: list[str] = []
     faults = drawn(seed, FAULTS[seed])
     for _ in range(6):  # a command may end before the moment of the later ones: they are tried in a new one
@@ -40,8 +70,44 @@ def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbe
         assert not any("violations" in record for record in records), "\n".join(told)
         faults = faults[len(ledger.hits(records)) :]
         if not faults:
-            return
-    pytest.fail("their moments did not come:\n" + "\n".join(told))
+            return told
+    raise AssertionError("their moments did not come:\n" + "\n".join(told))
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Future[list[str]]]]:
+    """Faults of two commands at a time, which mostly wait; others' templates are made meanwhile.
+
+    As in the commands a matrix product has one thread: its last digits depend on that.
+    """
+    found = {}
+    with Here(tmp_path_factory.mktemp("real")) as shop, ThreadPoolExecutor(2) as pool:
+        with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder, threadpool_limits(1):
+            session = connect("local", object_store_memory=100_000_000, temp_dir=folder, cpus=2)
+            for seed in FAULTS:
+                shop.template(drawn(seed)[0].command)
+                found[seed] = pool.submit(tried, shop, seed)
+            session.close()
+        yield found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", FAULTS, ids=lambda s: "{0.command}: {0.signal} to {0.victim} first".format(*drawn(s)))
+def test_a_command_whose_processes_get_signals_leaves_the_bytes_of_an_undisturbed_one(
+    trials: dict[int, Future[list[str]]], seed: int
+) -> None:
+    assert trials[seed].result()
+
+
+@pytest.mark.long
+def test_a_command_whose_ray_died_ends_with_a_status_of_its_own_and_says_how_to_go_on(
+    trials: dict[int, Future[list[str]]],
+) -> None:
+    told = trials[LOSES_RAY].result()
+    [at] = [n for n, line in enumerate(told) if "SIGKILL to raylet " in line]
+    ended, said = told[at + 1 : at + 3]
+    assert ended.endswith("the command ended with 4")
+    assert "raylet on this machine died" in said and "with --resume, --name s" in said
 
 
 def test_they_reach_every_victim_and_every_command_but_the_longest() -> None:

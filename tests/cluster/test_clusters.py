@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,8 +16,15 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def shared(script: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    return script("shared")
+def told(script: Callable[[str], dict[str, Any]]) -> dict[str, Future[dict[str, Any]]]:
+    """What the scripts saw, which go on at once: each mostly waits for its nodes."""
+    with ThreadPoolExecutor() as pool:
+        return {name: pool.submit(script, name) for name in ("shared", "growing")}
+
+
+@pytest.fixture(scope="module")
+def shared(told: dict[str, Future[dict[str, Any]]]) -> dict[str, Any]:
+    return told["shared"].result()
 
 
 def test_a_run_whose_node_leaves_and_another_joins_has_the_samples_of_an_undisturbed_one(
@@ -74,8 +82,8 @@ def test_a_run_that_cannot_be_placed_ends_in_one_line(shared: dict[str, Any]) ->
     assert f"must have raychains 0.0.1 as this process has, a worker has {__version__}" in version
 
 
-def test_a_cluster_without_gpus_is_asked_for_them(script: Callable[[str], dict[str, Any]]) -> None:
-    found = script("growing")
+def test_a_cluster_without_gpus_is_asked_for_them(told: dict[str, Future[dict[str, Any]]]) -> None:
+    found = told["growing"].result()
     assert found["room"] == 0 and found["ready"] == [2]
     [reason] = found["reasons"]
     assert reason.startswith(
