@@ -20,6 +20,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -286,11 +287,8 @@ def _opened(store: Store) -> Iterator[set[str]]:
         opened.add(os.path.relpath(path, store.root))
         return unwatched(path, **which)
 
-    bounded.read = watched
-    try:
+    with mock.patch.object(bounded, "read", watched):
         yield opened
-    finally:
-        bounded.read = unwatched
 
 
 def read(store: Store, opening: str | None = None, pristine: Mapping[str, Reading] | None = None) -> dict[str, Reading]:
