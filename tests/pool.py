@@ -11,6 +11,7 @@ from raychains.orchestration import evaluator_pool, run
 from raychains.orchestration.worker_pool import WorkerPool
 from raychains.orchestration.workers import Workers
 from raychains.report import page
+from raychains.report.sweep import page as sweep_page
 
 
 @contextmanager
@@ -31,7 +32,8 @@ def pooled() -> Iterator[WorkerPool]:
 
 @contextmanager
 def unpaged() -> Iterator[None]:
-    """Have runs draw no page in the body: figures take longer than small chains."""
+    """Have runs and sweeps draw no page in the body: figures take longer than small chains."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "write", lambda *_: None)
+        for module in (page, sweep_page):
+            patch.setattr(module, "write", lambda *_: None)
         yield

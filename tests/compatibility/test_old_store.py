@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,13 @@ from raychains.chain.chain import Chain
 from raychains.cli import main
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec
+from raychains.orchestration.worker_pool import WorkerPool
 from raychains.store import Storage
 from raychains.store.chains import ChainStore
 from tests.checks import refused
 from tests.compatibility import commands
 from tests.compatibility.reading import SHOWN, described, digest_of, machine, tables_of
+from tests.pool import pooled, unpaged
 from tests.spread import witnessed
 
 HERE = Path(__file__).parent
@@ -38,17 +42,49 @@ OWN_EPOCH = "514a0f2ad1637c6f750bde8f5d9a8b67946b56be99ab38f76ab815787b6eda88"
 """The same for one epoch."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, with a copy of the store and the module that its run ``own`` names."""
+def copied(to: Path) -> Path:
+    """A folder with a copy of the store and the module that its run ``own`` names."""
     with tarfile.open(HERE / "store_v0.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    shutil.copy(HERE / "mytask.py.txt", tmp_path / "mytask.py")
-    monkeypatch.chdir(tmp_path)
+        tar.extractall(to, filter="data")
+    shutil.copy(HERE / "mytask.py.txt", to / "mytask.py")
+    return to
+
+
+@contextmanager
+def current(folder: Path) -> Iterator[Path]:
+    """The body runs in the folder."""
     before = list(sys.path)
-    yield tmp_path
+    with contextlib.chdir(folder):
+        yield folder
     sys.path[:] = before
     sys.modules.pop("mytask", None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The current folder, as `copied`."""
+    with current(copied(tmp_path)) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def pool(ray_session: None) -> Iterator[WorkerPool]:
+    """Actors for all tests that run something."""
+    with pooled() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a folder for all of them: each goes on with another run or sweep."""
+    return copied(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
+def grown(shared: Path, pool: WorkerPool) -> Iterator[Path]:
+    """The current folder is the shared one."""
+    with current(shared):
+        yield shared
 
 
 def raychains(command: str) -> None:
@@ -174,22 +210,24 @@ def test_checkpoints_of_the_first_version_go_on_to_the_samples_that_it_gives(fol
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ray_session")
 def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_gives(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    grown: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """It comes before the other tests that run something: their drivers would clear away the lease of the killed one."""
     run = "store/runs/interrupted"
     before = status(run, capsys)
     states = {chain["digest"]: chain["state"] for chain in before["chains"]}
     assert before["state"] == "lost" and sorted(states.values()) == ["finished", "stopped", "waiting"]
     steps = {chain["digest"]: chain["checkpoint_step"] for chain in before["chains"]}
-    raychains(f"{commands.INTERRUPTED} --store store --name interrupted --resume --log log.jsonl")
-    began = {line["digest"]: line["step"] for line in events(folder / "log.jsonl") if line["event"] == "chain-began"}
+    raychains(f"{commands.INTERRUPTED} --store store --name interrupted --resume --log interrupted.jsonl")
+    began = {
+        line["digest"]: line["step"] for line in events(grown / "interrupted.jsonl") if line["event"] == "chain-began"
+    }
     assert began == {d: steps[d] or 0 for d, state in states.items() if state != "finished"}
     assert status(run, capsys)["state"] == "finished"
     expected = EXPECTED["interrupted"]["chains"]
-    found = {digest: described(folder / "store", digest) for digest in rc.load(run).comparison.chains()}
-    if machine(folder / "store", list(began)) == EXPECTED["interrupted"]["machine"]:
+    found = {digest: described(grown / "store", digest) for digest in rc.load(run).comparison.chains()}
+    if machine(grown / "store", list(began)) == EXPECTED["interrupted"]["machine"]:
         assert found == expected
     assert all(found[digest] == expected[digest] for digest, state in states.items() if state == "finished")
     for digest, samples in expected.items():
@@ -203,12 +241,12 @@ def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_give
                 )
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_a_finished_run_is_extended_by_a_repeat_and_what_is_written_keeps_its_names(folder: Path) -> None:
-    before, store = attempts_of(folder), folder / "store"
-    raychains(f"{commands.FINISHED} --store store --repeats 3 --name wider --log log.jsonl")
-    new = added(folder, before)
-    told = events(folder / "log.jsonl")
+def test_a_finished_run_is_extended_by_a_repeat_and_what_is_written_keeps_its_names(grown: Path) -> None:
+    before, store = attempts_of(grown), grown / "store"
+    with unpaged():
+        raychains(f"{commands.FINISHED} --store store --repeats 3 --name wider --log wider.jsonl")
+    new = added(grown, before)
+    told = events(grown / "wider.jsonl")
     assert {line["digest"] for line in told if line["event"] == "chain-began"} == new and len(new) == 6
     old, wider = (rc.load(f"store/runs/{name}").results() for name in ("finished", "wider"))
     pd.testing.assert_frame_equal(wider[wider["repeat"] < 2].reset_index(drop=True), old, rtol=1e-6, check_like=True)
@@ -252,47 +290,49 @@ def files(chain: Path) -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ray_session")
-def test_a_sweep_is_drawn_again_and_extended_by_points(folder: Path) -> None:
-    before, sweeps = attempts_of(folder), folder / "store" / "sweeps"
+def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(grown: Path) -> None:
+    before, run = attempts_of(grown), grown / "store" / "runs" / "finished"
+    tables = parquets(run)
+    assert {"calibration.parquet", "diagnostics.parquet", "disagreement.parquet"} <= tables.keys()
+    with unpaged():
+        raychains(f"evaluate {run} --views chains cycles --measures {' '.join(commands.MEASURES)} interpolation")
+    now = parquets(run)
+    assert now.keys() - tables.keys() == {"interpolation.parquet"}
+    assert_equal({name: now[name] for name in tables}, tables)
+    assert not added(grown, before)
+
+
+@pytest.mark.long
+def test_a_task_that_the_first_version_wrote_keeps_its_digest_and_runs(grown: Path) -> None:
+    before = attempts_of(grown)
+    with unpaged():
+        raychains(f"{commands.OWN} --store store --name own --resume")  # refused if the plan were another
+    assert list(rc.load("store/runs/own").comparison.chains()) == [OWN_CHAIN] and OWN_CHAIN in before
+    with unpaged():
+        raychains(f"{commands.OWN.replace('--epochs 4', '--epochs 1')} --store store --name epoch")
+    assert added(grown, before) == {OWN_EPOCH}
+    assert 0 < rc.load("store/runs/epoch").results()["error"].iloc[0] < 100
+
+
+@pytest.mark.long
+def test_a_sweep_is_drawn_again_and_extended_by_points(grown: Path, pool: WorkerPool) -> None:
+    pool.close()  # its idle actors would hold what trials need
+    before, sweeps = attempts_of(grown), grown / "store" / "sweeps"
     figures, tables = parquets(sweeps / "sweep" / "figures"), parquets(sweeps / "sweep")
     raychains(f"{commands.SWEEP} --store store --name sweep --resume")
     assert page(sweeps / "sweep") == EXPECTED["pages"]["sweep"]
     assert_equal(parquets(sweeps / "sweep" / "figures"), figures)
     assert_equal(parquets(sweeps / "sweep"), tables)
-    raychains(f"{commands.SWEEP.replace('cycles=1,2', 'cycles=1,2,4')} --store store --name wider")
-    assert len(added(folder, before)) == 2
+    with unpaged():
+        raychains(f"{commands.SWEEP.replace('cycles=1,2', 'cycles=1,2,4')} --store store --name wider")
+    assert len(added(grown, before)) == 2
     old, wider = tables["results.parquet"], parquets(sweeps / "wider")["results.parquet"]
     shared = wider[wider["digest"].isin(old["digest"])].reset_index(drop=True)
     assert len(wider) == 6 and len(shared) == 4
     pd.testing.assert_frame_equal(shared.drop(columns="point"), old.drop(columns="point"), rtol=1e-6)
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("ray_session")
-def test_measures_are_taken_again_with_the_same_numbers_and_another_is_added(folder: Path) -> None:
-    before, run = attempts_of(folder), folder / "store" / "runs" / "finished"
-    tables = parquets(run)
-    assert {"calibration.parquet", "diagnostics.parquet", "disagreement.parquet"} <= tables.keys()
-    raychains(f"evaluate {run} --views chains cycles --measures {' '.join(commands.MEASURES)} interpolation")
-    now = parquets(run)
-    assert now.keys() - tables.keys() == {"interpolation.parquet"}
-    assert_equal({name: now[name] for name in tables}, tables)
-    assert not added(folder, before)
-
-
-# Own tasks and import paths
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("ray_session")
-def test_a_task_that_the_first_version_wrote_keeps_its_digest_and_runs(folder: Path) -> None:
-    before = attempts_of(folder)
-    raychains(f"{commands.OWN} --store store --name own --resume")  # refused if the plan were another
-    assert list(rc.load("store/runs/own").comparison.chains()) == [OWN_CHAIN] and OWN_CHAIN in before
-    raychains(f"{commands.OWN.replace('--epochs 4', '--epochs 1')} --store store --name epoch")
-    assert added(folder, before) == {OWN_EPOCH}
-    assert 0 < rc.load("store/runs/epoch").results()["error"].iloc[0] < 100
+# Import paths
 
 
 PATHS = {

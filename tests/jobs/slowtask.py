@@ -5,7 +5,9 @@ It is copied into a job's working directory and imported there as ``slowtask``.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -15,13 +17,15 @@ import raychains as rc
 
 
 class Slow(torch.nn.Module):
-    """Says in a file from where the process that runs it has this module and raychains."""
+    """Says in a file which process made it, and from where that has this module, raychains, Python and ``extra_ten``."""
 
     def __init__(self, pause: float, note: str) -> None:
         super().__init__()
         self.layer, self.pause, self.passes = torch.nn.Linear(3, 2), pause, 0
         if note:
-            (Path(note) / str(time.time_ns())).write_text(f"{os.getpid()}\n{__file__}\n{rc.__file__}")
+            extra = importlib.util.find_spec("extra_ten")
+            places = (os.getpid(), __file__, rc.__file__, sys.prefix, extra.origin if extra else "")
+            (Path(note) / str(time.time_ns())).write_text("\n".join(map(str, places)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.passes += self.training

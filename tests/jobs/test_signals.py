@@ -145,13 +145,13 @@ def test_the_exit_status_is_kept_to_the_end_of_the_process(reads: bool, status: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("within", [10.0, 0.2])
+@pytest.mark.parametrize("within", [10.0, 0.1])
 def test_a_signal_waits_for_the_end_of_an_import_but_not_for_ever(
     number: signal.Signals, within: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch's import is aborted by an exception in code that its C++ calls."""
     (tmp_path / "slowly_imported.py").write_text(
-        f"import signal, time\nsignal.raise_signal({number:d})\nfor _ in range(10):\n    time.sleep(0.1)\n"
+        f"import signal, time\nsignal.raise_signal({number:d})\nfor _ in range(8):\n    time.sleep(0.05)\n"
     )
     ends = []
 

@@ -40,7 +40,7 @@ WITH_DATA = (*NETWORKS, "mnist-", "blr-", "uci-", "image")
     ("name", "task"), spread(NAMES.split(), [t for t in tasks.NAMES if not t.startswith(WITH_DATA)])
 )
 def test_every_method_samples_every_task(name: str, task: str) -> None:
-    options = SHORT.get(task, {"steps": 300})
+    options = SHORT.get(task, {"steps": 120})
     if METHODS[name].early_stop is not None and "steps" in options:
         with refused("sampler must be another one", "no examples to hold out"):
             resolved(name, task, **options)

@@ -23,6 +23,7 @@ from raychains.planning.events import ChainStatus, Evaluating, Ready, Tick, View
 from raychains.planning.presets import default_arms
 from raychains.report import console
 from raychains.report.terminal import Terminal
+from tests.pool import unpaged
 
 SECONDS = 900.0
 SMALL: dict[str, Any] = {"task": "digits", "repeats": 2, "cycles": 2, "batch_size": 100, "store": "runs"}
@@ -31,7 +32,8 @@ SMALL |= {"concurrent": 1, "evaluators": 1}  # as few processes as there can be
 
 @pytest.mark.long
 def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> None:
-    code = f"import raychains as rc; print(type(rc.run(chains=1, epochs=12, **{SMALL})).__name__)"
+    code = "import raychains as rc; from raychains.report import page; page.write = lambda *_: None; "
+    code += f"print(type(rc.run(chains=1, epochs=12, **{SMALL})).__name__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Result\n", "standard output belongs to the script"
@@ -51,7 +53,8 @@ def test_lines_of_a_run_in_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rc.run(chains=1, epochs=12, backend="process", **{k: v for k, v in SMALL.items() if k != "concurrent"})
+    with unpaged():
+        rc.run(chains=1, epochs=12, backend="process", **{k: v for k, v in SMALL.items() if k != "concurrent"})
     said = capsys.readouterr()
     order = [
         "digits: the plan",
@@ -78,7 +81,7 @@ def test_bars_in_a_terminal_name_arm_repeat_and_chain(tmp_path: Path, monkeypatc
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    with os.fdopen(other, "w") as terminal, monkeypatch.context() as patch:
+    with os.fdopen(other, "w") as terminal, monkeypatch.context() as patch, unpaged():
         patch.setattr(sys, "stderr", terminal)
         rc.run(chains=2, epochs=120, **SMALL)
     reader.join(SECONDS)

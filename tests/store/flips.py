@@ -11,19 +11,22 @@ import hashlib
 import io
 import json
 import logging
+import os
 import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import raychains as rc
 from raychains.chain.chain import Chain
+from raychains.core import bounded
 from raychains.core.config import Sweep
 from raychains.core.errors import RaychainsError
 from raychains.core.sample import Sample, tensors_sha256
@@ -266,40 +269,64 @@ class _Heard(logging.Handler):
         self.count += 1
 
 
-def read(store: Store) -> dict[str, tuple[str, bool]]:
-    """Each reading's value as text, `REFUSED` where it is refused, and whether a warning came with it."""
+@dataclass(frozen=True)
+class Reading:
+    """A reading's value as text, `REFUSED` where it is refused; whether a warning came with it; the files that it opened."""
+
+    value: str
+    warned: bool
+    files: frozenset[str]
+
+
+@contextmanager
+def _opened(store: Store) -> Iterator[set[str]]:
+    """Collect the names of the store's files that the body reads."""
+    opened, unwatched = set[str](), bounded.read
+
+    def watched(path: str, **which: Any) -> bytes:
+        opened.add(os.path.relpath(path, store.root))
+        return unwatched(path, **which)
+
+    with mock.patch.object(bounded, "read", watched):
+        yield opened
+
+
+def read(store: Store, opening: str | None = None, pristine: Mapping[str, Reading] | None = None) -> dict[str, Reading]:
+    """All readings by name, or only those that opened a file when the store was ``pristine``: others cannot tell."""
     found, heard = {}, _Heard()
     logging.getLogger("raychains").addHandler(heard)
     try:
         for name, reading in store.readings():
+            if pristine is not None and opening not in pristine[name].files:
+                continue
             heard.count = 0
             try:
-                with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                with _opened(store) as files, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                     value = json.dumps(reading(), sort_keys=True, default=str)
             except RaychainsError as error:
                 assert "\n" not in str(error), error
                 value = REFUSED
-            found[name] = value, heard.count > 0
+            found[name] = Reading(value, heard.count > 0, frozenset(files))
     finally:
         logging.getLogger("raychains").removeHandler(heard)
     return found
 
 
-def judge(store: Store, pristine: dict[str, tuple[str, bool]], file: str, bit: int) -> tuple[str, list[str]]:
+def judge(store: Store, pristine: Mapping[str, Reading], file: str, bit: int) -> tuple[str, list[str]]:
     """Flip a bit and read: what became of it, and the readings that are silently others."""
     data = bytearray(store.files[file])
     data[bit // 8] ^= 1 << bit % 8
     (store.root / file).write_bytes(data)
     try:
-        now = read(store)
+        now = read(store, file, pristine)
     finally:
         store.restore()
-    other = [name for name, (value, warned) in now.items() if value not in (pristine[name][0], REFUSED) and not warned]
+    other = [name for name, r in now.items() if r.value not in (pristine[name].value, REFUSED) and not r.warned]
     if other:
         return SILENT, other
-    if any(value == REFUSED for value, _ in now.values()):
+    if any(r.value == REFUSED for r in now.values()):
         return REFUSED, []
-    return (WARNED if any(warned for _, warned in now.values()) else SAME), []
+    return (WARNED if any(r.warned for r in now.values()) else SAME), []
 
 
 def flips(store: Store, count: int, seed: int) -> Iterator[tuple[str, str, int]]:
@@ -317,7 +344,7 @@ def study(
 ) -> dict[str, Counter[str]]:
     """Outcomes by kind of file."""
     pristine = read(store)
-    assert not [name for name, (value, warned) in pristine.items() if value == REFUSED or warned]
+    assert not [name for name, reading in pristine.items() if reading.value == REFUSED or reading.warned]
     found = {kind: Counter({REFUSED: 0, WARNED: 0, SAME: 0, SILENT: 0}) for kind in KINDS}
     for kind, file, bit in flips(store, count, seed):
         outcome, other = judge(store, pristine, file, bit)
