@@ -15,7 +15,6 @@ from torch import nn
 import raychains as rc
 from raychains.api import sampling
 from raychains.cli import main
-from raychains.orchestration.worker_pool import WorkerPool
 from raychains.tasks import task_cache
 from tests.checks import refused
 from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
@@ -45,9 +44,9 @@ def made(**settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def settings(pool: WorkerPool, folder: Path) -> dict[str, Any]:
+def settings(runs: str) -> dict[str, Any]:
     """Of all runs of this file: their workers have run other tasks before."""
-    return {**SETTINGS, "store": str(folder / "own"), "worker_pool": pool}
+    return {**SETTINGS, "store": runs}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,6 @@ def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypat
 
 def test_evaluate_needs_it_and_says_so(
     run: tuple[Any, rc.Result],
-    pool: WorkerPool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -120,7 +118,7 @@ def test_evaluate_needs_it_and_says_so(
     assert main(["evaluate", result.path, "--split", "train"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
-    evaluated = rc.evaluate(result.path, "train", task=made(), worker_pool=pool, page=False)
+    evaluated = rc.evaluate(result.path, "train", task=made(), page=False)
     mean = rc.load(result.path, task=task).predict(X[:40])
     assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(
         np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6
