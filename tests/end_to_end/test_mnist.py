@@ -1,4 +1,4 @@
-"""The MNIST posterior of an MLP at full length: what the ensemble is worth, and what it says about letters."""
+"""The MNIST posterior of an MLP: what the ensemble is worth, and what it says about letters."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from raychains.cli import main
 from raychains.tasks import task_cache
 from tests.checks import refused
 from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
+from tests.pool import unpaged
 
 SETTINGS: dict[str, Any] = {
     "sampler": "csghmc", "chains": 2, "epochs": 4, "cycles": 2, "batch_size": 10, "lr": 0.01, "evaluators": 1,
@@ -129,7 +130,8 @@ def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(
     run: tuple[Any, rc.Result], settings: dict[str, Any]
 ) -> None:
     _task, result = run
-    again = rc.run(task=made(), name="r", resume=True, **settings)
+    with unpaged():
+        again = rc.run(task=made(), name="r", resume=True, **settings)
     assert stored(again) == stored(result)
     for change, word in (
         ({"train_set": (X[:40] * 2, Y[:40])}, "training data"),
@@ -190,7 +192,8 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
         "    return x, (x[:, 0] > 0).long()\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = rc.run(task="besides_workers:make", task_settings=("n=50",), **{**settings, "chains": 1})
+    with unpaged():
+        result = rc.run(task="besides_workers:make", task_settings=("n=50",), **{**settings, "chains": 1})
     assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
     assert len(stored(result)) == 2
     assert stored(result) == undisturbed_hashes(result.comparison)

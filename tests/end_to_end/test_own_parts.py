@@ -26,6 +26,7 @@ from raychains.planning import methods
 from raychains.schedules import base as schedule_base
 from raychains.store import finished_chains
 from tests.checks import refused
+from tests.pool import unpaged
 from tests.processes import SECONDS, outside
 
 OWN = '''
@@ -97,7 +98,7 @@ def folder(pool: WorkerPool, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n"
     )
     (packages / "own_parts-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-    with pytest.MonkeyPatch.context() as here:
+    with pytest.MonkeyPatch.context() as here, unpaged():
         here.chdir(made)
         here.syspath_prepend(str(packages))
         assert main(shlex.split(RUN_COMMAND)) == 0
@@ -296,11 +297,12 @@ def test_a_run_of_an_older_version_is_resumed(monkeypatch: pytest.MonkeyPatch, i
     options |= {"sampler": "own_parts:Mine", "schedule": "own_parts:Warm", "resume": True}
     options |= {"store": str(installed / "runs")}
     before = {*chains.iterdir()}
-    with monkeypatch.context() as older:
-        for module in (methods, schedule_base):
-            older.setattr(module, "source_of", lambda part: None)
-        first = rc.run(**options)
-    again = rc.run(**options)
+    with unpaged():
+        with monkeypatch.context() as older:
+            for module in (methods, schedule_base):
+                older.setattr(module, "source_of", lambda part: None)
+            first = rc.run(**options)
+        again = rc.run(**options)
     assert again.path == first.path and len({*chains.iterdir()} - before) == 1
     pd.testing.assert_frame_equal(again.table(), first.table())
     anew = {**options, "task": rc.make_task("gaussian"), "resume": False}

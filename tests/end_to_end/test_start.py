@@ -16,6 +16,7 @@ import raychains as rc
 from raychains.api import sampling
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
+from tests.pool import unpaged
 
 HEAD = {"layers.4.weight", "layers.4.bias"}
 
@@ -93,7 +94,8 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, settings: 
         chain = next(iter(before)).parent.parent
         for name in ("samples.parquet", "progress.parquet", "samples/000000-theta-1.safetensors"):
             (chain / name).unlink()
-        again = rc.run(**settings(resume=True))
+        with unpaged():
+            again = rc.run(**settings(resume=True))
         assert again.comparison.digest == head.comparison.digest
         drawn = {(f.parent, f.name.split("-")[0]): load_file(f) for f in files(again)}
         assert len(drawn) == len(before)
@@ -125,7 +127,8 @@ def test_a_module_or_a_state_dict_is_a_start_as_its_file_is(
     task = rc.make_task("digits")
     model = task.build_model(seed=0, lanes=1)
     model.load_state_dict(network)
-    again = rc.run(**settings(init_from=network, resume=True), progress=False)
+    with unpaged():
+        again = rc.run(**settings(init_from=network, resume=True), progress=False)
     assert again.comparison.digest == head.comparison.digest
     for given in (model, {f"model.{name}": t for name, t in network.items()}):
         again = sampling.sample(**settings(task=task, init_from=given, resume=True))
