@@ -18,6 +18,7 @@ from raychains.orchestration import lease
 from raychains.store import ChainStore, Storage
 from tests.concurrency.test_lease import plant
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
+from tests.pool import unpaged
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
 COMMAND = "run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3 --checkpoint-every 0.5"
@@ -56,18 +57,17 @@ class Driver:
 
 @pytest.mark.long
 def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_have_one_set_of_samples(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ray_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "store"
 
-    def refused(*more: str) -> str:
-        """The same command in this process, which ends before it looks for Ray."""
-        assert cli.main([*COMMAND.split(), "--store", str(store), *more]) == 2
-        return capsys.readouterr().err
+    def here(*more: str) -> tuple[int, str]:
+        """The same command in this process: its exit status, and what it says."""
+        return cli.main([*COMMAND.split(), "--store", str(store), *more]), capsys.readouterr().err
 
-    with sessions(stdout=subprocess.DEVNULL) as start:
+    with sessions(stdout=subprocess.DEVNULL) as start, unpaged():
         command = [*RAYCHAINS, *COMMAND.split(), *MEMORY, "--store", str(store)]
-        begun = followed(lambda *more: Driver(start(*command, *more)), refused, store)
+        begun = followed(lambda *more: Driver(start(*command, *more)), here, store)
 
     plans = {name: rc.load(str(store / "runs" / name)).comparison for name in "rs"}
     chains = {name: plan.chains() for name, plan in plans.items()}
@@ -81,8 +81,8 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
         assert len(rc.load(str(store / "runs" / name)).results()) > 0
 
 
-def followed(drive: Callable[..., Driver], refused: Callable[..., str], store: Path) -> set[str]:
-    """A driver stands still and is killed, one shares its chains, one has its name: the chains that the first began."""
+def followed(drive: Callable[..., Driver], here: Callable[..., tuple[int, str]], store: Path) -> set[str]:
+    """A driver stands still and is killed, one shares its chains, this process has its name: the chains that it began."""
     first = drive("--name", "r", "--chains", "2")
     begun: set[str] = set()
 
@@ -97,7 +97,8 @@ def followed(drive: Callable[..., Driver], refused: Callable[..., str], store: P
     assert not list(store.glob("chains/*/samples.parquet")), "a chain was through before it was halted"
 
     wider = drive("--name", "s", "--chains", "3")  # shares both chains
-    said = refused("--name", "r", "--chains", "2", "--resume")
+    status, said = here("--name", "r", "--chains", "2", "--resume")
+    assert status == 2
     (line,) = [t for t in said.splitlines() if t.startswith("raychains: ")]
     assert f"pid {first.process.pid} on " in line and "last heard of" in line and "Traceback" not in said
 
@@ -108,9 +109,9 @@ def followed(drive: Callable[..., Driver], refused: Callable[..., str], store: P
     first.process.kill()
     kill_session(first.process.pid)
     first.process.wait()
-    again = drive("--name", "r", "--chains", "2", "--resume")
-    assert again.end() == 0, again.said
-    assert "waiting until" not in again.said  # a killed driver of this machine is known to be dead
+    status, said = here("--name", "r", "--chains", "2", "--resume")
+    assert status == 0, said
+    assert "waiting until" not in said  # a killed driver of this machine is known to be dead
     assert wider.end() == 0, wider.said
     return begun
 

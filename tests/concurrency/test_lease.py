@@ -94,8 +94,9 @@ def test_malformed_entries_stop_nobody_and_stay(tmp_path: Path) -> None:
 
 
 def test_a_driver_elsewhere_that_may_be_dead_is_waited_for_and_the_person_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(module, "CHECK_RIVAL_EVERY", 0.05)
     plant(tmp_path, 1, age=20.0)
 
     def silence() -> None:
@@ -112,7 +113,8 @@ def test_a_driver_elsewhere_that_may_be_dead_is_waited_for_and_the_person_told(
     assert said is not None and 20 <= int(said[1]) < 60 and "\n" not in line
 
 
-def test_it_is_refused_as_soon_as_the_other_shows_life(tmp_path: Path) -> None:
+def test_it_is_refused_as_soon_as_the_other_shows_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECK_RIVAL_EVERY", 0.05)
     plant(tmp_path, 1, age=10.0)
     seen: list[str] = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,42 +22,32 @@ from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.digits import Digits
 from tests.checks import refused
-from tests.pool import pooled, unpaged
-
-
-@pytest.fixture(scope="module", autouse=True)
-def pool(ray_session: None) -> Iterator[None]:
-    with pooled():
-        yield
+from tests.pool import unpaged
 
 
 @pytest.fixture(scope="module")
-def digits(pool: None, folder: Path) -> rc.Result:
+def digits(runs: str) -> rc.Result:
     """Table 2's arms of SGHMC on digits: 2 repeats of 2 chains, 40 epochs."""
-    return rc.compare(
-        task="digits", sampler=("sghmc",), epochs=40, chains=2, repeats=2, store=str(folder / "store"), name="small"
-    )
+    return rc.compare(task="digits", sampler=("sghmc",), epochs=40, chains=2, repeats=2, store=runs, name="small")
 
 
 @pytest.fixture(scope="module")
-def one(digits: rc.Result, folder: Path) -> rc.Result:
+def one(digits: rc.Result, runs: str) -> rc.Result:
     """Both chains of the first arm's first repeat, as a run without a page."""
     with unpaged():
-        return rc.run(
-            task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=str(folder / "store"), name="one"
-        )
+        return rc.run(task="digits", sampler="csghmc", epochs=40, chains=2, repeats=1, store=runs, name="one")
 
 
-def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc.Result, folder: Path) -> None:
+def test_table2_has_the_papers_arms_costs_and_saves_the_shared_chains(digits: rc.Result, runs: str) -> None:
     table = digits.table(full=True)
     assert list(table["label"]) == ["cSGHMC, 2 chains", "SGHMC, 2 chains", "SGHMC, 2 chains, E/2", "cSGHMC, 1 chain"]
     assert list(table["cost (epochs per chain/total)"]) == ["40/80", "40/80", "20/40", "40/40"]
     assert (table["repeats"] == 2).all()
     chains = digits.comparison.chains()
     assert len(chains) == 2 * (2 + 2 + 2)
-    stored = {p.name for p in (folder / "store" / "chains").iterdir()}
+    stored = {p.name for p in Path(runs, "chains").iterdir()}
     assert chains.keys() <= stored
-    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in chains)
+    assert all(ChainStore(Storage(runs), d).last_attempt() == 1 for d in chains)
 
 
 def test_results_are_sensible_posteriors_and_ensembles_beat_their_members(digits: rc.Result) -> None:
@@ -90,20 +79,17 @@ def test_an_unknown_arm_is_refused_with_the_nearest_name(digits: rc.Result) -> N
         digits.predictive("sghmc-cyclical-1x4")
 
 
-def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(
-    digits: rc.Result, one: rc.Result, folder: Path
-) -> None:
+def test_a_run_is_one_arm_of_a_comparison_and_reuses_its_chains(digits: rc.Result, one: rc.Result, runs: str) -> None:
     assert set(one.comparison.chains()) < set(digits.comparison.chains())
-    assert all(ChainStore(Storage(str(folder / "store")), d).last_attempt() == 1 for d in one.comparison.chains())
+    assert all(ChainStore(Storage(runs), d).last_attempt() == 1 for d in one.comparison.chains())
     assert list(one.table(full=True)["samples"]) == [2 * 4 * 2]  # chains × cycles × draws of a cycle's last two epochs
 
 
-def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, folder: Path) -> None:
-    store = str(folder / "store")
+def test_a_name_that_is_taken_needs_resume_and_resume_needs_the_same_plan(digits: rc.Result, runs: str) -> None:
     with refused("name", "small", "`resume=True`"):
-        rc.run(task="digits", epochs=40, store=store, name="small")
+        rc.run(task="digits", epochs=40, store=runs, name="small")
     with refused("resume", "small", "other settings, by 'raychains compare"):
-        rc.run(task="digits", epochs=40, store=store, name="small", resume=True)
+        rc.run(task="digits", epochs=40, store=runs, name="small", resume=True)
 
 
 def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.Result) -> None:
@@ -116,13 +102,10 @@ def test_evaluating_another_split_stands_beside_the_runs_own_results(digits: rc.
         rc.evaluate(digits.path, "tset")
 
 
-def test_another_runs_results_are_not_overwritten(one: rc.Result, folder: Path) -> None:
+def test_another_runs_results_are_not_overwritten(one: rc.Result, runs: str) -> None:
     """A run of its own has the name that another split's results would have."""
     with unpaged():
-        other = rc.run(
-            task="digits", sampler="csghmc", epochs=40, chains=1, repeats=1, store=str(folder / "store"),
-            name="one-train",
-        )  # fmt: skip
+        other = rc.run(task="digits", sampler="csghmc", epochs=40, chains=1, repeats=1, store=runs, name="one-train")
     before = other.results()
     with refused("split", "'train'", "'one-train' be deleted"):
         rc.evaluate(one.path, "train")
@@ -161,6 +144,13 @@ def test_a_sample_is_a_plain_safetensors_file_of_the_models_state_dict(digits: r
     assert description["digest"] == chain.name and description["environment"]["device"] == "cpu"
 
 
+@pytest.fixture(scope="module")
+def table4(runs: str) -> rc.Result:
+    """cSG-MCMC Table 4 at the paper's settings: 10 repeats of up to 4 chains of 50,000 steps."""
+    with unpaged():
+        return rc.compare(task="mixture25", pack="4", store=runs, name="table4")
+
+
 @pytest.mark.long
 def test_table4_is_what_independent_uniform_modes_give(table4: rc.Result) -> None:
     """Oracle: each cycle lands in one uniformly random mode, so M cycles cover 25(1 − .96^M) on average."""
@@ -178,10 +168,10 @@ def test_table4_stands_beside_the_published_numbers(table4: rc.Result) -> None:
     assert len(table4.comparison.chains()) == 8 and len(table4.results()) == 40
 
 
-def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothing(folder: Path) -> None:
+def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothing(runs: str) -> None:
     """The paper's chains have 50,000 steps."""
     with unpaged():
-        short = rc.compare(task="mixture25", steps=1000, repeats=3, store=str(folder / "store"), name="short-table4")
+        short = rc.compare(task="mixture25", steps=1000, repeats=3, store=runs, name="short-table4")
     table = short.table(full=True)
     assert len(short.comparison.chains()) == 8 and len(short.results()) == 4 * 3
     assert table["modes"].between(0, 25).all() and table["modes"].max() > 0 and "modes_published" not in table.columns
@@ -209,16 +199,15 @@ class Doomed(Digits):
         return model
 
 
-def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(folder: Path) -> None:
+def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(runs: str) -> None:
     settings: dict[str, Any] = {"epochs": 4, "cycles": 1, "samples_per_cycle": 2, "exploration": 0.25, "chains": 4}
     task, images = Digits(), Digits().splits()["test"].inputs[:50]  # type: ignore[attr-defined]
-    store = str(folder / "store")
     for policy in ("stop", "drop-chain"):  # the second run takes the first one's finished chains
         with pytest.raises(ChainsFailed), unpaged():
-            rc.run(task=f"{__name__}:Doomed", store=store, name=policy, lr=0.01, on_divergence=policy, **settings)
+            rc.run(task=f"{__name__}:Doomed", store=runs, name=policy, lr=0.01, on_divergence=policy, **settings)
     with refused("unfinished", "`resume=True`"):
-        rc.load(f"{store}/runs/stop").predict(images)
-    result = rc.load(f"{store}/runs/drop-chain")
+        rc.load(f"{runs}/runs/stop").predict(images)
+    result = rc.load(f"{runs}/runs/drop-chain")
     train = rc.load(rc.evaluate(result.path, "train", page=False).path)
     np.testing.assert_array_equal(train.predict(images), result.predict(images))
     stores = {d: ChainStore(result.store.root, d) for d in result.comparison.chains()}
@@ -233,7 +222,7 @@ def test_the_other_chains_of_an_arm_predict_only_if_the_failed_one_was_dropped(f
     np.testing.assert_allclose(result.posterior()(images).probabilities, expected, atol=1e-6)
 
 
-def test_a_name_stays_free_where_the_cluster_refuses_the_run(tmp_path: Path) -> None:
+def test_a_name_stays_free_where_the_cluster_refuses_the_run(ray_session: None, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"task": "digits", "epochs": 4, "cycles": 1, "store": str(tmp_path), "name": "n"}
     for _ in range(2):
         with refused("gpus_per_chain", "the cluster's GPUs (0)", "0.5"):

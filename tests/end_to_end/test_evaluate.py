@@ -17,7 +17,6 @@ import raychains as rc
 from raychains import tasks
 from raychains.api import sampling
 from raychains.cli import main
-from raychains.orchestration.worker_pool import WorkerPool
 from tests.checks import refused
 
 MEASURES = ("agreement", "diversity", "interpolation", "diagnostics", "flatness", "fidelity")
@@ -37,21 +36,21 @@ class Commanded(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def commanded(pool: WorkerPool, tmp_path_factory: pytest.TempPathFactory) -> Commanded:
-    folder = tmp_path_factory.mktemp("evaluated")
+def commanded(runs: str, tmp_path_factory: pytest.TempPathFactory) -> Commanded:
+    file = str(tmp_path_factory.mktemp("evaluated") / "own.npy")
     task: Any = tasks.make("digits", train=100, hidden=[16], val_split=0.2)
     result = sampling.sample(
-        task, epochs=10, cycles=2, chains=2, samples_per_cycle=3, exploration=0.2, repeats=1, store=str(folder / "store"),
-        name="r", concurrent=1, worker_pool=pool,
+        task, epochs=10, cycles=2, chains=2, samples_per_cycle=3, exploration=0.2, repeats=1, store=runs,
+        name="evaluated", concurrent=1,
     )  # fmt: skip
     split = task.splits()["test"]
     draws = list(result.predictive()._selection.stored())
     own = np.concatenate(
         [np.mean([np.exp(split.predict(d, i).astype(float)) for d in draws], axis=0) for i in range(split.shards)]
     )
-    np.save(folder / "own.npy", own)
+    np.save(file, own)
     asked = ["--views", "chains", "cycles", "samples", "without-chain", "first:2", "--weights", "harmonic", "stacking"]
-    asked += ["--measures", *MEASURES, "--reference", str(folder / "own.npy"), "--bins", "8"]
+    asked += ["--measures", *MEASURES, "--reference", file, "--bins", "8"]
     with redirect_stdout(io.StringIO()) as said:
         assert main(["evaluate", result.path, *asked]) == 0
     return Commanded(result, own, said.getvalue())
@@ -103,9 +102,9 @@ def test_weights_sum_to_one_and_weighted_views_differ(evaluated: rc.Result) -> N
 
 @contextmanager
 def without_samples(run: rc.Result) -> Iterator[None]:
-    """Whoever reads a sample in the body finds none."""
-    chains = Path(run.path).parents[1] / "chains"
-    hidden = {folder: folder / "hidden" for folder in chains.iterdir()}
+    """Whoever reads a sample of the run in the body finds none."""
+    chains = [Path(run.path).parents[1] / "chains" / digest for digest in run.comparison.chains()]
+    hidden = {folder: folder / "hidden" for folder in chains}
     for folder, away in hidden.items():
         away.mkdir()
         for file in (folder / "samples").iterdir():
@@ -135,11 +134,11 @@ def test_a_file_of_probabilities_is_the_reference_that_fidelity_is_measured_agai
 
 
 def test_kept_predictions_are_not_made_again_and_probabilities_may_be_an_array(
-    commanded: Commanded, pool: WorkerPool, tmp_path: Path
+    commanded: Commanded, tmp_path: Path
 ) -> None:
     run, own, _ = commanded
     before, turned = run.results(), np.roll(own, 1, axis=1)
-    asked: dict[str, Any] = {"measures": "fidelity", "worker_pool": pool, "page": False}
+    asked: dict[str, Any] = {"measures": "fidelity", "page": False}
     with without_samples(run):
         rc.evaluate(run.path, views=["chains"], reference=turned, **asked)
     after, found = run.results(), of_all_samples(run)
@@ -151,7 +150,7 @@ def test_kept_predictions_are_not_made_again_and_probabilities_may_be_an_array(
     with refused(f"got {[len(own) - 1, 10]}"):
         rc.evaluate(run.path, reference=tmp_path / "few.npy", **asked)
     with refused("views: first:N must have an N in [1, 12]"):
-        rc.evaluate(run.path, views=["first:99"], worker_pool=pool, page=False)
+        rc.evaluate(run.path, views=["first:99"], page=False)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +178,12 @@ def test_a_wrong_wish_is_one_line_and_costs_no_results(
     assert len(evaluated.results()) == 1
 
 
-def test_a_density_has_the_mass_that_each_cycle_explored(pool: WorkerPool, evaluated: rc.Result) -> None:
+def test_a_density_has_the_mass_that_each_cycle_explored(evaluated: rc.Result) -> None:
     result = sampling.sample(
         tasks.make("two-modes", sharp=0.3, flat=0.6), sampler="csgld", steps=4_000, cycles=4, lr=0.01, exploration=0.25, chains=1, repeats=2,
-        store=evaluated.store.root.uri, name="density", concurrent=1, worker_pool=pool,
+        store=evaluated.store.root.uri, name="density", concurrent=1,
     )  # fmt: skip
-    rc.evaluate(result.path, weights=["truncated"], measures=["diagnostics", "reference"], worker_pool=pool)
+    rc.evaluate(result.path, weights=["truncated"], measures=["diagnostics", "reference"])
     weights = result.store.table("weights").to_pandas()
     assert len(weights) == 8 and np.allclose(weights.groupby("repeat")["weight"].sum(), 1)
     assert weights["samples"].sum() == 2 * 4 * 750

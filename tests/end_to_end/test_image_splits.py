@@ -20,7 +20,7 @@ from raychains.orchestration.messages import ChainWorkerConfig, EvaluatorConfig
 from raychains.store import ChainStore, codec
 from tests.checks import refused
 from tests.orchestration.threads import keep_this_process
-from tests.pool import pooled, unpaged
+from tests.pool import unpaged
 
 
 def test_workers_and_evaluators_read_the_data_root_of_the_options(
@@ -42,25 +42,24 @@ def test_workers_and_evaluators_read_the_data_root_of_the_options(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST and notMNIST are needed"
 )
 def test_a_run_is_evaluated_on_what_it_held_out_and_on_another_set(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = os.environ["RAYCHAINS_DATA"]
     monkeypatch.delenv("RAYCHAINS_DATA")  # --data-root alone tells where the data lie
-    with pooled():
-        with unpaged():
-            result = rc.run(
-                task="mnist-mlp", train_subset=600, val_split=100, epochs=4, cycles=1, exploration=0.5, chains=1,
-                evaluators=1, task_settings=("hidden=[30]",), store=str(tmp_path / "store"), data_root=root, name="small",
-            )  # fmt: skip
-            options = Evaluate(run=result.path, data_root=root)
-            val = rc.evaluate(result.path, "val", options=options)
-        letters = rc.evaluate(result.path, "ood:notmnist", options=options)
+    with unpaged():
+        result = rc.run(
+            task="mnist-mlp", train_subset=600, val_split=100, epochs=4, cycles=1, exploration=0.5, chains=1,
+            evaluators=1, task_settings=("hidden=[30]",), store=runs, data_root=root, name="images",
+        )  # fmt: skip
+        options = Evaluate(run=result.path, data_root=root)
+        val = rc.evaluate(result.path, "val", options=options)
+    letters = rc.evaluate(result.path, "ood:notmnist", options=options)
     assert "RAYCHAINS_DATA" not in os.environ
     spec = result.comparison.arms[0].chains[0][0]
     assert spec.sampler.settings["num_data"] == 500 and spec.task.settings["val_split"] == 100
     assert 0.05 < float(result.results()["error"].iloc[0]) < 0.7
 
-    assert [r.path.rpartition("/")[2] for r in (val, letters)] == ["small-val", "small-ood-notmnist"]
+    assert [r.path.rpartition("/")[2] for r in (val, letters)] == ["images-val", "images-ood-notmnist"]
     assert len(val.store.table("rows")) == 100 and len(letters.store.table("rows")) == 10_000  # type: ignore[arg-type]
     with refused("split", "test, train, val, ood:notmnist, ood:fashion-mnist", "ood:svhn"):
         rc.evaluate(result.path, options=Evaluate(run=result.path, split="ood:svhn", data_root=root))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,9 @@ import raychains as rc
 from raychains import tasks
 from raychains.cli import main
 from tests.checks import refused
-from tests.pool import pooled, unpaged
+from tests.pool import unpaged
 
 SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of both runs."""
-    return str(tmp_path_factory.mktemp("store"))
-
-
-@pytest.fixture(scope="module")
-def pool(ray_session: None) -> Iterator[None]:
-    with pooled():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +34,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return files
 
 
-@pytest.mark.usefixtures("pool")
 def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_page(
-    trained: list[str], store: str, capfd: pytest.CaptureFixture[str]
+    trained: list[str], runs: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["local", "--task", "digits", "--init-from", *trained, *SHORT, "--store", store, "--name", "along"]
+    asked = ["local", "--task", "digits", "--init-from", *trained, *SHORT, "--store", runs, "--name", "along"]
     assert main(asked) == 0
     out = capfd.readouterr().out
-    folder = Path(store) / "runs" / "along"
+    folder = Path(runs) / "runs" / "along"
     rows = rc.load(folder).store.table("llc").to_pylist()
     assert [row["arm"] for row in rows] == ["epoch0", "epoch7"]
     for row in rows:
@@ -64,8 +50,7 @@ def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_pa
     assert 'id="llc"' in page and 'id="llc_trace"' in page and "could not be drawn" not in page
 
 
-@pytest.mark.usefixtures("pool")
-def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
+def test_a_module_in_python_leaves_it_as_it_was(runs: str) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, generator=generator)
     model = nn.Linear(3, 1)
@@ -73,7 +58,7 @@ def test_a_module_in_python_leaves_it_as_it_was(store: str) -> None:
     with unpaged():
         result = rc.local(
             model, (x, x.sum(1)), groups=("weight", "bias"), loss="gaussian", noise=1.0, gamma=1.0, epochs=20, chains=2,
-            draws=10, store=store, progress=False,
+            draws=10, store=runs, progress=False,
         )  # fmt: skip
     rows = result.store.table("llc").to_pylist()
     assert [row["arm"].partition(" ")[2] for row in rows] == ["", "weight", "bias"]

@@ -1,9 +1,8 @@
-"""The MNIST posterior of an MLP at full length: what the ensemble is worth, and what it says about letters."""
+"""The MNIST posterior of an MLP: what the ensemble is worth, and what it says about letters."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,21 @@ import pytest
 import raychains as rc
 from raychains.data import sets
 from raychains.store import ChainStore, codec
+from tests.pool import unpaged
 
 pytestmark = pytest.mark.long
+EPOCHS = 20
 BOOTSTRAPS = 2000
 
 
 @pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST and notMNIST are needed"
 )
-def test_four_chains_on_mnist_are_better_together_than_alone(
-    ray_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings: dict[str, Any] = {"task": "mnist-mlp", "epochs": 40, "store": str(tmp_path)}
-    posterior = rc.run(sampler="csghmc", chains=4, **settings)
-    point = rc.run(sampler="sgdm", chains=1, **settings)
+def test_four_chains_on_mnist_are_better_together_than_alone(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"task": "mnist-mlp", "epochs": EPOCHS, "store": runs}
+    with unpaged():
+        posterior = rc.run(sampler="csghmc", chains=4, **settings)
+        point = rc.run(sampler="sgdm", chains=1, **settings)
     splits = rc.make_task("mnist-mlp").splits()
     test, letters = splits["test"], splits["ood:notmnist"]
     labels = sets.load("mnist", "test").labels.numpy()
@@ -44,7 +44,7 @@ def test_four_chains_on_mnist_are_better_together_than_alone(
     intervals = {name: _interval(e) for name, e in entropies.items()}
     seconds = float(posterior.results()["chain_seconds"].sum())
     with capsys.disabled():
-        print(f"\nMNIST: {len(singles)} samples of 4 chains × 40 epochs in {seconds / 60:.1f} CPU-minutes")
+        print(f"\nMNIST: {len(singles)} samples of 4 chains × {EPOCHS} epochs in {seconds / 60:.1f} CPU-minutes")
         print(f"error of the ensemble {together.mean():.2%}, of single samples {wrong.mean():.2%} on average and "
               f"{wrong.mean(axis=1).min():.2%} at best; of SGDM {sgdm_wrong.mean():.2%}")  # fmt: skip
         print(f"the ensemble is better than its mean sample by {gain.mean():.2%} ± {se:.2%}")

@@ -15,10 +15,10 @@ from torch import nn
 import raychains as rc
 from raychains.api import sampling
 from raychains.cli import main
-from raychains.orchestration.worker_pool import WorkerPool
 from raychains.tasks import task_cache
 from tests.checks import refused
 from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
+from tests.pool import unpaged
 
 SETTINGS: dict[str, Any] = {
     "sampler": "csghmc", "chains": 2, "epochs": 4, "cycles": 2, "batch_size": 10, "lr": 0.01, "evaluators": 1,
@@ -45,9 +45,9 @@ def made(**settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def settings(pool: WorkerPool, folder: Path) -> dict[str, Any]:
+def settings(runs: str) -> dict[str, Any]:
     """Of all runs of this file: their workers have run other tasks before."""
-    return {**SETTINGS, "store": str(folder / "own"), "worker_pool": pool}
+    return {**SETTINGS, "store": runs}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,6 @@ def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypat
 
 def test_evaluate_needs_it_and_says_so(
     run: tuple[Any, rc.Result],
-    pool: WorkerPool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -120,7 +119,7 @@ def test_evaluate_needs_it_and_says_so(
     assert main(["evaluate", result.path, "--split", "train"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error
-    evaluated = rc.evaluate(result.path, "train", task=made(), worker_pool=pool, page=False)
+    evaluated = rc.evaluate(result.path, "train", task=made(), page=False)
     mean = rc.load(result.path, task=task).predict(X[:40])
     assert evaluated.table(full=True)["rmse"].iloc[0] == pytest.approx(
         np.sqrt(((mean - Y[:40].numpy()) ** 2).mean()), rel=1e-6
@@ -131,7 +130,8 @@ def test_the_same_object_goes_on_and_another_is_refused_by_what_differs(
     run: tuple[Any, rc.Result], settings: dict[str, Any]
 ) -> None:
     _task, result = run
-    again = rc.run(task=made(), name="r", resume=True, **settings)
+    with unpaged():
+        again = rc.run(task=made(), name="r", resume=True, **settings)
     assert stored(again) == stored(result)
     for change, word in (
         ({"train_set": (X[:40] * 2, Y[:40])}, "training data"),
@@ -192,7 +192,8 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
         "    return x, (x[:, 0] > 0).long()\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = rc.run(task="besides_workers:make", task_settings=("n=50",), **{**settings, "chains": 1})
+    with unpaged():
+        result = rc.run(task="besides_workers:make", task_settings=("n=50",), **{**settings, "chains": 1})
     assert Path(result.path).name == f"besides_workers-make-{result.comparison.digest[:8]}"
     assert len(stored(result)) == 2
     assert stored(result) == undisturbed_hashes(result.comparison)

@@ -26,6 +26,7 @@ from raychains.planning import methods
 from raychains.schedules import base as schedule_base
 from raychains.store import finished_chains
 from tests.checks import refused
+from tests.pool import unpaged
 from tests.processes import SECONDS, outside
 
 OWN = '''
@@ -87,7 +88,7 @@ RUN = "runs/runs/own"
 
 
 @pytest.fixture(scope="module")
-def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(pool: WorkerPool, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the module, installed as a package beside it, and a store with a run of its parts."""
     made = tmp_path_factory.mktemp("own")
     packages = made / "packages"
@@ -97,7 +98,7 @@ def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n"
     )
     (packages / "own_parts-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-    with pytest.MonkeyPatch.context() as here:
+    with pytest.MonkeyPatch.context() as here, unpaged():
         here.chdir(made)
         here.syspath_prepend(str(packages))
         assert main(shlex.split(RUN_COMMAND)) == 0
@@ -289,20 +290,19 @@ def test_short_names_are_known_and_suggested(installed: Path) -> None:
 # Classes in Python
 
 
-def test_a_run_of_an_older_version_is_resumed(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, installed: Path
-) -> None:
+def test_a_run_of_an_older_version_is_resumed(monkeypatch: pytest.MonkeyPatch, installed: Path) -> None:
     """Its specs do not hold the sources of the classes."""
     chains = installed / "runs" / "chains"
     options: dict[str, Any] = {"task": "gaussian", "steps": 100, "chains": 1, "repeats": 1, "lr": 0.1}
     options |= {"sampler": "own_parts:Mine", "schedule": "own_parts:Warm", "resume": True}
-    options |= {"store": str(installed / "runs"), "worker_pool": pool}
+    options |= {"store": str(installed / "runs")}
     before = {*chains.iterdir()}
-    with monkeypatch.context() as older:
-        for module in (methods, schedule_base):
-            older.setattr(module, "source_of", lambda part: None)
-        first = rc.run(**options)
-    again = rc.run(**options)
+    with unpaged():
+        with monkeypatch.context() as older:
+            for module in (methods, schedule_base):
+                older.setattr(module, "source_of", lambda part: None)
+            first = rc.run(**options)
+        again = rc.run(**options)
     assert again.path == first.path and len({*chains.iterdir()} - before) == 1
     pd.testing.assert_frame_equal(again.table(), first.table())
     anew = {**options, "task": rc.make_task("gaussian"), "resume": False}
@@ -310,7 +310,7 @@ def test_a_run_of_an_older_version_is_resumed(
     assert other.path != first.path and len({*chains.iterdir()} - before) == 2
 
 
-def test_a_class_of_a_function_travels_to_the_workers(pool: WorkerPool, folder: Path) -> None:
+def test_a_class_of_a_function_travels_to_the_workers(folder: Path) -> None:
     scale = 0.5
 
     class Half(rc.SGLD):
@@ -318,7 +318,7 @@ def test_a_class_of_a_function_travels_to_the_workers(pool: WorkerPool, folder: 
             super()._update(group, params, [scale * g for g in grads])
 
     options: dict[str, Any] = {"task": rc.make_task("gaussian"), "steps": 200, "chains": 1, "repeats": 1, "lr": 0.1}
-    options |= {"store": str(folder / "runs"), "worker_pool": pool}
+    options |= {"store": str(folder / "runs")}
     result = sampling.sample(sampler=Half, schedule=rc.Constant, **options)
     (arm,) = result.comparison.arms
     assert (
@@ -347,10 +347,10 @@ def test_trials_of_a_sweep_get_a_class_of_a_function(ray_session: None, store: s
     assert found["sampler"].tolist() == [Third.kind] and found["status"].tolist() == ["finished"]
 
 
-def test_a_measure_is_passed_as_it_is(pool: WorkerPool, installed: Path) -> None:
+def test_a_measure_is_passed_as_it_is(installed: Path) -> None:
     def tables(context: Any) -> dict[str, list[dict[str, Any]]]:
         return {"arms": [{"arm": context.comparison.arms[arm].name, "group": group} for arm, group in context.groups]}
 
     own = rc.Measure(name="arms", about="each arm's name", tables=tables)
-    result = rc.evaluate(str(installed / RUN), measures=[own, own], worker_pool=pool, page=False)
+    result = rc.evaluate(str(installed / RUN), measures=[own, own], page=False)
     assert result.store.table("arms").num_rows == 1  # type: ignore[union-attr]

@@ -99,23 +99,23 @@ Command = Callable[[str], tuple[int, str]]
 
 @pytest.fixture
 def said(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
-    """Commands in an empty folder, which is not on Python's own path: their exit status, and what they print."""
-    monkeypatch.chdir(tmp_path)
+    """Commands in the store's folder, which is not on Python's own path: their exit status, and what they print."""
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands append the folder
     yield lambda line: (main(line.split()), "".join(capsys.readouterr()))
     for module in ("mytask", "mydensity"):
         sys.modules.pop(module, None)
 
 
-def test_the_template_runs_as_it_is_and_is_not_overwritten(said: Command, tmp_path: Path) -> None:
+def test_the_template_runs_as_it_is_and_is_not_overwritten(said: Command, folder: Path) -> None:
     status, text = said("init-task mytask.py")
     assert status == 0 and "raychains run --task mytask:make_task" in text
-    written = (tmp_path / "mytask.py").read_text()
+    written = (folder / "mytask.py").read_text()
     status, text = said("init-task mytask.py")
     assert status == 2 and text == "raychains: FILE must be a new one, got 'mytask.py': it exists\n"
-    assert (tmp_path / "mytask.py").read_text() == written
+    assert (folder / "mytask.py").read_text() == written
     for name, word in (
         ("my-task.py", "called as a Python module"),
         ("nowhere/t.py", "in a folder that can be written to"),
@@ -125,13 +125,15 @@ def test_the_template_runs_as_it_is_and_is_not_overwritten(said: Command, tmp_pa
 
     status, text = said("run --task mytask:make_task --epochs 2 --chains 1")
     assert status == 0, text
-    (report,) = (tmp_path / "runs" / "runs").glob("mytask-make_task-*/report.html")
+    (report,) = (folder / "runs" / "runs").glob("mytask-make_task-*/report.html")
     result = rc.load(str(report.parent))
-    assert result.comparison.task == "mytask:make_task" and len(list(tmp_path.glob("runs/chains/*/samples/*"))) == 4
+    (digest,) = result.comparison.chains()
+    assert result.comparison.task == "mytask:make_task"
+    assert len(list((folder / "runs" / "chains" / digest / "samples").iterdir())) == 4
     assert 0 < result.results()["error"].iloc[0] < 0.5
 
 
-def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(said: Command, tmp_path: Path) -> None:
+def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(said: Command, folder: Path) -> None:
     status, text = said("init-density")
     assert status == 0 and "raychains run --task mydensity:make_task" in text
     for name, word in (("mydensity.py", "it exists"), ("my-density.py", "like mydensity.py")):
@@ -139,7 +141,7 @@ def test_the_density_that_init_density_writes_runs_in_the_folder_that_it_is_in(s
         assert status == 2 and word in text
     status, text = said("run --task mydensity:make_task --steps 4000 --batch-size 20 --chains 1")
     assert status == 0, text
-    (report,) = (tmp_path / "runs" / "runs").glob("mydensity-make_task-*/report.html")
+    (report,) = (folder / "runs" / "runs").glob("mydensity-make_task-*/report.html")
     result = rc.load(str(report.parent), trust=True)
     row = result.table(full=True).iloc[0]
     assert row["mean coefficients[0]"] == pytest.approx(1, abs=0.3)

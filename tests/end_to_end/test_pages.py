@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.pool import pooled, unpaged
+from tests.pool import unpaged
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,11 +25,11 @@ def good_fit(names: Names) -> bool:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> Iterator[Path]:
+def here(folder: Path, runs: str) -> Iterator[Path]:
     """The current folder, so that runs of all pages share a store and with it their workers."""
-    with pytest.MonkeyPatch.context() as patch, pooled(), unpaged():
-        patch.chdir(made := tmp_path_factory.mktemp("pages"))
-        yield made
+    with pytest.MonkeyPatch.context() as patch, unpaged():
+        patch.chdir(folder)
+        yield folder
 
 
 BLOCKS: dict[str, Callable[[Names], bool]] = {
@@ -71,7 +71,7 @@ def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
 
 @pytest.mark.long
 def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     page = (ROOT / "docs" / "get-started" / "notebooks.md").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
     assert [re.sub(r"\d+\.\d+", "…", line) for line in shown[:2]] == [
         re.sub(r"\d+\.\d+", "…", line) for line in printed[:2]
     ]
-    assert (folder / "reliability.pdf").read_bytes().startswith(b"%PDF")
+    assert (here / "reliability.pdf").read_bytes().startswith(b"%PDF")
     assert {"posterior", "log_likelihood", "posterior_predictive"} <= set(names["draws"].children)
 
 

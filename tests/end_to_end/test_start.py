@@ -14,9 +14,9 @@ from torch import Tensor
 
 import raychains as rc
 from raychains.api import sampling
-from raychains.orchestration.worker_pool import WorkerPool
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
+from tests.pool import unpaged
 
 HEAD = {"layers.4.weight", "layers.4.bias"}
 
@@ -41,10 +41,10 @@ Settings = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def settings(network: dict[str, Tensor], folder: Path, pool: WorkerPool) -> Settings:
+def settings(network: dict[str, Tensor], folder: Path, runs: str) -> Settings:
     def changed(**change: Any) -> dict[str, Any]:
         fixed = {"task": "digits", "sampler": "csghmc", "epochs": 20, "chains": 2, "repeats": 1, "concurrent": 1}
-        fixed |= {"store": str(folder / "heads"), "name": "head", "worker_pool": pool}
+        fixed |= {"store": runs, "name": "head"}
         return {**fixed, "init_from": str(folder / "net.pt"), "sample_only": ("layers.4.*",), **change}
 
     return changed
@@ -94,7 +94,8 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, settings: 
         chain = next(iter(before)).parent.parent
         for name in ("samples.parquet", "progress.parquet", "samples/000000-theta-1.safetensors"):
             (chain / name).unlink()
-        again = rc.run(**settings(resume=True))
+        with unpaged():
+            again = rc.run(**settings(resume=True))
         assert again.comparison.digest == head.comparison.digest
         drawn = {(f.parent, f.name.split("-")[0]): load_file(f) for f in files(again)}
         assert len(drawn) == len(before)
@@ -113,10 +114,10 @@ def test_a_run_goes_on_without_the_file_of_its_start(head: rc.Result, settings: 
         (folder / "elsewhere.pt").rename(folder / "net.pt")
 
 
-def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(ray_session: None, folder: Path) -> None:
+def test_what_the_machine_cannot_execute_is_refused_before_a_chain_starts(runs: str) -> None:
     for field, value in (("precision", "tf32"), ("compile", "cuda-graphs")):
         with refused(field, "GPU"):
-            rc.run(task="digits", epochs=20, chains=1, store=str(folder / "heads"), gpus_per_chain=0, **{field: value})
+            rc.run(task="digits", epochs=20, chains=1, store=runs, gpus_per_chain=0, **{field: value})
 
 
 def test_a_module_or_a_state_dict_is_a_start_as_its_file_is(
@@ -126,7 +127,8 @@ def test_a_module_or_a_state_dict_is_a_start_as_its_file_is(
     task = rc.make_task("digits")
     model = task.build_model(seed=0, lanes=1)
     model.load_state_dict(network)
-    again = rc.run(**settings(init_from=network, resume=True), progress=False)
+    with unpaged():
+        again = rc.run(**settings(init_from=network, resume=True), progress=False)
     assert again.comparison.digest == head.comparison.digest
     for given in (model, {f"model.{name}": t for name, t in network.items()}):
         again = sampling.sample(**settings(task=task, init_from=given, resume=True))

@@ -67,11 +67,6 @@ class Served:
     temporary: Path
     """Where Ray's folder is."""
 
-    def replica(self) -> psutil.Process:
-        found = [p for p in self.descendants() if p.name().startswith("ray::ServeRepl")]
-        assert len(found) == 1, found
-        return found[0]
-
     def descendants(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
@@ -196,24 +191,6 @@ def test_clients_that_send_slowly_keep_nobody_out(served: Served) -> None:
             ask(served.url, {"inputs": images()[:FEW].tolist()}).status == 200
         )  # a full batch, which waits for nobody
         assert time.monotonic() - began < 30
-
-
-@pytest.mark.long
-def test_a_replica_that_is_killed_is_replaced_by_one_with_the_same_samples(served: Served, run: rc.Result) -> None:
-    continued(run, served.path)
-    before, x = served.replica(), {"inputs": images()[:FEW].tolist()}
-    before.kill()
-    statuses: list[int] = []
-
-    def answered() -> bool:
-        statuses.append(ask(served.url, x).status)
-        return statuses[-1] == 200
-
-    until(answered, "an answer")
-    assert all(status == 200 or status >= 500 for status in statuses)
-    until(lambda: ask(served.url, x).status == 200 and served.replica().pid != before.pid, "another replica")
-    compare(ask(served.url, x), ensemble_of_first(run, 3), images()[:FEW])
-    assert len(ask(served.url, Accept="application/json").json["digests"]) == 3
 
 
 def test_it_ends_when_it_is_told_to_and_leaves_nothing(served: Served) -> None:
@@ -345,30 +322,7 @@ def serving(ray_session: None) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_concurrent_requests_are_predicted_together(serving: str, run: rc.Result, tmp_path: Path) -> None:
-    from ray import serve
-
-    file = run.export(str(tmp_path / "d.safetensors")).path
-    settings = {"max_batch_size": 8, "batch_wait": 2.0}
-    serve.run(rc.serve.deployment(file, **settings), name="digits", route_prefix="/digits")
-    x, posterior = images()[:12], run.posterior()
-    assert ask(f"{serving}digits/healthz").status == 200 and ask(f"{serving}digits/x").status == 404
-    example = ask(f"{serving}digits", Accept="application/json").json["example"]
-    assert f"{serving}digits/ " in example
-    with ThreadPoolExecutor(12) as clients:
-        replies = list(clients.map(lambda one: ask(f"{serving}digits", {"inputs": [one.tolist()]}), x))
-    for one, reply in zip(x, replies, strict=True):
-        compare(reply, posterior, one[None])
-    together = [int(reply.headers["x-raychains-batch"]) for reply in replies]
-    assert max(together) > 1 and max(together) <= 8, together
-    began = time.monotonic()
-    full = ask(f"{serving}digits", {"inputs": x[:8].tolist()})
-    assert full.headers["x-raychains-batch"] == "8" and time.monotonic() - began < 2, "a full batch waits for nobody"
-    serve.delete("digits")
-
-
-@pytest.mark.long
-def test_replicas_that_wait_for_what_others_hold_say_so(
+def test_a_replica_waits_for_what_others_hold_says_so_and_predicts_concurrent_requests_together(
     serving: str, run: rc.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
@@ -384,11 +338,13 @@ def test_replicas_that_wait_for_what_others_hold_say_so(
         ray.util.remove_placement_group(others)
 
     monkeypatch.setattr(serve, "PATIENCE", 1.0)
-    app = rc.serve.deployment(run.export(str(tmp_path / "d.safetensors")).path)
+    file = run.export(str(tmp_path / "d.safetensors")).path
+    app = rc.serve.deployment(file, max_batch_size=8, batch_wait=2.0)
     host, _, port = serving.strip("/").rpartition("/")[2].partition(":")
     with serve.running(app, name="late", route_prefix="/late", host="0.0.0.0", port=1, say=say) as url:
         assert url == f"http://{host}:{port}/late/", "where the Serve that runs already listens"
-        assert ask(f"{url}healthz").status == 200
+        assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
+        concurrent_requests_are_predicted_together(url.rstrip("/"), run.posterior())
         taken = serve.running(app, name="other", route_prefix="/late", host=host, port=int(port), say=say)
         with refused("route_prefix must be one that no other application has, got '/late'"), taken:
             pass
@@ -396,7 +352,57 @@ def test_replicas_that_wait_for_what_others_hold_say_so(
         assert ask(f"{url}healthz").status == 200
     with pytest.raises(RayLost, match="application 'late' is gone: somebody deleted it"):
         serve.wait("late")
-    assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
+    assert len(said) == 1
+
+
+def concurrent_requests_are_predicted_together(url: str, posterior: PosteriorPredictive) -> None:
+    """As many as a batch holds, and a full batch waits for nobody."""
+    x = images()[:12]
+    assert ask(f"{url}/healthz").status == 200 and ask(f"{url}/x").status == 404
+    assert f"{url}/ " in ask(url, Accept="application/json").json["example"]
+    with ThreadPoolExecutor(12) as clients:
+        replies = list(clients.map(lambda one: ask(url, {"inputs": [one.tolist()]}), x))
+    for one, reply in zip(x, replies, strict=True):
+        compare(reply, posterior, one[None])
+    together = [int(reply.headers["x-raychains-batch"]) for reply in replies]
+    assert max(together) > 1 and max(together) <= 8, together
+    began = time.monotonic()
+    full = ask(url, {"inputs": x[:8].tolist()})
+    assert full.headers["x-raychains-batch"] == "8" and time.monotonic() - began < 2, "a full batch waits for nobody"
+
+
+@pytest.mark.long
+def test_a_replica_that_is_killed_is_replaced_by_one_with_the_same_samples(
+    serving: str, run: rc.Result, tmp_path: Path
+) -> None:
+    from ray import serve
+
+    path = begun(run, tmp_path / "store", 3)
+    serve.run(rc.serve.deployment(path, max_batch_size=FEW), name="digits", route_prefix="/digits")
+    url, x = f"{serving}digits", {"inputs": images()[:FEW].tolist()}
+    continued(run, path)
+    until(lambda: len(replicas()) == 1, "the end of replicas of other applications")
+    (before,) = replicas().values()
+    before.kill()
+    statuses: list[int] = []
+
+    def answered() -> bool:
+        statuses.append(ask(url, x).status)
+        return statuses[-1] == 200
+
+    until(answered, "an answer")
+    assert all(status == 200 or status >= 500 for status in statuses)
+    until(lambda: ask(url, x).status == 200 and len(replicas().keys() - {before.pid}) == 1, "another replica")
+    assert before.pid not in replicas()
+    compare(ask(url, x), ensemble_of_first(run, 3), images()[:FEW])
+    assert len(ask(url, Accept="application/json").json["digests"]) == 3
+    serve.delete("digits")
+
+
+def replicas() -> dict[int, psutil.Process]:
+    """Those of this process's Ray, by their ids."""
+    found = psutil.Process().children(recursive=True)
+    return {p.pid: p for p in found if p.name().startswith("ray::ServeRepl")}
 
 
 @pytest.mark.long
