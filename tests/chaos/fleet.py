@@ -1,10 +1,10 @@
 """A fleet for some minutes: nodes are told to go at random and others come, the driver is killed once, and the ensemble answers all the time.
 
-`python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it. Twelve chains
-run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start, and two
-clients ask without a pause until the last node that was told to go is gone. The first of these nodes has a chain, the second one
-a replica. At the end every sample must have the bytes of an undisturbed chain, no request may have failed, and all must have been
-answered from the same number of samples.
+`python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it.
+Twelve chains run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start,
+and two clients ask without a pause until the last node that was told to go is gone. The first of these nodes has a
+chain, the second one a replica. At the end every sample must have the bytes of an undisturbed chain, no request may have
+failed, and all must have been answered from the same number of samples.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Fleet:
         self.add()
 
     def _candidates(self) -> list[Node]:
-        """Nodes of which one goes next: the first has a chain, the second one a replica, any other is as it happens to be."""
+        """Nodes of which one goes next: the first has a chain, the second one a replica, later ones are any."""
         if self.told > 1:
             return self.nodes
         serving = [n for n in self.nodes if any(_title(p).startswith("ray::ServeReplica") for p in _below(n))]

@@ -89,7 +89,7 @@ class MortalRegression(Mortal, LinearRegression):
 
 
 class Paced(Digits):
-    """Digits of which a chain's steps after the first ``fast`` ones take ``pause`` seconds more while ``file`` is there.
+    """Digits of which a chain's steps after the first ``fast`` ones take ``pause`` seconds more while a file is there.
 
     So chains last as long as a test needs. Files beside that one say which chains are so far.
     """

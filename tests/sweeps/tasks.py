@@ -62,7 +62,8 @@ class Guarded(Digits):
 
 
 class Dying(Guarded):
-    """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies: the file says why, and which process.
+    """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
+    A file ``died-PID`` says then why.
 
     So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
     over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.

@@ -1,4 +1,4 @@
-"""A sweep whose driver is interrupted and killed and whose trials are killed and stopped ends as one that nobody disturbed."""
+"""A sweep whose driver is interrupted and killed and whose trials die or stop ends as one that nobody disturbed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def interrupt_at_first_report() -> Any:
 def disturbed(
     tmp_path_factory: pytest.TempPathFactory, folder: Path, undisturbed: str
 ) -> tuple[str, dict[str, int], Diary]:
-    """The store of a sweep that was stopped, whose driver was killed, and whose trials died and stopped: their processes, by how."""
+    """The store of a sweep that was stopped, whose driver was killed, and whose trials died or stopped: their processes."""
     store = str(tmp_path_factory.mktemp("disturbed"))
     digests = list(table(undisturbed)["digest"])
     (folder / "slow").touch()
