@@ -18,13 +18,13 @@ FAILURES = 30
 """More than a chain is killed."""
 
 
-def run_and_check(folder: Path, comparison: Comparison, deaths: plans.Plan, clean: Task) -> Diary:
+def run_and_check(
+    folder: Path, comparison: Comparison, deaths: plans.Plan, clean: Task, cadence: float = worlds.CADENCE
+) -> Diary:
     """Run ``comparison``, whose task's folder is ``folder / "deaths"``, and compare with ``clean``, the immortal task."""
     root, diary = Storage(folder / "store"), Diary()
     plans.write(folder / "deaths", deaths)
-    outcome = run_chains(
-        comparison, root, ResourceConfig(checkpoint_every=worlds.CADENCE, max_failures=FAILURES), diary
-    )
+    outcome = run_chains(comparison, root, ResourceConfig(checkpoint_every=cadence, max_failures=FAILURES), diary)
     assert not outcome.failed and not outcome.stopped
     store = RunStore(root, "chaos")
     results.write(store, comparison, outcome.views, outcome.seconds)

@@ -1,8 +1,9 @@
 """A fleet for some minutes: nodes are told to go at random and others come, the driver is killed once, and the ensemble answers all the time.
 
-`python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it. Twelve chains
-run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start, and two
-clients ask without a pause. At the end every sample must have the bytes of an undisturbed chain, no request may have
+`python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it.
+Twelve chains run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start,
+and two clients ask without a pause until the last node that was told to go is gone. The first of these nodes has a
+chain, the second one a replica. At the end every sample must have the bytes of an undisturbed chain, no request may have
 failed, and all must have been answered from the same number of samples.
 """
 
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +43,11 @@ CHAINS, NODES, CPUS, REPLICAS = 12, 3, 2, 2
 """Of each node so many CPUs; replicas take one each, chains have the others."""
 FAULT_EVERY = (25.0, 45.0)
 """Seconds from one node's notice to the next one's."""
+FAST = 450
+"""Steps of a chain before any pause: of 400 epochs more than up to the first sample."""
 CLIENTS = 2
+PATIENCE = 300.0
+"""Seconds that a client waits for an answer: on a busy machine replicas take long to start."""
 WINDOW = 10.0
 """Seconds in which requests are counted."""
 
@@ -65,7 +70,7 @@ class Asked:
         while not self.over.is_set():
             began = time.monotonic()
             try:
-                reply = ask(self.url, {"inputs": [[0.5] * 64]}, timeout=60.0)
+                reply = ask(self.url, {"inputs": [[0.5] * 64]}, timeout=PATIENCE)
                 ok = reply.status == 200 and abs(sum(reply.json["probabilities"][0]) - 1) < 1e-4
                 text = "" if ok else f"{reply.status}: {reply.body[:200]!r}"
             except OSError as error:
@@ -97,25 +102,59 @@ class Asked:
 
 
 class Fleet:
-    """The nodes, of which some are told to go and others come."""
+    """The nodes, of which some are told to go and others come.
 
-    def __init__(self, address: str, rng: random.Random) -> None:
-        self.address, self.rng = address, rng
+    Args:
+        chains: the processes that run chains now.
+    """
+
+    def __init__(self, made: Cluster, rng: random.Random, chains: Callable[[], set[int]]) -> None:
+        self.cluster, self.rng, self.chains = made, rng, chains
         self.nodes: list[Node] = []
         self.leaving: list[Node] = []
-        self.told = 0
 
-    def add(self) -> None:
-        """Start one more."""
-        self.nodes.append(node(self.address, CPUS, f"n{len(self.nodes) + len(self.leaving)}"))
+    @property
+    def told(self) -> int:
+        return len(self.leaving)
+
+    def add(self) -> str:
+        """Start one more; its label."""
+        label = f"n{len(self.nodes) + len(self.leaving)}"
+        self.nodes.append(node(self.cluster.address, CPUS, label))
+        return label
+
+    def add_first(self) -> None:
+        """Start those of the beginning, one after another: two that start at once take the same ports."""
+        for _ in range(NODES):
+            label = self.add()
+            until(lambda label=label: self._is_up(label), "the node", every=0.1)  # type: ignore[misc]
+
+    def _is_up(self, label: str) -> bool:
+        return any(n["Alive"] and label in n["Resources"] for n in self.cluster.global_state.node_table())
 
     def replace(self) -> None:
         """Tell one to go, and start another in its place."""
-        gone = self.nodes.pop(self.rng.randrange(len(self.nodes)))
+        until(self._candidates, "a node with a chain, or with a replica", every=0.2)
+        gone = self.rng.choice(self._candidates() or self.nodes)
+        self.nodes.remove(gone)
         gone.send_signal(signal.SIGTERM)
         self.leaving.append(gone)
-        self.told += 1
         self.add()
+
+    def _candidates(self) -> list[Node]:
+        """Nodes of which one goes next: the first has a chain, the second one a replica, later ones are any."""
+        if self.told > 1:
+            return self.nodes
+        serving = [n for n in self.nodes if any(_title(p).startswith("ray::ServeReplica") for p in _below(n))]
+        if self.told == 1:
+            return serving
+        chains = self.chains()
+        busy = [n for n in self.nodes if any(p.pid in chains for p in _below(n))]
+        return [n for n in busy if n not in serving] or busy
+
+    def wait_for_the_last(self) -> None:
+        """Wait until all that were told are gone."""
+        until(lambda: all(n.poll() is not None for n in self.leaving), "the end of the nodes", every=0.2)
 
     def close(self) -> None:
         for process in [*self.nodes, *self.leaving]:
@@ -124,6 +163,21 @@ class Fleet:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         each.kill()
             process.wait(60)
+
+
+def _below(of: Node) -> list[psutil.Process]:
+    """A node's processes."""
+    try:
+        return psutil.Process(of.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def hashes(spec: ChainSpec) -> dict[int, str]:
@@ -141,34 +195,55 @@ def cluster(temporary: str) -> Iterator[Cluster]:
         made.shutdown()
 
 
-def scenario(folder: Path, minutes: float, epochs: int, seed: int, tell: Any) -> dict[str, Any]:
+def scenario(folder: Path, options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     """Let it happen; return what was counted."""
-    rng, store = random.Random(seed), folder / "store"
-    run = [
-        "run",
-        "--task",
-        "digits",
-        "--name",
-        "fleet",
-        "--store",
-        str(store),
-        "--chains",
-        str(CHAINS),
+    seed, minutes, store, slow = options.seed, options.minutes, folder / "store", folder / "slow"
+    rng = random.Random(seed)
+    task = ["--task", "digits"]
+    if options.pause:
+        slow.touch()
+        task = [
+            "--task",
+            "tests.chaos.tasks:Paced",
+            "--task-settings",
+            f"file={slow}",
+            f"fast={FAST}",
+            f"pause={options.pause}",
+        ]
+    run = ["run", *task, "--name", "fleet", "--store", str(store), "--chains", str(options.chains)]
+    run += [
         "--epochs",
-        str(epochs),
+        str(options.epochs),
+        "--seed",
+        str(seed),
+        "--checkpoint-every",
+        "1min",
+        "--repeats",
+        "1",
+        "--resume",
     ]
-    run += ["--seed", str(seed), "--checkpoint-every", "1min", "--repeats", "1", "--resume"]
     run += ["--concurrent", str(CPUS * NODES - REPLICAS - 1)]  # room for a replica that moves
     with (
         tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary,
         cluster(temporary) as made,
         contextlib.ExitStack() as stack,
     ):
-        fleet = Fleet(made.address, rng)
+        root = Storage(store)
+        specs: dict[str, ChainSpec] = {}
+
+        def attempts() -> list[dict[int, dict[str, Any]]]:
+            return [ChainStore(root, digest).attempts() for digest in specs]
+
+        def chains() -> set[int]:
+            newest = (list(of.values())[-1] for of in attempts() if of)
+            return {attempt["pid"] for attempt in newest if "pid" in attempt}
+
+        def preempted() -> int:
+            return sum(map(preemptions, attempts()))
+
+        fleet = Fleet(made, rng, chains)
         stack.callback(fleet.close)
-        for _ in range(NODES):
-            fleet.add()
-            time.sleep(5)  # two that start at once take the same ports
+        fleet.add_first()
 
         def start(*words: str, name: str) -> subprocess.Popen[str]:
             log = stack.enter_context((folder / f"{name}.log").open("a"))
@@ -180,24 +255,25 @@ def scenario(folder: Path, minutes: float, epochs: int, seed: int, tell: Any) ->
             return process
 
         driver = start(*run, name="driver")
-        root = Storage(store)
         plan = RunStore(root, "fleet")
         until(plan.exists, "the plan", every=0.5)
-        specs = Comparison.from_json(plan.plan()["comparison"]).chains()
+        specs |= Comparison.from_json(plan.plan()["comparison"]).chains()
 
         def samples() -> int:
             return sum(len(ChainStore(root, digest).records()) for digest in specs)
 
-        until(samples, "the first sample", every=0.5)
+        until(samples, "the first sample", every=0.1)
         [port] = free_ports(1)
         # One door, as a load balancer is: by default every node listens, and here all would share one port.
         here = ["--http-host", "127.0.0.1", "--http-port", str(port), "--proxy-location", "HeadOnly"]
         tool = [str(Path(sys.executable).with_name("serve")), "start", "--address", made.address, *here]
         subprocess.run(tool, env=outside(), check=True, capture_output=True)
-        start("serve", f"{store}/runs/fleet", "--port", str(port), "--replicas", "2", name="serve")
+        trust = ["--trust"] if options.pause else []
+        serve = start("serve", f"{store}/runs/fleet", "--port", str(port), "--replicas", "2", *trust, name="serve")
         asked = Asked(f"http://127.0.0.1:{port}/")
 
         def up() -> bool:
+            assert serve.poll() is None, "it does not serve"
             with contextlib.suppress(OSError):
                 return ask(f"{asked.url}healthz", timeout=10.0).status == 200
             return False
@@ -210,8 +286,8 @@ def scenario(folder: Path, minutes: float, epochs: int, seed: int, tell: Any) ->
             client.start()
         end, killed = time.monotonic() + 60 * minutes, 0
         kill_at = time.monotonic() + 60 * minutes * rng.uniform(0.2, 0.5)
-        while time.monotonic() < end:
-            time.sleep(min(rng.uniform(*FAULT_EVERY), max(0.0, end - time.monotonic())))
+        while time.monotonic() < end or fleet.told < options.nodes or (not killed and driver.poll() is None):
+            time.sleep(rng.uniform(*options.every))
             if time.monotonic() > kill_at and not killed and driver.poll() is None:
                 driver.kill()
                 driver.wait()
@@ -219,19 +295,23 @@ def scenario(folder: Path, minutes: float, epochs: int, seed: int, tell: Any) ->
                 time.sleep(rng.uniform(1, 5))
                 driver = start(*run, name="driver")
                 tell("the driver was killed and called again")
-            elif time.monotonic() < end:
+            elif time.monotonic() < end or fleet.told < options.nodes:
                 fleet.replace()
                 tell(
                     f"node {fleet.told} is told to go; {samples()} samples, {len(asked.answered)} answers, {len(asked.failed)} failed"
                 )
+                if fleet.told == 1:
+                    until(preempted, "its chain on another node", every=0.2)
         after = driver.poll() is None
+        slow.unlink(missing_ok=True)
         status = driver.wait()
+        fleet.wait_for_the_last()
         asked.over.set()
         for client in clients:
             client.join()
         tell("the run is through; undisturbed chains follow")
         found = {digest: {r.meta.index: r.sha256 for r in ChainStore(root, digest).records()} for digest in specs}
-        attempts = [ChainStore(root, digest).attempts() for digest in specs]
+        made_attempts, left = sum(map(len, attempts())), preempted()
     with ProcessPoolExecutor() as pool:
         expected = dict(zip(specs, pool.map(hashes, specs.values()), strict=True))
     return {
@@ -242,8 +322,8 @@ def scenario(folder: Path, minutes: float, epochs: int, seed: int, tell: Any) ->
         "driver_killed": killed,
         "driver_status": status,
         "run_went_on_throughout": after,
-        "attempts": sum(map(len, attempts)),
-        "preemptions": sum(map(preemptions, attempts)),
+        "attempts": made_attempts,
+        "preemptions": left,
         "samples": sum(map(len, found.values())),
         "samples_equal": found == expected,
         "serving": asked.to_json(),
@@ -254,7 +334,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.fleet", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for which nodes are told to go")
     parser.add_argument("--epochs", type=int, default=2000, help="of each chain: they should take longer than that")
+    parser.add_argument("--nodes", type=int, default=2, help="that are told to go at least, however long that takes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chains", type=int, default=CHAINS)
+    parser.add_argument(
+        "--every", type=float, nargs=2, default=FAULT_EVERY, help="seconds from one fault to the next one"
+    )
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds of a step while nodes go, however fast the machine"
+    )
     parser.add_argument("--to", type=Path, help="file for the result")
     options = parser.parse_args(argv)
     began = time.monotonic()
@@ -264,7 +352,7 @@ def main(argv: list[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            found = scenario(Path(folder), options.minutes, options.epochs, options.seed, tell)
+            found = scenario(Path(folder), options, tell)
         except BaseException:
             for log in Path(folder).glob("*.log"):
                 print(f"{log.name}:\n{log.read_text()[-3000:]}", file=sys.stderr)

@@ -49,7 +49,7 @@ def every_place(rng: random.Random) -> list[Kill]:
     kills += [Kill("progress", rng.randint(1, 2), rng.choice(MOMENTS))]
     kills += [Kill("begin", 1, rng.choice(WHOLE))]
     kills += [Kill("finish", n, rng.choice(WHOLE)) for n in (1, 2)]
-    kills += [Kill("step", rng.randint(5, 150), "gradient") for _ in range(4)]
+    kills += [Kill("step", rng.randint(5, 75), "gradient") for _ in range(4)]
     rng.shuffle(kills)
     return kills
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,6 +86,34 @@ class MortalRegression(Mortal, LinearRegression):
     def __init__(self, folder: str = "", pause: float = 0.0) -> None:
         super().__init__(num_data=100)
         self.folder, self.pause = folder, pause
+
+
+class Paced(Digits):
+    """Digits of which a chain's steps after the first ``fast`` ones take ``pause`` seconds more while a file is there.
+
+    So chains last as long as a test needs. Files beside that one say which chains are so far.
+    """
+
+    def __init__(self, file: str, fast: int, pause: float) -> None:
+        super().__init__()
+        self.file, self.fast, self.pause, self._left = file, fast, pause, 0
+
+    def settings(self) -> dict[str, Any]:
+        return {"file": self.file, "fast": self.fast, "pause": self.pause}
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        self._mark = Path(f"{self.file}-{seed}")
+        self._left = 0 if self._mark.exists() else self.fast
+        return super().build_model(seed=seed, lanes=lanes)
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._mark.touch()
+        elif os.path.exists(self.file):
+            time.sleep(self.pause)
+        return super().backward(model, batch, generator)
 
 
 class MortalDigits(Mortal, Digits):

@@ -17,7 +17,7 @@ from tests.chaos.disturbed import lost_slots, run_and_check
 from tests.chaos.nodes import Nodes
 from tests.chaos.tasks import MortalMixture
 
-CHAINS, KILLS = 6, 10
+CHAINS, KILLS = 4, 5
 PAUSE = 0.01
 """Seconds that a step takes at least: chains last several seconds, so that the clock finds them."""
 

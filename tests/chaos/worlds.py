@@ -27,7 +27,7 @@ from tests.orchestration.worlds import Hashes, arm_of, chain_spec
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "sghmc": {"momentum": 0.9, "noise_estimate": 0.1},
-    "psgld": {"freeze_preconditioner_after": 100},
+    "psgld": {"freeze_preconditioner_after": 50},
     "sgnht": {"momentum": 0.9, "thermostat": "scalar"},
     "atmc": {"momentum": 0.9, "speed_limit": 2.0},
     "emcmc": {"eta": 0.5, "momentum": 0.5},
@@ -35,34 +35,40 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "bsam": {"prediction_samples": 2, "m_sharpness": 2},
     "sam": {"momentum": 0.9},
     "swag": {"collect_every": 5},
-    "mclmc": {"length": 3.0, "tune": 300},
+    "mclmc": {"length": 3.0, "tune": 150},
 }
 """Every sampler that has a state."""
 CHAINS = 3
 """Chains of each sampler."""
 STEPS, BLOCK = 400, 20
 """Steps of a chain; kept draws of a block, of which there are ten."""
+SHORT = 200
+"""Steps of one that is killed where files are written, which also has ten blocks."""
 TRIAL = (1, proof.STEPS)
 """First and last step of a worker's own trial of a task, which is no attempt at the chain."""
 CADENCE, PAUSE = 0.05, 0.001
 """Seconds between checkpoints, and the least that a step takes: never more than 50 steps between checkpoints."""
+OFTEN = CADENCE * SHORT / STEPS
+"""Seconds between those of a short chain, which has as many."""
 
 
-def comparison(task: Task, kinds: Mapping[str, Mapping[str, Any]] = SAMPLERS, chains: int = CHAINS) -> Comparison:
+def comparison(
+    task: Task, kinds: Mapping[str, Mapping[str, Any]] = SAMPLERS, chains: int = CHAINS, steps: int = STEPS
+) -> Comparison:
     """One arm of ``chains`` chains per sampler on ``task``; no two chains share a random stream."""
     arms = []
     for a, (kind, settings) in enumerate(kinds.items()):
-        specs = (_spec(task, kind, settings, a * chains + c) for c in range(chains))
+        specs = (_spec(task, kind, settings, a * chains + c, steps) for c in range(chains))
         arms.append(arm_of(f"{kind}-{chains}", *specs))
     split = "target" if task.low_dimensional else "test"
     return Comparison(task="chaos", unit="steps", split=split, arms=tuple(arms))
 
 
-def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int) -> ChainSpec:
+def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int, steps: int) -> ChainSpec:
     temperature = 0.0 if samplers.KINDS[kind].noisy_counterpart is not None else 1.0
-    shape: dict[str, Any] = {"steps": STEPS, "cycles": 2, "exploration": 0.5, "temperature": temperature}
+    shape: dict[str, Any] = {"steps": steps, "cycles": 2, "exploration": 0.5, "temperature": temperature}
     if task.low_dimensional:
-        fields, schedule = {"lanes": 2, "block_draws": BLOCK}, Cyclical(lr=0.01, **shape)
+        fields, schedule = {"lanes": 2, "block_draws": BLOCK * steps // STEPS}, Cyclical(lr=0.01, **shape)
     else:
         fields = {"steps_per_epoch": 5, "batch_size": 20}
         schedule = Cyclical(lr=0.1, samples_per_cycle=5, thinning=10, **shape)

@@ -23,11 +23,11 @@ TINY = "tiny-imagenet-50"
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    """500 of the sample's training pictures and 200 of its validation, all classes."""
+    """250 of the sample's training pictures and 100 of its validation, all classes."""
     if not os.environ.get("RAYCHAINS_DATA"):
         pytest.skip("RAYCHAINS_DATA is not set: the Tiny-ImageNet sample is needed")
     source = Path(os.environ["RAYCHAINS_DATA"]) / TINY
-    for split, count in (("train", 10), ("val", 4)):
+    for split, count in (("train", 5), ("val", 2)):
         for folder in sorted((source / split).iterdir()):
             (tmp_path / "raw" / split / folder.name).mkdir(parents=True)
             for file in sorted(folder.iterdir())[:count]:
@@ -44,13 +44,13 @@ def test_a_prepared_set_is_sampled_by_a_group_and_evaluated(
     manifest, _ = prepare(
         Prepare(set="tiny", source=str(raw), to=str(tmp_path / "data" / "tiny"), shards=3, row_group=16)
     )
-    assert {s: p.images for s, p in manifest.splits.items()} == {"train": 500, "val": 200}
+    assert {s: p.images for s, p in manifest.splits.items()} == {"train": 250, "val": 100}
     settings: dict[str, Any] = {
         "task": "imagefolder-resnetpp", "task_settings": ("set=tiny", "size=32", "depth=8", "width=8"), "chains": 1,
         "sampler": "csghmc", "epochs": 6, "cycles": 2, "samples_per_cycle": 1, "batch_size": 50, "micro_batch": 25,
         "checkpoint_every": 0.5, "evaluators": 1, "lr": 0.02, "data_root": str(tmp_path / "data"),
     }  # fmt: skip
-    listener = Killing(at=25)
+    listener = Killing(at=12)
     result = rc.run(**settings, workers_per_chain=2, store=store, name="tiny", callback=listener)
     assert listener.killed and listener.gone
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from raychains.core.spec import ChainSpec
@@ -43,15 +44,28 @@ def run(root: Storage, spec: ChainSpec, number: int = 1, **config: Any) -> list[
 
 def live_elsewhere(uri: str, spec: Mapping[str, Any], number: int, config: Mapping[str, Any]) -> int:
     """Run an attempt in a process of its own, which may die of it; its exit code."""
-    return elsewhere(_live, uri, dict(spec), number, dict(config), name=ATTEMPT)
+    return _code(begun_elsewhere(uri, spec, number, config))
+
+
+def begun_elsewhere(uri: str, spec: Mapping[str, Any], number: int, config: Mapping[str, Any]) -> BaseProcess:
+    """Begin an attempt in a process of its own."""
+    return _begun(_live, uri, dict(spec), number, dict(config), name=ATTEMPT)
 
 
 def elsewhere(target: Callable[..., None], *args: Any, name: str) -> int:
     """Call a function in a forked process; its exit code."""
+    return _code(_begun(target, *args, name=name))
+
+
+def _begun(target: Callable[..., None], *args: Any, name: str) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     process = context.Process(target=target, args=args, name=name)
     process.start()
+    return process
+
+
+def _code(process: BaseProcess) -> int:
     process.join(SECONDS)
     assert process.exitcode is not None, "the process did not end"
     return process.exitcode

@@ -35,8 +35,9 @@ def test_a_chain_in_a_step_that_never_returns_is_taken_up_by_another_worker(tmp_
     resources = ResourceConfig(checkpoint_every=0.2, stall_timeout=1.0)
     outcome = run_chains(plan, root(tmp_path), resources, diary)
     assert not outcome.failed and stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
-    [stalled, *_] = diary.of(events.Stalled)
     [digest] = plan.chains()
+    # On a busy machine it may be told, too, that the worker is slow to come up: that has no digest.
+    [stalled, *_] = [event for event in diary.of(events.Stalled) if event.digest is not None]
     assert stalled.digest == digest and stalled.reason == "it makes no step"
     [lost] = diary.of(events.WorkerLost)
     assert lost.digest == digest and lost.reason.startswith("it makes no step for ")

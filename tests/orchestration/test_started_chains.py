@@ -18,6 +18,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.planning import events, gradient_evaluations
 from raychains.store import ChainStore, SampleRecord, Storage
+from tests.pool import unpaged
 
 SETTINGS: dict[str, Any] = {
     "task": "digits", "sampler": ("deep-ensemble", "sghmc"), "schedule": ("cyclical",), "init_from": "deep-ensemble:40,6",
@@ -111,9 +112,10 @@ def test_a_resumed_run_goes_on_without_its_members(disturbed: rc.Result) -> None
     store = str(disturbed.store.root.location())
     members = disturbed.comparison.starts
     before = [ChainStore(Storage(store), digest).last_attempt() for digest in members]
-    alone = rc.run(
-        **{k: v for k, v in SETTINGS.items() if k not in ("sampler", "schedule", "cycles", "name")},
-        sampler="deep-ensemble", store=store, name="alone",
-    )  # fmt: skip
+    with unpaged():
+        alone = rc.run(
+            **{k: v for k, v in SETTINGS.items() if k not in ("sampler", "schedule", "cycles", "name")},
+            sampler="deep-ensemble", store=store, name="alone",
+        )  # fmt: skip
     assert alone.comparison.chains() == dict(members)
     assert [ChainStore(Storage(store), digest).last_attempt() for digest in members] == before

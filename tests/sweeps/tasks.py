@@ -63,6 +63,7 @@ class Guarded(Digits):
 
 class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
+    A file ``died-PID`` says then why.
 
     So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
     over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.
@@ -93,7 +94,7 @@ class Dying(Guarded):
         if self._steps == 36:
             self._die("stop", signal.SIGSTOP)
         if self._steps > 24 and (self.folder / "slow").exists():
-            time.sleep(0.25)
+            time.sleep(0.15)
         return super().backward(model, batch, generator)
 
     def _leave(self) -> None:
@@ -107,7 +108,9 @@ class Dying(Guarded):
 
     def _die(self, file: str, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(FileNotFoundError):
-            (self.folder / file).rename(self.folder / f"died-{os.getpid()}")
+            mark = self.folder / f"died-{os.getpid()}"
+            (self.folder / file).rename(mark)
+            mark.write_text(file)
             os.kill(os.getpid(), number)
 
     def _mortal(self) -> bool:

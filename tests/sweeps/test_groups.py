@@ -8,14 +8,15 @@ import pytest
 
 import raychains as rc
 from tests.orchestration import trials
-from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, reports
+from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, reports, undrawn
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_sweep_of_groups_is_that_of_single_processes(tmp_path: Path) -> None:
     diary, store, options = Diary(), str(tmp_path / "store"), {"epochs": 6, "micro_batch": 23, "sampler": "csgld"}
     several = {"grid": {"cycles": [3]}, "workers_per_chain": 2, "callback": diary}
-    [digest] = rc.sweep(task=TASK, store=store, name="s", **options, **several).table(full=True)["digest"]
+    with undrawn():
+        [digest] = rc.sweep(task=TASK, store=store, name="s", **options, **several).table(full=True)["digest"]
     [ready] = diary.of(events.Ready)
     assert ready.slots == 1 and {r["workers"] for r in attempts_of(store, digest)} == {2}
     one = tmp_path / "one"

@@ -14,7 +14,7 @@ from raychains.core.errors import UserError
 from raychains.orchestration.optuna_search import OptunaSearch
 from raychains.planning import search_space, sweep_points
 from raychains.store import load_sweep
-from tests.sweeps.worlds import TASK, Diary, events, rc
+from tests.sweeps.worlds import TASK, Diary, events, rc, undrawn
 
 SPACE = {"lr": "log:1e-3:.2", "cycles": "int:2:40", "exploration": "uniform:0:.5"}
 ENTRIES = tuple(f"{name}={text}" for name, text in SPACE.items())
@@ -25,7 +25,8 @@ def test_a_sweep_of_three_points(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": TASK, "val_split": 40, "thinning": 1, "optuna": 3, "space": SPACE, "repeats": 2}
     options |= {"concurrent": 1}
     first = Diary()
-    result = rc.sweep(store=str(tmp_path), name="three", callback=first, **options)
+    with undrawn():
+        result = rc.sweep(store=str(tmp_path), name="three", callback=first, **options)
     table = result.table(full=True)
     values = {(view.arm, view.group): view.metrics[0]["nll"] for view in first.of(events.ViewDone)}
     assert [event.point.number for event in first.of(events.PointChosen)] == [0, 1, 2]
@@ -36,7 +37,8 @@ def test_a_sweep_of_three_points(tmp_path: Path) -> None:
     best = table[table["point"] == means.idxmin()].iloc[0]
     assert [result.best[name] for name in SPACE] == [best[name] for name in SPACE]
     diary = Diary()
-    rc.sweep(store=str(tmp_path), name="three", resume=True, callback=diary, **options)
+    with undrawn():
+        rc.sweep(store=str(tmp_path), name="three", resume=True, callback=diary, **options)
     assert not diary.of(events.ChainFinished) and len(diary.of(events.ViewDone)) == 6
     assert len(load_sweep(f"{tmp_path}/sweeps/three").asked()) == 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raychains.cli import main
-from tests.sweeps.worlds import REPOSITORY
+from tests.sweeps.worlds import REPOSITORY, undrawn
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "sweeps.md").read_text(encoding="utf-8")
 [*COMMANDS] = re.findall(r"^\$ raychains (.*)$", PAGE.split("```")[1], re.M)
@@ -22,12 +22,14 @@ def test_a_sweep_its_best_point_and_its_report(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sweep, run, report = COMMANDS
-    assert main(shlex.split(sweep)) == 0
+    with undrawn():
+        assert main(shlex.split(sweep)) == 0
     printed = capsys.readouterr().out
     assert "12 points, all combinations, 2 chains each; NLL (nats) on the split val decides" in printed
     folder = tmp_path / "runs" / "sweeps" / "first"
     assert f"raychains run --options {folder}/best.json" in printed
-    assert main([*shlex.split(run), "--concurrent", "1", "--evaluators", "1"]) == 0
+    with undrawn():
+        assert main([*shlex.split(run), "--concurrent", "1", "--evaluators", "1"]) == 0
     assert "to run: 6 chains" in capsys.readouterr().out, "the sweep's two chains are there"
     (folder / "report.html").unlink()
     assert main(shlex.split(report)) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ from raychains.core.errors import ChainsFailed, UserError
 from raychains.inference import sweep_results
 from raychains.planning import sweep_points
 from raychains.planning.presets import default_arms
-from raychains.report import page as report_page
 from raychains.store import Storage, SweepStore
-from tests.sweeps.worlds import TASK, rc
+from tests.sweeps.worlds import TASK, rc, undrawn
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -38,9 +38,10 @@ def is_last(cycles: int, exploration: float, **_: Any) -> bool:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are not rendered, which takes most of the time of a report and is no part of the test."""
-    monkeypatch.setattr(report_page, "render", lambda drawing: (b"<svg/>", b"png"))
+def quick() -> Iterator[None]:
+    """Figures are no part of the test."""
+    with undrawn():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,7 @@ def test_what_is_wrong_is_one_line(ran: tuple[Any, Any, Path]) -> None:
         rc.tune.report(results, trainable, name="ours")
 
 
+@pytest.mark.usefixtures("quick")
 def test_trials_without_a_report_are_left_out_and_those_that_broke_are_failed_points(tmp_path: Path) -> None:
     """The task breaks in its twelfth of 16 steps: after the first of two cycles, or the second of four."""
     trainable = rc.tune.trainable(

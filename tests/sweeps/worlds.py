@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pandas as pd
+import pytest
 
 import raychains as rc
 from raychains.planning import events
+from raychains.report import page
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.processes import SECONDS
 
@@ -41,6 +43,14 @@ class Diary:
     def of(self, kind: type) -> list[Any]:
         """What came of one kind."""
         return [h for h in self.told if isinstance(h, kind)]
+
+
+@contextlib.contextmanager
+def undrawn() -> Iterator[None]:
+    """Have pages written without their figures in the body: those take most of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
+        yield
 
 
 def hashes(store: str, digest: str) -> dict[tuple[str, int], str]:
@@ -126,4 +136,5 @@ __all__ = [
     "rc",
     "reports",
     "settled",
+    "undrawn",
 ]
