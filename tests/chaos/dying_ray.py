@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
@@ -39,15 +38,11 @@ PAUSE = 0.05
 
 
 class Killer(Diary):
-    """Ends the next victim among Ray's processes in each life of Ray, once two chains step, or before any does.
+    """Ends the next victim among Ray's processes in each life of Ray, once two chains step, or before any does."""
 
-    Args:
-        latest: a chain's step after which the other one, which may come up late, is not waited for.
-    """
-
-    def __init__(self, victims: list[str], early: bool, latest: float) -> None:
+    def __init__(self, victims: list[str], early: bool) -> None:
         super().__init__()
-        self.victims, self.early, self.latest, self.lives, self.kills = victims, early, latest, 0, 0
+        self.victims, self.early, self.lives, self.kills = victims, early, 0, 0
         self.node: Any = None
 
     def on(self, event: events.RunEvent) -> None:
@@ -55,8 +50,7 @@ class Killer(Diary):
         if isinstance(event, events.Ready):
             self.lives += 1
             ray_watch.ANSWER_WITHIN = 5.0 if self.victims[self.kills :][:1] == [STOPPED] else PATIENCE
-        steps = [c.step for c in event.running] if isinstance(event, events.Tick) else []
-        far = [step > 10 * self.lives for step in steps] == [True, True] or max(steps, default=0) > self.latest
+        far = isinstance(event, events.Tick) and [c.step > 10 * self.lives for c in event.running] == [True, True]
         if (far or (self.early and isinstance(event, events.Ready))) and self.kills < min(
             self.lives, len(self.victims)
         ):
@@ -86,7 +80,7 @@ def sweep(folder: Path, diary: Killer, resume: bool) -> None:
     """The same of a sweep's chains."""
     store = str(folder / "store")
     rc.sweep(
-        task="tests.sweeps.tasks:Guarded", task_settings=["pause=0.2"], store=store, name="s", epochs=12, val_split=40,
+        task="tests.sweeps.tasks:Guarded", task_settings=["pause=0.2"], store=store, name="s", epochs=24, val_split=40,
         samples_per_cycle=1, thinning=1, exploration=0.5, cycles=4, grid=["lr=.05,.1"], checkpoint_every=0.2,
         callback=diary, progress=False, resume=resume,
     )  # fmt: skip
@@ -129,7 +123,7 @@ def call(folder: Path, kind: str, temporary: str, diary: Killer, resume: bool) -
 def told(folder: Path, kind: str, temporary: str) -> dict[str, Any]:
     """Call as often as Ray is lost, and once more."""
     victims, lost = KINDS[kind], []
-    diary = Killer(victims, early=kind == "reproduce", latest=30 if kind == "sweep" else math.inf)
+    diary = Killer(victims, early=kind == "reproduce")
     folder.mkdir()
     for resume in [False] if kind == "foreign" else [False, *[True] * len(victims)]:
         try:
