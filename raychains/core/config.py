@@ -242,11 +242,12 @@ class Run(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(_OfTask):
-    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample with the best on all data.
+    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
     Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are judged by
-    the log density of the examples that are held out; the test split is never read for that. Writes the plan and every decision to
-    STORE/fits/NAME, and the run STORE/runs/NAME, whose options.json is for raychains run --options. docs/how-to/fit.md
+    the log density of the examples that are held out; the test split is never read for that. The result is a deep ensemble mixed
+    with the best of them. Writes the plan and every decision to STORE/fits/NAME, and the run STORE/runs/NAME, whose
+    options.json is for raychains run --options. docs/how-to/fit.md
 
     Example: raychains fit --task digits --budget 1000
     """
