@@ -24,7 +24,8 @@ from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError,
 from raychains.core.options import check_refused
 from raychains.core.spec import digest_of
 from raychains.data.root import rooted
-from raychains.evaluation import metrics
+from raychains.evaluation import bootstrap, metrics
+from raychains.measures import against
 from raychains.planning import fitting, gradient_evaluations, methods
 from raychains.planning.budget import gradients_made
 from raychains.planning.comparison import run_name
@@ -39,6 +40,9 @@ from raychains.tasks import Task
 
 BUDGET = 1000
 """Epochs of all chains together where neither ``budget`` nor ``minutes`` is given."""
+NETWORKS = 5
+"""Members of the deep ensemble that ``reference`` trains."""
+REFERENCES = {"network": "one AdamW network", "ensemble": f"a deep ensemble of {NETWORKS}"}
 OPTIONS = "options.json"
 """File in the run's folder with the options by which `raychains run --options` makes the same chains."""
 TIMED_STEPS = 200
@@ -151,7 +155,10 @@ class _Fitting:
             names = [name for name in names if name in kept]
             self._say(_in_words(rung, decision))
         shares = {one.candidate: one.share for one in decision if one.kept}
-        return self._final({name: shares[name] for name in names}, judged)
+        result = self._final({name: shares[name] for name in names}, judged)
+        if self.options.reference:
+            self._compare_with_networks(result)
+        return result
 
     def _stored_plan(self) -> FitPlan:
         """Return the plan that the folder holds; a new one is stored."""
@@ -244,6 +251,25 @@ class _Fitting:
         drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
         return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
 
+    def _compare_with_networks(self, result: Result) -> None:
+        """Train plain networks at the cost of the fit and write the table ``reference``: paired differences to the result."""
+        own = {"task": self.plan.task, **self.plan.shared, **self.plan.candidates[0].options}
+        own |= {"sampler": self.plan.candidates[0].sampler, "epochs": max(1, self.plan.budget // NETWORKS)}
+        ours, rows = against.points(_rows(result)), []
+        for who, chains in (("network", 1), ("ensemble", NETWORKS)):
+            planned = default_arms.run(Run(**{**own, "chains": chains}), self.given)
+            run = self._run(f"{self.name}-reference-{who}", planned, self.given)
+            theirs, cost = against.points(_rows(run)), sum(_made(run).values()) / self.task.num_data
+            for metric, found in bootstrap.paired(ours, theirs).items():
+                values = {"value": float(ours[metric].mean()), "against": float(theirs[metric].mean())}
+                ends = {"difference": found.value, "low": found.low, "high": found.high}
+                rows.append({"reference": who, "metric": metric, **values, **ends, "epochs": cost})
+                self._say(
+                    f"{metric} {values['value']:.4f} beside {values['against']:.4f} of {REFERENCES[who]} ({cost:.0f} epochs): difference "
+                    f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+                )
+        result.store.write_table("reference", rows)
+
     def _run(
         self,
         name: str,
@@ -288,6 +314,13 @@ def _divisible(task: Task) -> bool:
         return task.holding_out(fitting.HELD_OUT) is not task
     except UserError:
         return False
+
+
+def _rows(result: Result) -> dict[str, Any]:
+    """Return the columns of a run's rows, one entry per example."""
+    rows = result.store.table("rows")
+    frame = rows.to_pandas() if rows is not None else pd.DataFrame()
+    return {name: frame[name].to_numpy() for name in frame.columns}
 
 
 def _made(result: Result) -> dict[str, int]:

@@ -274,6 +274,9 @@ class Fit(_OfTask):
     folds: MaybeCount = None
     """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A task with a
     split val is judged on that."""
+    reference: bool = False
+    """Train one AdamW network and a deep ensemble of five as well, each network stopped early and with at most a fifth of the budget,
+    which is not counted; the table reference has paired differences on the examples that the run is evaluated on."""
     pack: Annotated[str, Form(metavar="WIDTH")] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 

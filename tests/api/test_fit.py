@@ -138,4 +138,18 @@ def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc
         with refused(*words):
             rc.fit(**{**own, **changed})
     assert not list(tmp_path.iterdir())
-    assert rc.fit(**{**own, "store": store, "resume": True}).choice.equals(fitted.choice)
+    again = rc.fit(**{**own, "store": store, "resume": True, "reference": True})
+    assert again.choice.equals(fitted.choice)
+    found = again.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    for who, chains in (("network", 1), ("ensemble", 5)):
+        run = rc.load(f"{store}/runs/waves-reference-{who}")
+        assert len(run.comparison.arms[0].chains[0]) == chains and found.loc[who, "nll"]["epochs"] <= 64 * chains
+        frames = [r.store.table("rows").to_pandas() for r in (again, run)]
+        ours, theirs = (-frame["log_p"].to_numpy() for frame in frames)
+        row = found.loc[who, "nll"]
+        assert (
+            row["difference"] == pytest.approx((ours - theirs).mean()) and row["low"] < row["difference"] < row["high"]
+        )
+        assert row["value"] == pytest.approx(again.results()["nll"][0]) and row["against"] == pytest.approx(
+            run.results()["nll"][0]
+        )
