@@ -177,7 +177,7 @@ class _Fitting:
         assert self.options.minutes is not None
         first = self._plan(BUDGET)
         epochs = max(2, math.ceil(TIMED_STEPS / first.per_epoch))
-        variants = [first.of_length(first.candidates[0], epochs)]
+        variants = [first.of_length(first.candidates[1], epochs, 1.0)]
         preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
         watch = _Stopwatch()
         self._run(
@@ -355,7 +355,7 @@ def _tried(result: Result, examples: int) -> list[Tried]:
 
 def _together(made: Sequence[Planned], shares: Mapping[str, float]) -> Planned:
     """Return the comparison of one arm with the chains of all of these, the last one's first, each in its share."""
-    arms, parts = [planned.comparison.arms[0] for planned in reversed(made)], list(reversed(shares.values()))
+    arms, parts = [planned.comparison.arms[0] for planned in reversed(made)], [*shares.values()][::-1]
     if len(arms) == 1:
         return made[0]
     chains = tuple(spec for arm in arms for spec in arm.chains[0])
