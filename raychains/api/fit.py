@@ -180,11 +180,11 @@ class _Fitting:
         variants = [first.of_length(first.candidates[1], epochs, 1.0)]
         preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
         watch = _Stopwatch()
-        self._run(
-            f"{self.name}-timed", self._compared(first, preset, self.options.chains, self.task), self.given, watch
-        )
+        planned = self._compared(first, preset, self.options.chains, self.task)
+        self._run(f"{self.name}-timed", planned, self.given, watch, evaluate=False)
         seconds = max(watch.ended - watch.began, 1e-3)
-        require(math.isfinite(seconds), "minutes", self.options.minutes, "be left out for chains that were run before")
+        if not math.isfinite(seconds):
+            raise UserError(f"name must be a new one, got {self.name!r}: its chains ran before their time was stored")
         return max(1, int(60 * self.options.minutes * epochs * self.options.chains / seconds))
 
     def _decided(self, rung: Rung, names: list[str], keep: int) -> list[Judged]:

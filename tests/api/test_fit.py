@@ -153,3 +153,15 @@ def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc
         assert row["value"] == pytest.approx(again.results()["nll"][0]) and row["against"] == pytest.approx(
             run.results()["nll"][0]
         )
+
+
+@pytest.mark.long
+def test_minutes_become_epochs_once_and_are_stored(tmp_path: Path) -> None:
+    settings = {name: value for name, value in HOW.items() if name != "budget"}
+    first = rc.fit(**settings, minutes=0.1, store=str(tmp_path))
+    plan = FitStore(first.store.root, "waves").plan()["fit"]
+    assert plan["budget"] > 100 and sum(first.choice["epochs"]) <= plan["budget"] / 3
+    again = rc.fit(**settings, minutes=0.1, store=str(tmp_path), resume=True)
+    assert FitStore(again.store.root, "waves").plan()["fit"] == plan and again.choice.equals(first.choice)
+    with refused("resume: fit 'waves' was planned with other settings"):
+        rc.fit(**settings, minutes=0.2, store=str(tmp_path), resume=True)
