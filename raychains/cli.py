@@ -455,7 +455,8 @@ def _do(command: str, options: Any) -> None:
         from raychains.report.console import standard_output
         from raychains.report.tables import choice
 
-        standard_output().print(as_text(choice(result.store)))
+        if (table := choice(result.store)) is not None:
+            standard_output().print(as_text(table))
         print(f"options: {result.store.location('options.json')}")
     for line in result.suspicions():
         print(printable(line))

@@ -1,4 +1,4 @@
-"""`fit`: choose method, step size and prior by pilots on held-out data, then sample with the best on all data."""
+"""`fit`: choose method, step size and prior by pilots on held-out data, then sample with what they choose on all data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,20 +24,25 @@ from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError,
 from raychains.core.options import check_refused
 from raychains.core.spec import digest_of
 from raychains.data.root import rooted
-from raychains.evaluation import metrics
-from raychains.planning import fitting, methods
+from raychains.evaluation import bootstrap, metrics
+from raychains.measures import against
+from raychains.planning import fitting, gradient_evaluations, methods
+from raychains.planning.budget import gradients_made
 from raychains.planning.comparison import run_name
 from raychains.planning.events import ChainFinished, Message, Ready, RunEvent
 from raychains.planning.fitting import FitPlan, Judged, Rung, Tried
 from raychains.planning.presets import arms, default_arms
 from raychains.planning.presets.arms import Planned
 from raychains.planning.presets.named import Preset
-from raychains.store import FitStore, RunStore, Storage
+from raychains.store import ChainStore, FitStore, RunStore, Storage, finished_chains
 from raychains.store.filesystem import json_bytes
 from raychains.tasks import Task
 
 BUDGET = 1000
 """Epochs of all chains together where neither ``budget`` nor ``minutes`` is given."""
+NETWORKS = 5
+"""Members of the deep ensemble that ``reference`` trains."""
+REFERENCES = {"network": "one AdamW network", "ensemble": f"a deep ensemble of {NETWORKS}"}
 OPTIONS = "options.json"
 """File in the run's folder with the options by which `raychains run --options` makes the same chains."""
 TIMED_STEPS = 200
@@ -46,9 +51,9 @@ TIMED_STEPS = 200
 
 @accepts(Fit, FitKeywords)
 def fit(call: Call) -> Result:
-    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample with the best on all data.
+    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
-    `Result.choice` is the table of all candidates: what each cost, its held-out log density, and why it was dropped.
+    The result's one arm is a deep ensemble mixed with the candidate that gains most beside it. `Result.choice` is the table of all candidates: what each cost, its held-out log density, and why it was dropped.
 
     Example: ``rc.fit(task="digits", budget=1000).choice``
 
@@ -138,27 +143,22 @@ class _Fitting:
         )
 
     def all(self) -> Result:
-        """Run the pilots, rung by rung, and the candidate that they choose."""
+        """Run the pilots, rung by rung, and sample with what they choose on all data."""
         self.plan = self._stored_plan()
         names = [v.name for v in self.plan.candidates]
-        last, judged = len(self.plan.rungs), list[Judged]()
-        spent = 0.0
+        judged: list[Judged] = []
         for rung in self.plan.rungs:
-            decision = self._decided(rung, names, 1 if rung.number == last else self.plan.rungs[rung.number].candidates)
+            following = self.plan.rungs[rung.number :]
+            decision = self._decided(rung, names, following[0].candidates if following else 1)
             judged += decision
-            spent += sum(one.epochs for one in decision)
             kept = {one.candidate for one in decision if one.kept}
             names = [name for name in names if name in kept]
             self._say(_in_words(rung, decision))
-        # The next best takes the place of one whose chains all fail on all data.
-        order = [
-            *names,
-            *(one.candidate for one in decision if one.candidate not in names and not math.isnan(one.density)),
-        ]
-        for name in order:
-            with contextlib.suppress(ChainsFailed):
-                return self._final(name, judged, spent)
-        raise ChainsFailed(f"all chains of {', '.join(order)} failed; what was computed is in {self.folder.location()}")
+        shares = {one.candidate: one.share for one in decision if one.kept}
+        result = self._final({name: shares[name] for name in names}, judged)
+        if self.options.reference:
+            self._compare_with_networks(result)
+        return result
 
     def _stored_plan(self) -> FitPlan:
         """Return the plan that the folder holds; a new one is stored."""
@@ -177,14 +177,14 @@ class _Fitting:
         assert self.options.minutes is not None
         first = self._plan(BUDGET)
         epochs = max(2, math.ceil(TIMED_STEPS / first.per_epoch))
-        variants = [first.of_length(first.candidates[0], epochs)]
+        variants = [first.of_length(first.candidates[1], epochs, 1.0)]
         preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
         watch = _Stopwatch()
-        self._run(
-            f"{self.name}-timed", self._compared(first, preset, self.options.chains, self.task), self.given, watch
-        )
+        planned = self._compared(first, preset, self.options.chains, self.task)
+        self._run(f"{self.name}-timed", planned, self.given, watch, evaluate=False)
         seconds = max(watch.ended - watch.began, 1e-3)
-        require(math.isfinite(seconds), "minutes", self.options.minutes, "be left out for chains that were run before")
+        if not math.isfinite(seconds):
+            raise UserError(f"name must be a new one, got {self.name!r}: its chains ran before their time was stored")
         return max(1, int(60 * self.options.minutes * epochs * self.options.chains / seconds))
 
     def _decided(self, rung: Rung, names: list[str], keep: int) -> list[Judged]:
@@ -231,21 +231,44 @@ class _Fitting:
         split = "val" if "val" in list(task.splits()) else planned.comparison.split
         return dataclasses.replace(planned, comparison=dataclasses.replace(planned.comparison, split=split), notes=[])
 
-    def _final(self, name: str, judged: list[Judged], spent: float) -> Result:
-        """Sample with a candidate on all data."""
-        found = self.plan.final(name, int(self.plan.budget - spent))
-        own = {"task": self.plan.task, **self.plan.shared, **found}
-        chosen = next(one for one in judged if one.candidate == name and one.rung == len(self.plan.rungs))
-        run = self.name if chosen.kept else f"{self.name}-{name}"
-        stored = {n: list(v) if isinstance(v, tuple) else v for n, v in own.items() if v is not None}
-        folder = RunStore(self.root, run)
-        folder.write_file(OPTIONS, json_bytes(stored))
+    def _final(self, shares: dict[str, float], judged: list[Judged]) -> Result:
+        """Sample with the chosen candidates on all data; what an earlier one did not need is the next one's."""
+        left = self.plan.budget - sum(one.epochs for one in judged)
+        made: list[Planned] = []
+        for name in shares:
+            last = len(made) == len(shares) - 1
+            options = self.plan.final(name, int(left if last else left * fitting.MEMBERS))
+            own = {"task": self.plan.task, **self.plan.shared, **options}
+            made.append(default_arms.run(Run(**own), self.given))
+            if not last:
+                run = self._run(f"{self.name}-{name}", made[-1], self.given, evaluate=False)
+                left -= sum(_made(run).values()) / self.task.num_data
+        folder = RunStore(self.root, self.name)
+        folder.write_file(
+            OPTIONS, json_bytes({n: list(v) if isinstance(v, tuple) else v for n, v in own.items() if v is not None})
+        )
         folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
-        planned = default_arms.run(Run(**own), self.given)
-        label = self.plan.candidate(name)
-        self._say(f"{name} ({label.sampler}, {label.label}) on all data: {self.plan.chains} chains")
         drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
-        return self._run(run, planned, self.given, page=True, least=1, **drop)
+        return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
+
+    def _compare_with_networks(self, result: Result) -> None:
+        """Train plain networks at the cost of the fit and write the table ``reference``: paired differences to the result."""
+        own = {"task": self.plan.task, **self.plan.shared, **self.plan.candidates[0].options}
+        own |= {"sampler": self.plan.candidates[0].sampler, "epochs": max(1, self.plan.budget // NETWORKS)}
+        ours, rows = against.points(_rows(result)), []
+        for who, chains in (("network", 1), ("ensemble", NETWORKS)):
+            planned = default_arms.run(Run(**{**own, "chains": chains}), self.given)
+            run = self._run(f"{self.name}-reference-{who}", planned, self.given)
+            theirs, cost = against.points(_rows(run)), sum(_made(run).values()) / self.task.num_data
+            for metric, found in bootstrap.paired(ours, theirs).items():
+                values = {"value": float(ours[metric].mean()), "against": float(theirs[metric].mean())}
+                ends = {"difference": found.value, "low": found.low, "high": found.high}
+                rows.append({"reference": who, "metric": metric, **values, **ends, "epochs": cost})
+                self._say(
+                    f"{metric} {values['value']:.4f} beside {values['against']:.4f} of {REFERENCES[who]} ({cost:.0f} epochs): difference "
+                    f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+                )
+        result.store.write_table("reference", rows)
 
     def _run(
         self,
@@ -255,6 +278,7 @@ class _Fitting:
         watch: _Stopwatch | None = None,
         *,
         page: bool = False,
+        evaluate: bool = True,
         least: int = 0,
         **changed: Any,
     ) -> Result:
@@ -270,7 +294,7 @@ class _Fitting:
         callback = CallbackList([KeepOpen(self.callback), *([] if watch is None else [watch])])
         workers = workers_of(self.options, self.pool)
         try:
-            return sampling.execute("fit", options, planned, callback, given, workers, page=page)
+            return sampling.execute("fit", options, planned, callback, given, workers, page=page, evaluate=evaluate)
         except ChainsFailed:
             result = load(RunStore(self.root, name).location(), given)
             failed = len(result.store.table("failed") or ())
@@ -292,26 +316,55 @@ def _divisible(task: Task) -> bool:
         return False
 
 
+def _rows(result: Result) -> dict[str, Any]:
+    """Return the columns of a run's rows, one entry per example."""
+    rows = result.store.table("rows")
+    frame = rows.to_pandas() if rows is not None else pd.DataFrame()
+    return {name: frame[name].to_numpy() for name in frame.columns}
+
+
+def _made(result: Result) -> dict[str, int]:
+    """Return the gradient evaluations of a run's chains by digest, those that stopped early with what they made."""
+    root, specs = result.store.root, result.comparison.chains()
+    finished = finished_chains(root, specs)
+    return {
+        digest: gradients_made(spec, ChainStore(root, digest).records())
+        if digest in finished
+        else gradient_evaluations(spec)
+        for digest, spec in specs.items()
+    }
+
+
 def _tried(result: Result, examples: int) -> list[Tried]:
     """Return what each arm of a run found on the held-out examples."""
-    rows, table, failed = (result.store.table(name) for name in ("rows", "results", "failed"))
+    rows, failed = (result.store.table(name) for name in ("rows", "failed"))
     frame = rows.to_pandas() if rows is not None else pd.DataFrame({"arm": []})
-    costs = table.to_pandas().set_index("arm") if table is not None and len(table) else pd.DataFrame()
     reasons = {} if failed is None else {row["digest"]: row["reason"] for row in failed.to_pylist()}
-    found = []
+    made, found = _made(result), []
     for arm in result.comparison.arms:
         specs = result.comparison.needed(arm.chains[0])
         why = [reasons[digest] for digest in specs if digest in reasons]
         own = frame[frame["arm"] == arm.name]
-        made = costs["gradients"].get(arm.name) if "gradients" in costs else None
-        planned = sum(spec.examples for spec in specs.values())
         log_p = None
         if len(own) and not why:
             log_p = -np.asarray(metrics.POINTS["nll"]({n: own[n].to_numpy() for n in own.columns}), dtype=float)
-        cost = (float(made) if made is not None and math.isfinite(made) else planned) / examples
         reason = f"{len(why)} of {len(specs)} chains failed: {why[0].splitlines()[-1]}" if why else ""
-        found.append(Tried(log_p=log_p, epochs=cost, failed=reason))
+        found.append(Tried(log_p=log_p, epochs=sum(made[d] for d in specs) / examples, failed=reason))
     return found
+
+
+def _together(made: Sequence[Planned], shares: Mapping[str, float]) -> Planned:
+    """Return the comparison of one arm with the chains of all of these, the last one's first, each in its share."""
+    arms, parts = [planned.comparison.arms[0] for planned in reversed(made)], [*shares.values()][::-1]
+    if len(arms) == 1:
+        return made[0]
+    chains = tuple(spec for arm in arms for spec in arm.chains[0])
+    label = " and ".join(f"{arm.label} ({part:.0%})" for arm, part in zip(arms, parts, strict=True))
+    of_chains = tuple(part / len(arm.chains[0]) for arm, part in zip(arms, parts, strict=True) for _ in arm.chains[0])
+    whole = dataclasses.replace(arms[0], name=f"{arms[0].name}-mixed", label=label, chains=(chains,), shares=of_chains)
+    last = made[-1]
+    notes = list(dict.fromkeys(note for planned in made for note in planned.notes))
+    return dataclasses.replace(last, comparison=dataclasses.replace(last.comparison, arms=(whole,)), notes=notes)
 
 
 def _joined(folds: list[Tried]) -> Tried:
@@ -323,11 +376,7 @@ def _joined(folds: list[Tried]) -> Tried:
     return Tried(log_p=np.concatenate([fold.log_p for fold in folds if fold.log_p is not None]), epochs=cost)
 
 
-def _in_words(rung: Rung, decision: list[Judged]) -> str:
+def _in_words(rung: Rung, decision: Sequence[Judged]) -> str:
     """Return a line on a decision."""
-    best = decision[0]
-    kept = ", ".join(one.candidate for one in decision if one.kept)
-    return (
-        f"pilots {rung.number}: best held-out log density {best.density:.3f} ± {best.se:.3f} nats ({best.candidate}); "
-        f"kept: {kept}"
-    )
+    kept = ", ".join(f"{one.candidate} ({one.density:.3f} ± {one.se:.3f}; {one.why})" for one in decision if one.kept)
+    return f"pilots {rung.number}, held-out log density in nats: {kept}"

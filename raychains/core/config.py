@@ -242,11 +242,12 @@ class Run(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(_OfTask):
-    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample with the best on all data.
+    """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
     Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are judged by
-    the log density of the examples that are held out; the test split is never read for that. Writes the plan and every decision to
-    STORE/fits/NAME, and the run STORE/runs/NAME, whose options.json is for raychains run --options. docs/how-to/fit.md
+    the log density of the examples that are held out; the test split is never read for that. The result is a deep ensemble mixed
+    with the best of them. Writes the plan and every decision to STORE/fits/NAME, and the run STORE/runs/NAME, whose
+    options.json is for raychains run --options. docs/how-to/fit.md
 
     Example: raychains fit --task digits --budget 1000
     """
@@ -273,6 +274,9 @@ class Fit(_OfTask):
     folds: MaybeCount = None
     """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A task with a
     split val is judged on that."""
+    reference: bool = False
+    """Train one AdamW network and a deep ensemble of five as well, each network stopped early and with at most a fifth of the budget,
+    which is not counted; the table reference has paired differences on the examples that the run is evaluated on."""
     pack: Annotated[str, Form(metavar="WIDTH")] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 

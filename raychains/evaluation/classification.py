@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -231,12 +232,12 @@ class Average:
     """
 
     @classmethod
-    def of(cls, blocks: Iterable[Array]) -> Average | None:
-        """Return the equally weighted average of blocks, of which one is held at a time; None without blocks."""
+    def of(cls, blocks: Iterable[Array], weights: Iterable[float] | None = None) -> Average | None:
+        """Return the average of blocks, of which one is held at a time, equal without ``weights``; None without blocks."""
         average = None
-        for block in blocks:
+        for block, weight in zip(blocks, repeat(1.0) if weights is None else weights, strict=weights is not None):
             average = average if average is not None else cls(block.shape)
-            average.add(block)
+            average.add(block, weight)
         return average
 
     def __init__(self, shape: tuple[int, ...]) -> None:

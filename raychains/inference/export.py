@@ -72,6 +72,7 @@ def export(
         "input": input_form(task),
         "shared": sorted(shared),
         "samples": [[spec.digest, r.meta.variable, r.meta.index, r.sha256] for spec, r in selection.records],
+        **({} if selection.weights is None else {"weights": list(selection.weights)}),
     }
     path, rounded = Path(path_of("to", to)), DTYPES[dtype] if dtype is not None else None
     samples = _counted(_Own(selection, shared), progress)
@@ -85,7 +86,8 @@ def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
     """Return the selected samples as an ensemble in memory; ``settings`` as `PosteriorPredictive` takes them."""
     shared = common(selection)
     model = selection.task.build_model(seed=0, lanes=1)
-    settings = {"prepare": selection.task.preparation(), **_kind(selection.task), **settings}
+    own = {"prepare": selection.task.preparation(), "weights": selection.weights}
+    settings = {**own, **_kind(selection.task), **settings}
     return PosteriorPredictive(model, _Own(selection, shared), shared=shared, **settings)
 
 

@@ -1,4 +1,4 @@
-"""The posterior predictive of a run's samples: the equally weighted average of their probabilities."""
+"""The posterior predictive of a run's samples: the average of their probabilities."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Selection:
     task: Task
     arm: str
     records: Records
+    weights: Sequence[float] | None = None
+    """Of the samples, sum 1; None where all weigh the same."""
 
     def stored(self) -> Iterator[dict[str, Tensor]]:
         """Yield each sample's tensors as they are stored, read one at a time.
@@ -144,7 +146,8 @@ def select(
             f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
         )
     records = _records(root, chosen, groups[group], first, dropped, unfinished)
-    return Selection(root=root, task=task, arm=chosen.name, records=records)
+    weights = chosen.weights([spec.digest for spec, _ in records])
+    return Selection(root=root, task=task, arm=chosen.name, records=records, weights=weights)
 
 
 def dropped_chains(run: RunStore, comparison: Comparison) -> set[str]:
@@ -173,7 +176,7 @@ def import_parts(comparison: Comparison, *, task: bool = True) -> None:
 
 
 class Predictive:
-    """p(y | x) = (1/S) Σ_s p(y | x, θ_s) over the samples of one arm and one group of repeats.
+    """p(y | x) = Σ_s w_s p(y | x, θ_s) over the samples of one arm and one group of repeats, w_s = 1/S unless its chains have shares.
 
     Samples are read from the store one at a time at each call, so memory holds one network.
     """
@@ -203,19 +206,20 @@ class Predictive:
         inputs = self._inputs(x)
         prepare = task.prepare if inputs.dtype == torch.uint8 else None
         samples = self._selection.completed()
-        average = Average.of(log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
+        blocks = (log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
+        average = Average.of(blocks, self._selection.weights)
         assert average is not None  # a selection holds a sample
         return average.mean
 
     def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
 
-        Both [n], or [n, outputs] where there are several: those of the mixture (1/S) Σ_s N(μ_s(x), σ_s(x)²).
+        Both [n], or [n, outputs] where there are several: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²).
 
         Raises:
             UserError: the task is no regression with Gaussian noise.
         """
-        mean, std = moments(self._gaussians(x, "mean_and_std"))
+        mean, std = moments(self._gaussians(x, "mean_and_std"), self._selection.weights)
         return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
 
     def quantiles(self, x: Any, levels: Sequence[float]) -> np.ndarray[Any, Any]:
@@ -225,7 +229,7 @@ class Predictive:
             levels: probabilities in (0, 1), as in ``[0.05, 0.5, 0.95]``.
 
         Returns:
-            [n, levels], or [n, outputs, levels] where there are several outputs: those of the mixture (1/S) Σ_s N(μ_s(x), σ_s(x)²).
+            [n, levels], or [n, outputs, levels] where there are several outputs: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²).
 
         Raises:
             UserError: the task is no regression with Gaussian noise, or a level out of range.
@@ -235,7 +239,8 @@ class Predictive:
         ok = isinstance(levels, list | tuple) and bool(levels) and all(is_number(q) and 0 < q < 1 for q in levels)
         require(ok, "levels", levels, "be a list of probabilities between 0 and 1, as in [0.05, 0.5, 0.95]")
         stacked = np.stack(self._gaussians(x, "quantiles"))
-        found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], np.ones(len(stacked)), levels)
+        weights = np.ones(len(stacked)) if self._selection.weights is None else np.asarray(self._selection.weights)
+        found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], weights, levels)
         return found[:, 0] if found.shape[1] == 1 else found
 
     def _gaussians(self, x: Any, asked: str) -> list[np.ndarray[Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,8 @@ class RunSource:
     name: str
     arm: str
     records: Records = field(repr=False)
+    weights: Sequence[float] | None = field(default=None, repr=False)
+    """Of the samples; None where all weigh the same."""
     data_root: str | None = None
     trust: bool = False
 
@@ -73,7 +75,8 @@ class RunSource:
             if self.trust:
                 import_parts(_comparison(run))
             task = tasks.build(self.records[0][0].task)
-            made = posterior(Selection(root=run.root, task=task, arm=self.arm, records=self.records)).to(device)
+            own: dict[str, Any] = {"arm": self.arm, "records": self.records, "weights": self.weights}
+            made = posterior(Selection(root=run.root, task=task, **own)).to(device)
             form = input_form(task)
         return made, {
             "task": task.spec().kind,
@@ -145,6 +148,5 @@ def source_of(
             import_parts(comparison)
         dropped = dropped_chains(run, comparison)
         found = select(run.root, comparison, arm, group, first, dropped=dropped, unfinished=True)
-    return RunSource(
-        store=run.root.uri, name=name, arm=found.arm, records=found.records, data_root=data_root, trust=trust
-    )
+    own: dict[str, Any] = {"arm": found.arm, "records": found.records, "weights": found.weights}
+    return RunSource(store=run.root.uri, name=name, **own, data_root=data_root, trust=trust)

@@ -69,11 +69,11 @@ def predicted(given: Any, evaluation: Evaluation) -> Rows:
 def tables(context: Context) -> Tables:
     """``against``: arm, group, repeat, metric, value, against (that of the user's predictions), and the mean over examples of
     the metric's difference, ``difference``, with the ends ``low`` and ``high`` of its paired 95 % bootstrap interval."""
-    theirs = _points(predicted(context.settings.get("against"), context.task.splits()[context.split]))
+    theirs = points(predicted(context.settings.get("against"), context.task.splits()[context.split]))
     results = context.evaluate(context.split, [Request(arm=arm, group=group) for arm, group in context.groups])
     found: list[Row] = []
     for (arm, group), result in zip(context.groups, results, strict=True):
-        ours = _points(result.rows)
+        ours = points(result.rows)
         for name, interval in bootstrap.paired(ours, theirs).items():
             values = {"value": float(ours[name].mean()), "against": float(theirs[name].mean())}
             ends = {"difference": interval.value, "low": interval.low, "high": interval.high}
@@ -81,7 +81,7 @@ def tables(context: Context) -> Tables:
     return {"against": found}
 
 
-def _points(rows: Rows) -> dict[str, Array]:
+def points(rows: Rows) -> dict[str, Array]:
     """Return each metric's numbers per example, where the rows have them and all are finite."""
     found = {}
     for name in METRICS:

@@ -63,8 +63,8 @@ def _row(context: Context, between: str, one: tuple[int, int, Array], other: tup
 
 
 def _mean(context: Context, arm: int, group: int) -> Array:
-    """Return the equally weighted predictive, [examples, classes]."""
-    average = Average.of(context.predictions(arm, group))
+    """Return the predictive, [examples, classes]."""
+    average = Average.of(context.predictions(arm, group), context.select(arm, group).weights)
     if average is None:
         raise UserError(f"arm {context.arm_name(arm)!r} has no samples")
     # Half-precision blocks sum to 1 within 1e-3 only; float32 halves what is held of every arm.

@@ -232,31 +232,37 @@ class _Ensemble:
     def __init__(self, context: Context, arm: int, group: int, distance: Distance) -> None:
         self.distance = distance
         position = {spec.digest: c for c, spec in enumerate(context.comparison.arms[arm].chains[group])}
-        chains = [position[spec.digest] for spec, _ in context.select(arm, group).records]
+        selection = context.select(arm, group)
+        chains = [position[spec.digest] for spec, _ in selection.records]
         if not chains:
             raise UserError(f"arm {context.arm_name(arm)!r} has no samples")
-        total: Array | float = 0.0
+        weights = selection.weights if selection.weights is not None else [1.0] * len(chains)
+        total: Any = 0.0
+        mass = 0.0
         of_chain: dict[int, Any] = {}
+        mass_of: dict[int, float] = {}
         self.counts = (evenly(len(chains), MOST) + 1).tolist()
         self.chains = [len(set(chains[:n])) for n in self.counts]
         followed: list[Array] = []
         for i, (chain, block) in enumerate(zip(chains, context.predictions(arm, group), strict=True)):
             if i == 0 and isinstance(distance, OfClasses):
                 _check(distance.reference, *block.shape)
-            p = distance.summary(block)
-            total = total + p
+            p = weights[i] * distance.summary(block)
+            total, mass = total + p, mass + weights[i]
             of_chain[chain] = of_chain.get(chain, 0.0) + p
+            mass_of[chain] = mass_of.get(chain, 0.0) + weights[i]
             if i + 1 == self.counts[len(followed)]:
-                followed.append(distance.points(total / (i + 1)))
+                followed.append(distance.points(total / mass))
         self.followed = followed
         if np.isnan(followed[-1]).any():
             log.warning("arm %s: the predictive is not finite: one of its samples diverged", context.arm_name(arm))
         sizes = {chain: chains.count(chain) for chain in of_chain}
         self.by_chain = []
-        summed, size = 0.0, 0
+        summed: Any = 0.0
+        mass, size = 0.0, 0
         for chain in sorted(of_chain):
-            summed, size = summed + of_chain[chain], size + sizes[chain]
-            self.by_chain.append((size, distance.points(summed / size)))
+            summed, mass, size = summed + of_chain[chain], mass + mass_of[chain], size + sizes[chain]
+            self.by_chain.append((size, distance.points(summed / mass)))
 
     def by_samples(self) -> list[Row]:
         numbers = self._with_intervals(self.followed)

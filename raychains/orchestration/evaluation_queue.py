@@ -167,12 +167,13 @@ class EvaluationQueue(JobQueue[_Job]):
     def _summary(self, actor: Any, view: PendingViews) -> Any:
         """Have a view summarised: shard by shard, so that memory holds all samples' blocks on one of them."""
         call = self.workers.call
-        blocks = [self._samples[key(p)].blocks or [] for p in self._selected(view)]
+        selected = self._selected(view)
+        blocks = [self._samples[key(p)].blocks or [] for p in selected]
         rows = view.request.rows
         if len(blocks) == 1:
             return call(actor, "alone", self._split, rows, *blocks[0])
-        shards = range(self._shards)
-        parts = [call(actor, "reduce", self._split, s, view.weights, *[b[s] for b in blocks]) for s in shards]
+        shards, weights = range(self._shards), view.weights_of(selected)
+        parts = [call(actor, "reduce", self._split, s, weights, *[b[s] for b in blocks]) for s in shards]
         return call(actor, "summarise", self._split, rows, *parts)
 
     def stale(self, job: _Job) -> bool:

@@ -9,7 +9,7 @@ from raychains.core.errors import UserError
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.sample_pool import Pooled, SamplePool
-from raychains.planning.comparison import Comparison
+from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.views import Key, Member, Request, key_of
 
 
@@ -22,8 +22,8 @@ class PendingViews:
     """Digests of the chains that it is formed from, in the arm's order."""
     members: Sequence[Pooled] | None = None
     """Its samples in their order; None: all samples of its chains, as they come."""
-    variables: Collection[str] = ()
-    """Variables whose draws they are, of a sampler with several; empty is all of them. ``members`` have theirs."""
+    arm: Arm | None = None
+    """The arm, whose variables and shares of chains count for all of its samples; ``members`` have theirs."""
     weights: Sequence[float] | None = None
     """Weights of the members; None where all are equal."""
     version: int = 0
@@ -37,7 +37,13 @@ class PendingViews:
         if self.members is not None:
             return self.members
         found = pool.select(self.chains, variable=variable)
-        return [p for p in found if p.record.meta.variable in self.variables] if self.variables else found
+        return found if self.arm is None else [p for p in found if self.arm.takes(p.record.meta.variable)]
+
+    def weights_of(self, selected: Sequence[Pooled]) -> Sequence[float] | None:
+        """Return the weights of the samples that were selected; None where all weigh the same."""
+        if self.members is not None or self.arm is None:
+            return self.weights
+        return self.arm.weights([p.record.meta.digest for p in selected])
 
 
 class Views:
@@ -105,9 +111,9 @@ def key(pooled: Pooled) -> Key:
 
 
 def every(comparison: Comparison) -> list[PendingViews]:
-    """Return the equally weighted view of all samples of every arm and group."""
+    """Return the view of all samples of every arm and group."""
     return [
-        PendingViews(request=Request(arm=a, group=g), chains=[spec.digest for spec in group], variables=arm.variables)
+        PendingViews(request=Request(arm=a, group=g), chains=[spec.digest for spec in group], arm=arm)
         for a, arm in enumerate(comparison.arms)
         for g, group in enumerate(arm.chains)
     ]
@@ -159,8 +165,10 @@ def requested(
             raise UserError(
                 f"view {view.name!r} of arm {comparison.arms[request.arm].name!r} must select {'at most ' * bool(taken)}{more}"
             )
-        weights = request.weights_of(taken)
-        group = comparison.arms[request.arm].chains[request.group]
+        arm = comparison.arms[request.arm]
+        weights, group = request.weights_of(taken), arm.chains[request.group]
+        if request.weights is None:
+            weights = arm.weights([meta.digest for meta in taken])
         if weights is not None and variable(group) is not None:
             raise UserError("weights must be equal for a density: every draw counts the same there")
         digests = {meta.digest for meta in taken}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +43,9 @@ class Arm:
     """Published values by metric, as printed in the paper; empty when there are none."""
     variables: tuple[str, ...] = ()
     """Whose draws it predicts with, of a sampler that has several (``theta``, ``anchor``); empty is all of them."""
+    shares: tuple[float, ...] = ()
+    """Share of each chain of a group in the arm's predictive, sum 1, which its samples divide evenly; empty weighs all samples
+    the same."""
 
     @property
     def repeats(self) -> int:
@@ -49,6 +54,16 @@ class Arm:
     def takes(self, variable: str) -> bool:
         """Return whether draws of this variable belong to the arm."""
         return not self.variables or variable in self.variables
+
+    def weights(self, digests: Sequence[str]) -> list[float] | None:
+        """Return the weights of samples of the chains with these digests, sum 1; None where all weigh the same."""
+        if not self.shares:
+            return None
+        of_chain = {spec.digest: share for group in self.chains for spec, share in zip(group, self.shares, strict=True)}
+        counts = Counter(digests)
+        found = [of_chain[digest] / counts[digest] for digest in digests]
+        total = math.fsum(found)
+        return [weight / total for weight in found]
 
     def per_repeat(self, group: int, by_digest: Mapping[str, float]) -> float:
         """Return the sum of whole chains' numbers over a group's chains and those that they start at, of one repeat: lanes are repeats."""
@@ -129,6 +144,7 @@ class Comparison:
                 a.name,
                 [[spec.digest for spec in group] for group in a.chains],
                 *([list(a.variables)] if a.variables else []),
+                *([{"shares": list(a.shares)}] if a.shares else []),
             ]
             for a in self.arms
         ]
@@ -152,6 +168,7 @@ class Comparison:
                     "published": dict(a.published),
                     "chains": [[spec.digest for spec in group] for group in a.chains],
                     **({"variables": list(a.variables)} if a.variables else {}),
+                    **({"shares": list(a.shares)} if a.shares else {}),
                 }
                 for a in self.arms
             ],
@@ -190,6 +207,7 @@ class Comparison:
                         **a,
                         "chains": tuple(tuple(specs[d] for d in group) for group in a["chains"]),
                         "variables": tuple(a.get("variables", ())),
+                        "shares": tuple(a.get("shares", ())),
                     }
                 )
                 for a in data["arms"]
@@ -247,6 +265,8 @@ def _check(made: Comparison) -> None:
             raise UserError(f"plan: length of an arm must be an integer of at least 1, got {arm.length!r}")
         if len({(len(group), spec.lanes) for group in arm.chains for spec in group}) != 1 or not all(arm.chains):
             raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
+        ok = len(arm.shares) in (0, len(arm.chains[0])) and all(is_number(s) and 0 < s <= 1 for s in arm.shares)
+        require(ok, "plan: shares of an arm", arm.shares, "be a number in (0, 1] for each of its chains")
         for spec in {id(s): s for s in (*made.starts.values(), *(s for group in arm.chains for s in group))}.values():
             _check_parts(spec)
             known = samplers.variables(spec.sampler) if arm.variables else {}

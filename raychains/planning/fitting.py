@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from raychains import samplers
 from raychains.core.config import Compare, Fit
 from raychains.core.errors import UserError, require
+from raychains.evaluation.weights import stack
 from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
@@ -26,41 +28,34 @@ HELD_OUT = 1 / 6
 FEW = 600
 """Training examples below which there are `FOLDS` folds."""
 FOLDS = 3
-LONGEST_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
+LONG_PILOT = 100
+"""Epochs of a chain from which on pilots have two rungs; shorter ones are not halved once more."""
+LARGE_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
 """Batch sizes of a network of one's own: 32 with fewer than 10,000 examples."""
-PATIENCE = 20
-"""Epochs without a lower loss after which a member of a deep ensemble stops."""
 MEMBERS = 0.5
-"""Share of a chain's epochs that the member takes at which it starts."""
-
-
-LONG = 2_000
-"""Steps of a chain from which on its step size has `CYCLES` cycles; a shorter one has a single one."""
+"""Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early and rarely needs it."""
+LEAST_SHARE = 0.1
+"""Share of a predictive below which a candidate is left out of it."""
+PSEUDO = 1
+"""Held-out examples that count for each of two candidates alone: they keep few examples from giving one of them all weight."""
+CYCLE_STEPS = 500
+"""Steps of a cycle at least: a chain of fewer than `CYCLES` times as many has a single one."""
 CYCLES = 4
 DRAWS = 12
 """Kept draws of each chain, where there is room."""
-EXPLORATION = 0.6
-"""β of a chain that starts at random; one that starts at a trained member has noise from its first step on."""
+EXPLORATION = {1: 0.6, CYCLES: 0.8}
+"""β by the number of cycles."""
 
-
-def _candidate(name: str, sampler: str, label: str, **options: Any) -> Variant:
-    return Variant(name, label, sampler=sampler, options=options)
-
-
-def _warm(lr: float, sampler: str) -> dict[str, Any]:
-    return {"init_from": ENSEMBLE, "lr": f"{sampler}={lr},{ENSEMBLE}={MEMBER_LR}"}
-
-
-MEMBER_LR = 0.003
-UNIT: Mapping[str, Any] = {"prior": ("gaussian:1",)}
-PSGLD: Mapping[str, Any] = {"sampler_settings": ("eps=0.001",)}
+UNIT = ("gaussian:1",)
 CANDIDATES: tuple[Variant, ...] = (
-    _candidate("warm-cpsgld", "cpsgld", "lr .003 from trained members", **_warm(0.003, "cpsgld"), **UNIT, **PSGLD),
-    _candidate("warm-csghmc", "csghmc", "lr .01 from trained members", **_warm(0.01, "csghmc"), **UNIT),
-    _candidate("csghmc", "csghmc", "lr .03", lr=0.03, **UNIT),
-    _candidate("deep-ensemble", ENSEMBLE, "lr .003", lr=MEMBER_LR, weight_decay=0.01),
+    Variant(ENSEMBLE, "AdamW, lr .003", sampler=ENSEMBLE, options={"lr": 0.003, "weight_decay": 0.01}),
+    Variant("csghmc", "lr .03", sampler="csghmc", options={"lr": 0.03, "prior": UNIT}),
+    Variant(
+        "cpsgld", "lr .003", sampler="cpsgld", options={"lr": 0.003, "prior": UNIT, "sampler_settings": ("eps=0.001",)}
+    ),
+    Variant("laplace", "lr .03", sampler="laplace", options={"lr": 0.03, "prior": UNIT}),
 )
-"""In the order in which a tie is decided: the first of those within a standard error of the best."""
+"""The first is the base that every other one is mixed with; the others are in the order in which a tie is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +69,7 @@ class Rung:
     chains: int
     """Chains of each on each fold."""
     epochs: int
-    """Epochs of each chain, those of the member that it starts at included."""
+    """Epochs of each chain."""
 
     def name(self, fold: int) -> str:
         """Return the end of the name of its run on a fold."""
@@ -125,17 +120,12 @@ class FitPlan:
 
     def pilots(self, rung: Rung, names: Sequence[str]) -> Preset:
         """Return the comparison of the candidates of these names in a rung."""
-        variants = [self.of_length(v, rung.epochs) for v in self.candidates if v.name in names]
+        variants = [self.of_length(v, rung.epochs, 1 - self.held_out) for v in self.candidates if v.name in names]
         return Preset(name="fit", about=f"pilots of {rung.epochs} epochs", task=self.task, variants=variants)
 
-    def final(self, name: str, left: int) -> dict[str, Any]:
-        """Return the options of `raychains run` that sample with a candidate on all data.
-
-        Args:
-            name: the candidate's.
-            left: epochs that pilots left over.
-        """
-        variant = self.of_length(self.candidate(name), left // self.chains)
+    def final(self, name: str, epochs: int) -> dict[str, Any]:
+        """Return the options of `raychains run` that sample with a candidate on all data, in so many epochs of all chains."""
+        variant = self.of_length(self.candidate(name), max(2, epochs // self.chains), 1.0)
         own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": self.chains}
         return {**own, **variant.options}
 
@@ -143,17 +133,14 @@ class FitPlan:
         """Return the candidate of a name."""
         return next(v for v in self.candidates if v.name == name)
 
-    def of_length(self, variant: Variant, epochs: int) -> Variant:
-        """Return a candidate whose chains have so many epochs, those of members that they start at included."""
-        options, exploration = {**variant.options, "epochs": epochs}, EXPLORATION
-        if options.get("init_from") == ENSEMBLE:
-            members, exploration = max(1, int(epochs * MEMBERS)), 0.0
-            options |= {"epochs": epochs - members, "init_from": f"{ENSEMBLE}:{members},{PATIENCE}"}
-        if variant.sampler != ENSEMBLE:
-            steps = max(1, int(options["epochs"] * self.per_epoch * (1 - self.held_out)))
-            kept = max(1, min(DRAWS, int(0.9 * (1 - exploration) * steps)))
-            cycles = CYCLES if steps >= LONG and kept >= CYCLES else 1
-            options |= draws.cyclical(steps, kept, cycles, exploration)
+    def of_length(self, variant: Variant, epochs: int, examples: float) -> Variant:
+        """Return a candidate whose chains have so many epochs of a share of all training examples."""
+        options = {**variant.options, "epochs": epochs}
+        if samplers.method(variant.sampler).schedule == "cyclical":
+            steps = max(1, int(epochs * self.per_epoch * examples))
+            cycles = CYCLES if steps >= CYCLES * CYCLE_STEPS else 1
+            kept = max(1, min(DRAWS, int(0.9 * (1 - EXPLORATION[cycles]) * steps)))
+            options |= draws.cyclical(steps, kept, cycles, EXPLORATION[cycles])
         return dataclasses.replace(variant, options=options)
 
 
@@ -197,7 +184,7 @@ def plan(
     require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(candidates)} candidates")
     shared = _shared(options)
     if options.batch_size is None and batch_size is None:
-        shared["batch_size"] = min(SMALL_BATCH if examples < SMALL else LONGEST_BATCH, examples)
+        shared["batch_size"] = min(SMALL_BATCH if examples < SMALL else LARGE_BATCH, examples)
     return FitPlan(
         task=options.task,
         budget=budget,
@@ -219,13 +206,15 @@ def _with_prior(variant: Variant, options: Fit) -> Variant:
 
 
 def _rungs(epochs: int, candidates: int, folds: int) -> tuple[Rung, ...]:
-    """Return two rungs that share so many epochs: the second has a third of the candidates, two at least."""
-    found = []
-    for number, tried in enumerate((candidates, max(2, round(candidates / 3))), start=1):
-        chains = 2 if folds == 1 else 1
-        each = max(4, epochs // 2 // (tried * chains * folds) // 2 * 2)
-        found.append(Rung(number=number, candidates=tried, chains=chains, epochs=each))
-    return tuple(found)
+    """Return one rung of so many epochs, or where they are long two that share them: the second has half of the candidates."""
+    chains = 2 if folds == 1 else 1
+    each = epochs // (candidates * chains * folds)
+    if each < LONG_PILOT:
+        return (Rung(number=1, candidates=candidates, chains=chains, epochs=max(4, each // 2 * 2)),)
+    return tuple(
+        Rung(number=n, candidates=tried, chains=chains, epochs=epochs // 2 // (tried * chains * folds) // 2 * 2)
+        for n, tried in ((1, candidates), (2, max(2, candidates // 2)))
+    )
 
 
 def _spent(rungs: Sequence[Rung], folds: int) -> int:
@@ -281,59 +270,99 @@ class Judged:
     rung: int
     candidate: str
     epochs: float
+    """What its pilots cost, in epochs of all training examples."""
     density: float
     """Mean held-out log density in nats."""
     se: float
     """Its standard error over examples."""
-    behind: float
-    """Mean difference of the best candidate's log density and its own, on the same examples."""
-    behind_se: float
+    mixed: float
+    """Mean held-out log density of its mixture with the base, by the weights that stack them."""
+    share: float
+    """Its share of that mixture; after the last rung its share of the final predictive."""
     kept: bool
     why: str
-    """Why it was dropped, or chosen."""
+    """Why it was dropped, or its part in what follows."""
 
 
 def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
-    """Return every candidate after a rung, the best first.
+    """Return every candidate after a rung, the base first and the others by the density of their mixtures with it.
+
+    Each candidate is mixed with the base, the first one, by the weights that stack the two on the held-out examples
+    (`raychains.evaluation.weights.stack`), with `PSEUDO` examples for either alone. With ``keep`` above 1 the base and
+    the ``keep`` − 1 best others go on. With 1 the final predictive is chosen: the base mixed with the first of the others whose
+    mixture lies within one standard error of the best one, each in its share, one of less than `LEAST_SHARE` left out.
 
     Args:
-        tried: by candidate, in the order in which ties are decided.
+        tried: by candidate, the base first, then in the order in which ties are decided.
         rung: the rung's number.
-        keep: how many candidates the next rung has; 1 chooses the first of those within one standard error of the best.
+        keep: how many candidates the next rung has.
 
     Raises:
         UserError: no candidate has a predictive.
+
+    Source: Yao, Vehtari, Simpson & Gelman 2018, for stacking.
     """
     able = {name: t.log_p for name, t in tried.items() if not t.why_not and t.log_p is not None}
     if not able:
         reasons = "; ".join(f"{name}: {t.why_not}" for name, t in tried.items())
         raise UserError(f"task must be one that some candidate can sample, got none: {reasons}")
-    order = sorted(able, key=lambda name: -float(able[name].mean()))
-    best = able[order[0]]
-    behind = {name: _mean_se(best - able[name]) for name in order}
-    tied = [name for name in able if behind[name][0] <= behind[name][1]]
-    kept = order[:keep] if keep > 1 else tied[:1]
+    base, *others = able  # the base itself, or the first of the others where it failed
+    shares = {name: stacked(able[base], able[name]) for name in others}
+    mixtures = {name: mixture(able[base], able[name], share) for name, share in shares.items()}
+    mixtures[base], shares[base] = able[base], 1.0
+    order = sorted(others, key=lambda name: -float(mixtures[name].mean()))
+    kept = {base: 1.0}
+    if keep > 1:
+        kept |= {name: shares[name] for name in order[: keep - 1]}
+    elif others:
+        best = mixtures[order[0]]
+        behind = {name: _mean_se(best - mixtures[name]) for name in others}
+        chosen = next(name for name in others if behind[name][0] <= behind[name][1])
+        parts = {base: 1 - shares[chosen], chosen: shares[chosen]}
+        left = {name: part for name, part in parts.items() if part >= LEAST_SHARE}
+        kept = {name: part / sum(left.values()) for name, part in left.items()}
     found = []
-    for name in [*order, *(n for n in tried if n not in able)]:
-        one = tried[name]
+    for name in [base, *order, *(n for n in tried if n not in able)]:
         density, se = _mean_se(able[name]) if name in able else (math.nan, math.nan)
-        away, away_se = behind.get(name, (math.nan, math.nan))
-        if name in kept:
-            why = "chosen" if keep == 1 else "tried longer"
-        elif name in able:
-            why = f"{away:.3f} ± {away_se:.3f} nats behind {order[0]}"
+        mixed = float(mixtures[name].mean()) if name in able else math.nan
+        share = kept.get(name, 0.0) if keep == 1 else shares.get(name, 0.0)
+        if name not in able:
+            why = tried[name].why_not
+        elif name not in kept:
+            why = (
+                f"{mixtures[order[0]].mean() - mixed:.3f} nats behind {order[0]}"
+                if name != base and name != order[0]
+                else "no share"
+            )
         else:
-            why = one.why_not
+            why = "tried longer" if keep > 1 else f"{share:.0%} of the predictive"
         found.append(
             Judged(
-                rung=rung, candidate=name, epochs=one.epochs, density=density, se=se, behind=away, behind_se=away_se,
+                rung=rung, candidate=name, epochs=tried[name].epochs, density=density, se=se, mixed=mixed, share=share,
                 kept=name in kept, why=why,
             )
         )  # fmt: skip
     return found
 
 
-def _mean_se(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+Numbers = np.ndarray[Any, Any]
+
+
+def stacked(base: Numbers, other: Numbers) -> float:
+    """Return the share of ``other`` that stacks two predictives, from their log densities [examples], with `PSEUDO` examples of
+    either alone."""
+    alone = np.full((2, PSEUDO), [[0.0], [-np.inf]])
+    logs = np.concatenate([np.stack([base, other]), alone, alone[::-1]], axis=1)
+    return float(stack(logs)[1])
+
+
+def mixture(base: Numbers, other: Numbers, share: float) -> Numbers:
+    """Return the log density [examples] of (1 − share)·base + share·other."""
+    with np.errstate(divide="ignore"):
+        return np.logaddexp(base + np.log1p(-share), other + np.log(share))
+
+
+def _mean_se(values: Numbers) -> tuple[float, float]:
     """Return the mean and its standard error, 0 of a single value."""
     n = len(values)
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0

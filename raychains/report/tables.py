@@ -204,7 +204,7 @@ def coordinates(run: RunData) -> Table | None:
 
 def choice(store: RunStore) -> Table | None:
     """Return the candidates that a fit tried before the run, rung by rung; None of a run that no fit made."""
-    texts_of, numbers = ("candidate", "why"), ("rung", "epochs", "density", "se")
+    texts_of, numbers = ("candidate", "why"), ("rung", "epochs", "density", "se", "mixed")
     found = results.read_rows(store, "choice", texts=texts_of, numbers=numbers)
     if found is None:
         return None
@@ -212,9 +212,10 @@ def choice(store: RunStore) -> Table | None:
     for rung, tried in found.groupby("rung"):
         for i, (_, row) in enumerate(tried.iterrows()):
             density = f"{row['density']:.3f} ± {row['se']:.3f}" if math.isfinite(row["density"]) else DASH
-            cells = texts(f"{row['epochs']:.0f}", density, row["why"])
+            mixed = f"{row['mixed']:.3f}" if math.isfinite(row["mixed"]) else DASH
+            cells = texts(f"{row['epochs']:.0f}", density, mixed, row["why"])
             rows.append(Row((f"Pilots {rung:.0f}", row["candidate"]), cells, css="begins" if rows and not i else ""))
-    return Table("Candidate", heads("Epochs", "Held-out log density (nats)", "Outcome"), rows)
+    return Table("Candidate", heads("Epochs", "Held-out log density (nats)", "Mixed with the first", "Outcome"), rows)
 
 
 # Views

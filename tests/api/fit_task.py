@@ -16,13 +16,17 @@ from raychains.core.sample import tensors_sha256
 from raychains.planning.events import ChainFinished
 
 
-def make_task() -> rc.Task:
-    """Return a regression whose noise grows, 96 examples, with 40 test examples."""
+def waves() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """Return 96 training and 40 test examples of a regression whose noise grows."""
     g = torch.Generator().manual_seed(0)
     x = torch.rand(136, 1, generator=g) * 4 - 2
     y = torch.sin(2 * x[:, 0]) + (0.1 + 0.1 * (x[:, 0] > 0)) * torch.randn(136, generator=g)
-    data = ((x[:96], y[:96]), (x[96:], y[96:]))
-    return rc.Task.from_module(Net, *data, "heteroscedastic", name="waves")
+    return (x[:96], y[:96]), (x[96:], y[96:])
+
+
+def make_task() -> rc.Task:
+    """Return the posterior of a small network on `waves`."""
+    return rc.Task.from_module(Net, *waves(), "heteroscedastic", name="waves")
 
 
 class Net(nn.Sequential):

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import raychains as rc
 from raychains.core.config import Run
 from raychains.evaluation import metrics
 from raychains.planning.presets import default_arms
 from raychains.store import FitStore
-from tests.api.fit_task import samples
+from tests.api.fit_task import make_task, samples, waves
 from tests.checks import refused
 from tests.processes import SECONDS, outside
 
@@ -59,19 +60,20 @@ def test_each_candidate_is_judged_by_the_log_density_of_what_its_pilots_did_not_
             assert row.density == pytest.approx(log_p.mean()) and row.se == pytest.approx(
                 log_p.std(ddof=1) / len(log_p) ** 0.5
             )
-    assert choice["kept"][choice["rung"] == choice["rung"].max()].sum() == 1
+    last = choice[choice["rung"] == choice["rung"].max()]
+    assert last["share"].sum() == pytest.approx(1) and (last["share"] > 0).equals(last["kept"])
 
 
-def test_the_cost_stays_within_the_budget_and_the_options_make_the_same_run(fitted: rc.Result) -> None:
+def test_the_cost_stays_within_the_budget_and_the_options_make_the_same_chains(fitted: rc.Result) -> None:
     spent = fitted.choice["epochs"].sum()
     assert 0 < spent <= 320 / 3
-    chains = fitted.comparison.chains().values()
-    assert fitted.comparison.split == "test" and not any(spec.task.settings for spec in chains)
-    examples = sum(spec.examples for spec in chains)
-    assert 0.8 * (320 - spent) < examples / 96 <= 320 - spent
+    chains = fitted.comparison.chains()
+    assert fitted.comparison.split == "test" and not any(spec.task.settings for spec in chains.values())
+    assert 0.7 * (320 - spent) < fitted.results()["gradients"][0] / 96 <= 320 - spent
     options = json.loads(Path(fitted.store.root.location("runs/waves/options.json")).read_text())
     del options["sha256"]
-    assert default_arms.run(Run(**options)).comparison.chains() == fitted.comparison.chains()
+    again = default_arms.run(Run(**options)).comparison.chains()
+    assert len(again) == 2 and again.items() < chains.items(), "the others are the deep ensemble's members"
     with refused("run must be one that raychains.fit made", "pilots"):
         rc.load(f"{fitted.store.root.location()}/runs/waves-pilots-1-fold-0").choice  # noqa: B018
     assert (
@@ -80,12 +82,33 @@ def test_the_cost_stays_within_the_budget_and_the_options_make_the_same_run(fitt
     )
 
 
+def test_chains_count_by_their_shares_in_results_predictions_and_exports(fitted: rc.Result) -> None:
+    [arm] = fitted.comparison.arms
+    last = fitted.choice[fitted.choice["kept"]].set_index("candidate")["share"]
+    assert len(last) == 2 and arm.label.endswith(f"Deep ensemble, 2 chains ({last['deep-ensemble']:.0%})")
+    assert sum(arm.shares) == pytest.approx(1) and arm.shares[2] == arm.shares[3] == pytest.approx(
+        last["deep-ensemble"] / 2
+    )
+    x, y = (t.double().numpy() for t in waves()[1])
+    posterior = fitted.posterior().double()
+    weights, means, sigmas = (t.numpy() for t in posterior.gaussians(torch.from_numpy(x)))
+    assert sorted(weights)[-1] == pytest.approx(arm.shares[2]), "a member is one sample"
+    log_p = -0.5 * ((means[..., 0] - y) / sigmas[..., 0]) ** 2 - np.log(sigmas[..., 0]) - 0.5 * np.log(2 * np.pi)
+    nll = -np.log((weights[:, None] * np.exp(log_p)).sum(0)).mean()
+    assert fitted.results()["nll"][0] == pytest.approx(nll, rel=1e-5)
+    mean = (weights[:, None] * means[..., 0]).sum(0)
+    assert fitted.predict(x.astype(np.float32)) == pytest.approx(mean, rel=1e-4, abs=1e-5)
+    exported = fitted.export(str(Path(fitted.path) / "whole.safetensors")).path
+    loaded = rc.PosteriorPredictive.load(exported, model=make_task().build_model(seed=0, lanes=1))
+    assert np.allclose(loaded.weights, weights)
+
+
 def test_a_fit_that_was_killed_twice_ends_with_the_same_samples(fitted: rc.Result, tmp_path: Path) -> None:
     before = fitted.store.root.location()
     command = [sys.executable, "-m", "raychains.cli", "fit", "--task", TASK, "--resume"]
     command += ["--callback", "tests.api.fit_task:Dies", "--backend", "process", "--budget", "320", "--chains", "2"]
     decided = []
-    for once in ("runs/waves-pilots-1-fold-1/plan.json", "fits/waves/decisions/2.json", ""):
+    for once in ("runs/waves-pilots-1-fold-1/plan.json", "runs/waves/plan.json", ""):
         done = subprocess.run(
             [*command, "--name", "waves", "--store", str(tmp_path / "store")],
             env={**outside(), "DIES_ONCE": str(tmp_path / "store" / (once or "never"))},
@@ -93,10 +116,10 @@ def test_a_fit_that_was_killed_twice_ends_with_the_same_samples(fitted: rc.Resul
         )  # fmt: skip
         assert done.returncode == (-signal.SIGKILL if once else 0), done.stderr
         decided.append(sorted(p.name for p in (tmp_path / "store" / "fits" / "waves" / "decisions").glob("*")))
-    assert decided == [[], ["1.json", "2.json"], ["1.json", "2.json"]]
+    assert decided == [[], ["1.json"], ["1.json"]]
     mine, theirs = samples(str(tmp_path / "store")), samples(before)
     assert mine == theirs and len(mine) > 50 and {len(one) for one in mine.values()} == {1}
-    assert "kept: " in done.stdout and "log density" in done.stdout
+    assert "% of the predictive" in done.stdout and "log density" in done.stdout
 
 
 def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc.Result, tmp_path: Path) -> None:
@@ -115,4 +138,30 @@ def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc
         with refused(*words):
             rc.fit(**{**own, **changed})
     assert not list(tmp_path.iterdir())
-    assert rc.fit(**{**own, "store": store, "resume": True}).choice.equals(fitted.choice)
+    again = rc.fit(**{**own, "store": store, "resume": True, "reference": True})
+    assert again.choice.equals(fitted.choice)
+    found = again.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    for who, chains in (("network", 1), ("ensemble", 5)):
+        run = rc.load(f"{store}/runs/waves-reference-{who}")
+        assert len(run.comparison.arms[0].chains[0]) == chains and found.loc[who, "nll"]["epochs"] <= 64 * chains
+        frames = [r.store.table("rows").to_pandas() for r in (again, run)]
+        ours, theirs = (-frame["log_p"].to_numpy() for frame in frames)
+        row = found.loc[who, "nll"]
+        assert (
+            row["difference"] == pytest.approx((ours - theirs).mean()) and row["low"] < row["difference"] < row["high"]
+        )
+        assert row["value"] == pytest.approx(again.results()["nll"][0]) and row["against"] == pytest.approx(
+            run.results()["nll"][0]
+        )
+
+
+@pytest.mark.long
+def test_minutes_become_epochs_once_and_are_stored(tmp_path: Path) -> None:
+    settings = {name: value for name, value in HOW.items() if name != "budget"}
+    first = rc.fit(**settings, minutes=0.1, store=str(tmp_path))
+    plan = FitStore(first.store.root, "waves").plan()["fit"]
+    assert plan["budget"] > 100 and sum(first.choice["epochs"]) <= plan["budget"] / 3
+    again = rc.fit(**settings, minutes=0.1, store=str(tmp_path), resume=True)
+    assert FitStore(again.store.root, "waves").plan()["fit"] == plan and again.choice.equals(first.choice)
+    with refused("resume: fit 'waves' was planned with other settings"):
+        rc.fit(**settings, minutes=0.2, store=str(tmp_path), resume=True)
