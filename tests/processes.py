@@ -81,11 +81,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def json_of(*command: str, timeout: float = SECONDS, **environment: str) -> Any:
-    """What a command prints last, as JSON."""
+    """What a command prints last, as JSON; lines of Ray's, which may come behind it, are passed over."""
     run: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": timeout}
     done = subprocess.run([sys.executable, *command], env=outside() | environment, **run)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    for line in reversed(done.stdout.splitlines()):
+        with suppress(ValueError):
+            return json.loads(line)
+    raise AssertionError(f"no JSON: {done.stdout[-3000:]}")
 
 
 Start = Callable[..., subprocess.Popen[str]]

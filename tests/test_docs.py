@@ -137,6 +137,9 @@ def test_commands_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         best = tmp_path / "runs" / "sweeps" / sweep / "best.json"
         best.parent.mkdir(parents=True)
         best.write_text(json.dumps({"task": "digits", "exploration": 0.25, "cycles": 4}))
+    chosen = tmp_path / "runs" / "runs" / "first" / "options.json"
+    chosen.parent.mkdir(parents=True)
+    chosen.write_text(json.dumps({"task": "digits", "exploration": 0.25, "cycles": 4}))
     monkeypatch.chdir(tmp_path)
     wrong = {}
     for line in COMMAND_LINES:

@@ -26,8 +26,8 @@ API = "docs/reference/api.md"
 PLACES = {"docs/results/index.html": "docs/results/gallery.html"}  # beside the page of README.md, which is index.html
 
 NAMES = {
-    "Runs": "run compare local sweep evaluate draw_report reproduce load",
-    "Options": "Run Compare Local Sweep",
+    "Runs": "fit run compare local sweep evaluate draw_report reproduce load",
+    "Options": "Fit Run Compare Local Sweep",
     "Results": "Result SweepResult PosteriorPredictive",
     "Ray Tune, Ray Train, Ray Serve and scikit-learn": "tune train serve sklearn",
     "Tasks": "Task LogDensity PredictiveTask make_task",

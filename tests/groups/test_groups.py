@@ -106,7 +106,7 @@ def test_a_pair_whose_driver_is_killed_and_one_of_which_is_stopped_goes_on_as_an
 ) -> None:
     """Rank 0 waits in a collective for the other's gradient, and its process answers."""
     monkeypatch.setattr(stall, "SLOWEST", 5.0)  # its first steps take long
-    settings = {"marker": str(tmp_path / "marker"), "step": -1, "pause": 0.005}
+    settings = {"marker": str(tmp_path / "marker"), "step": -1, "pause": 0.03}
     given = {**mistaken(**settings), "chains": 1, "store": store}
     kill_a_driver(given)
     stopping = Killing(20, number=signal.SIGSTOP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ def classifier(batchnorm: bool = False) -> Task:
     return tasks.give(Task.from_module(model, *labelled, name="normed" if batchnorm else "three"))
 
 
+UNWEIGHTED = SimpleNamespace(weights=None)
+"""A selection of which only its weights are asked."""
 Drawn = tuple[int, int, str, dict[str, Tensor]]
 """(chain, cycle, variable, tensors)"""
 
@@ -57,7 +60,7 @@ Drawn = tuple[int, int, str, dict[str, Tensor]]
 def context_of(store: RunStore, comparison: Comparison, split: str, task: Task, **given: Any) -> Context:
     """Of the first repeats of all arms, with nothing but what is given."""
     nothing: dict[str, Any] = {
-        "groups": [(a, 0) for a in range(len(comparison.arms))], "select": lambda arm, group: None,
+        "groups": [(a, 0) for a in range(len(comparison.arms))], "select": lambda arm, group: UNWEIGHTED,
         "evaluate": lambda split, requests: [], "predictions": lambda arm, group: iter(()),
         "measure": lambda split, points: [],
     }  # fmt: skip

@@ -25,7 +25,7 @@ from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
-from raychains.measures import Context, fidelity
+from raychains.measures import Context, agreement, fidelity
 from raychains.measures.predictive_distance import OfClasses, OfDensities
 from raychains.planning import methods
 from raychains.plotting.style import laid_out
@@ -45,13 +45,13 @@ Array = np.ndarray
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def context_of(run: Predicted, reference: Any, **settings: Any) -> Context:
+def context_of(run: Predicted, reference: Any, weights: Any = None, **settings: Any) -> Context:
     """Samples in the order of views: the first draws of all chains first."""
 
     def select(arm: int, group: int) -> Any:
         specs = run.comparison.arms[arm].chains[group]
         count = len(run.samples[arm, group])
-        return SimpleNamespace(records=[(specs[i % len(specs)], None) for i in range(count)])
+        return SimpleNamespace(records=[(specs[i % len(specs)], None) for i in range(count)], weights=weights)
 
     return dataclasses.replace(run.context(reference=reference, **settings), select=select)
 
@@ -78,6 +78,17 @@ def test_the_predictive_itself_agrees_wholly_and_has_no_distance(run: Predicted)
     last = rows[-1]
     assert last["agreement"] == last["agreement_low"] == last["agreement_high"] == 1
     assert last["total_variation"] == pytest.approx(0, abs=1e-7) and rows[0]["total_variation"] > 1e-3
+
+
+def test_chains_count_by_their_shares(run: Predicted) -> None:
+    samples = run.probabilities("test", 0, 0)
+    weights = np.array([0.6, 0.3, 0.1])
+    rows = tables(run, np.einsum("s,snc->nc", weights, samples), weights=weights.tolist())["fidelity"]
+    last = [r for r in rows if r["group"] == 0 and r["arm"] == run.comparison.arms[0].name][-1]
+    assert last["agreement"] == 1 and last["total_variation"] == pytest.approx(0, abs=1e-7)
+    other = dataclasses.replace(context_of(run, None, weights=weights.tolist()), settings={})
+    found = agreement._mean(other, 0, 0)
+    np.testing.assert_allclose(found, np.einsum("s,snc->nc", weights, samples), atol=1e-6)
 
 
 def test_permuted_probabilities_have_known_numbers(run: Predicted) -> None:
