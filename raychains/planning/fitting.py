@@ -35,7 +35,7 @@ LARGE_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
 MEMBERS = 0.5
 """Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early and rarely needs it."""
 LEAST_SHARE = 0.1
-"""Share of a predictive below which a candidate is left out of it."""
+"""Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where chains fail."""
 PSEUDO = 1
 """Held-out examples that count for each of two candidates alone: they keep few examples from giving one of them all weight."""
 CYCLE_STEPS = 500
@@ -47,15 +47,19 @@ EXPLORATION = {1: 0.6, CYCLES: 0.8}
 """β by the number of cycles."""
 
 UNIT = ("gaussian:1",)
-CANDIDATES: tuple[Variant, ...] = (
-    Variant(ENSEMBLE, "AdamW, lr .003", sampler=ENSEMBLE, options={"lr": 0.003, "weight_decay": 0.01}),
-    Variant("csghmc", "lr .03", sampler="csghmc", options={"lr": 0.03, "prior": UNIT}),
-    Variant(
-        "cpsgld", "lr .003", sampler="cpsgld", options={"lr": 0.003, "prior": UNIT, "sampler_settings": ("eps=0.001",)}
-    ),
-    Variant("laplace", "lr .03", sampler="laplace", options={"lr": 0.03, "prior": UNIT}),
-)
-"""The first is the base that every other one is mixed with; the others are in the order in which a tie is decided."""
+
+
+def candidates(regression: bool) -> tuple[Variant, ...]:
+    """Return the candidates: the first is the base that every other one is mixed with, the others are in the order in which a tie is
+    decided. Gradients of a regression, divided by its noise, ask for shorter steps."""
+    lr = 0.01 if regression else 0.03
+    eps = ("eps=0.001",)
+    return (
+        Variant(ENSEMBLE, "AdamW, lr .003", sampler=ENSEMBLE, options={"lr": 0.003, "weight_decay": 0.01}),
+        Variant("csghmc", f"lr {lr:g}", sampler="csghmc", options={"lr": lr, "prior": UNIT}),
+        Variant("cpsgld", "lr .003", sampler="cpsgld", options={"lr": 0.003, "prior": UNIT, "sampler_settings": eps}),
+        Variant("laplace", f"lr {lr:g}", sampler="laplace", options={"lr": lr, "prior": UNIT}),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,14 @@ def _variant(data: Mapping[str, Any]) -> Variant:
 
 
 def plan(
-    options: Fit, *, budget: int, examples: int, has_val: bool, several_folds: bool, batch_size: int | None
+    options: Fit,
+    *,
+    budget: int,
+    examples: int,
+    has_val: bool,
+    several_folds: bool,
+    regression: bool,
+    batch_size: int | None,
 ) -> FitPlan:
     """Return the plan of a fit.
 
@@ -166,6 +177,7 @@ def plan(
         examples: N, the training examples.
         has_val: the task has a split ``val``, on which candidates are judged.
         several_folds: other parts of the training examples can be held out.
+        regression: the task predicts numbers.
         batch_size: the task's; None chooses one by the number of examples.
 
     Raises:
@@ -178,10 +190,10 @@ def plan(
         folds = 1
     elif folds is None:
         folds = FOLDS if examples < FEW else 1
-    candidates = tuple(_with_prior(v, options) for v in CANDIDATES)
-    rungs = _rungs(int(budget * PILOTS), len(candidates), folds)
-    least = math.ceil(_spent(_rungs(0, len(candidates), folds), folds) / PILOTS)
-    require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(candidates)} candidates")
+    tried = tuple(_with_prior(v, options) for v in candidates(regression))
+    rungs = _rungs(int(budget * PILOTS), len(tried), folds)
+    least = math.ceil(_spent(_rungs(0, len(tried), folds), folds) / PILOTS)
+    require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(tried)} candidates")
     shared = _shared(options)
     if options.batch_size is None and batch_size is None:
         shared["batch_size"] = min(SMALL_BATCH if examples < SMALL else LARGE_BATCH, examples)
@@ -191,7 +203,7 @@ def plan(
         folds=folds,
         held_out=0.0 if has_val else HELD_OUT,
         chains=options.chains,
-        candidates=candidates,
+        candidates=tried,
         rungs=rungs,
         per_epoch=math.ceil(examples / (shared.get("batch_size") or batch_size or examples)),
         shared=shared,
@@ -290,7 +302,8 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
     Each candidate is mixed with the base, the first one, by the weights that stack the two on the held-out examples
     (`raychains.evaluation.weights.stack`), with `PSEUDO` examples for either alone. With ``keep`` above 1 the base and
     the ``keep`` − 1 best others go on. With 1 the final predictive is chosen: the base mixed with the first of the others whose
-    mixture lies within one standard error of the best one, each in its share, one of less than `LEAST_SHARE` left out.
+    mixture lies within one standard error of the best one; the other one is left out with a share of less than `LEAST_SHARE`, and
+    the base has at least that.
 
     Args:
         tried: by candidate, the base first, then in the order in which ties are decided.
@@ -318,7 +331,8 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
         best = mixtures[order[0]]
         behind = {name: _mean_se(best - mixtures[name]) for name in others}
         chosen = next(name for name in others if behind[name][0] <= behind[name][1])
-        parts = {base: 1 - shares[chosen], chosen: shares[chosen]}
+        share = min(shares[chosen], 1 - LEAST_SHARE)
+        parts = {base: 1 - share, chosen: share}
         left = {name: part for name, part in parts.items() if part >= LEAST_SHARE}
         kept = {name: part / sum(left.values()) for name, part in left.items()}
     found = []

@@ -17,7 +17,7 @@ from tests.checks import refused
 
 
 def planned(budget: int = 1000, examples: int = 700, **settings: Any) -> FitPlan:
-    about: dict[str, Any] = {"has_val": False, "several_folds": True, "batch_size": None}
+    about: dict[str, Any] = {"has_val": False, "several_folds": True, "regression": True, "batch_size": None}
     given = {name: settings.pop(name) for name in about if name in settings}
     return fitting.plan(Fit(**settings), budget=budget, examples=examples, **(about | given))
 
