@@ -29,6 +29,7 @@ from raychains.measures import against
 from raychains.planning import fitting, gradient_evaluations, methods
 from raychains.planning.budget import gradients_made
 from raychains.planning.comparison import run_name
+from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.events import ChainFinished, Message, Ready, RunEvent
 from raychains.planning.fitting import FitPlan, Judged, Rung, Tried
 from raychains.planning.presets import arms, default_arms
@@ -228,7 +229,7 @@ class _Fitting:
     ) -> Planned:
         """Return the comparison of candidates on a task, evaluated on what is held out."""
         options = Compare(task=plan.task, chains=chains, **{**plan.shared, **(held or {})})
-        planned = arms.arms_of(preset, options, task)
+        planned = arms.arms_of(preset, options, None if held else task)
         split = "val" if "val" in list(task.splits()) else planned.comparison.split
         return dataclasses.replace(planned, comparison=dataclasses.replace(planned.comparison, split=split), notes=[])
 
@@ -238,12 +239,16 @@ class _Fitting:
         made: list[Planned] = []
         for name in shares:
             last = len(made) == len(shares) - 1
-            options = self.plan.final(name, int(left if last else left * fitting.MEMBERS))
-            own = {"task": self.plan.task, **self.plan.shared, **options}
+            own = self._options(name, left if last else left * fitting.MEMBERS)
+            if name == ENSEMBLE:
+                first = default_arms.run(Run(**own), self.given)
+                run = self._run(f"{self.name}-{name}", first, self.given, evaluate=False)
+                cost = sum(_made(run).values()) / self.task.num_data
+                if last:  # members that stopped early left room for others, in packs of the same width
+                    width = first.comparison.arms[0].chains[0][0].pack
+                    own |= {"chains": fitting.members(self.plan.chains, cost, left), "pack": str(width or "none")}
+                left -= cost
             made.append(default_arms.run(Run(**own), self.given))
-            if not last:
-                run = self._run(f"{self.name}-{name}", made[-1], self.given, evaluate=False)
-                left -= sum(_made(run).values()) / self.task.num_data
         folder = RunStore(self.root, self.name)
         folder.write_file(
             OPTIONS, json_bytes({n: list(v) if isinstance(v, tuple) else v for n, v in own.items() if v is not None})
@@ -251,6 +256,10 @@ class _Fitting:
         folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
         drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
         return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
+
+    def _options(self, name: str, epochs: float) -> dict[str, Any]:
+        """Return the options of `raychains run` that sample with a candidate on all data in so many epochs of all chains."""
+        return {"task": self.plan.task, **self.plan.shared, **self.plan.final(name, int(epochs))}
 
     def _compare_with_networks(self, result: Result) -> None:
         """Train plain networks at the cost of the fit and write the table ``reference``: paired differences to the result."""

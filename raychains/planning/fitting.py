@@ -36,6 +36,8 @@ MEMBERS = 0.5
 """Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early and rarely needs it."""
 LEAST_SHARE = 0.1
 """Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where chains fail."""
+MOST_MEMBERS, ROOM = 20, 0.9
+"""Members that an ensemble without other chains has at most, and the share of what is left that they are reckoned to take."""
 PSEUDO = 1
 """Held-out examples that count for each of two candidates alone: they keep few examples from giving one of them all weight."""
 CYCLE_STEPS = 500
@@ -250,7 +252,7 @@ SHARED = (
 def _shared(options: Fit) -> dict[str, Any]:
     plain = Compare()
     found = {name: getattr(options, name) for name in (*SHARED, "seed", "fast", "exact", "cpus_per_chain")}
-    return {name: value for name, value in found.items() if value != getattr(plain, name)}
+    return {"repeats": 1, **{name: value for name, value in found.items() if value != getattr(plain, name)}}
 
 
 # Decisions
@@ -357,6 +359,11 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
             )
         )  # fmt: skip
     return found
+
+
+def members(first: int, cost: float, left: float) -> int:
+    """Return how many members an ensemble has where the first ones cost so many of the epochs that are left."""
+    return max(first, min(MOST_MEMBERS, int(ROOM * left * first / max(cost, 1e-9))))
 
 
 Numbers = np.ndarray[Any, Any]

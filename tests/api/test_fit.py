@@ -17,7 +17,7 @@ import raychains as rc
 from raychains.core.config import Run
 from raychains.evaluation import metrics
 from raychains.planning.presets import default_arms
-from raychains.store import FitStore
+from raychains.store import FitStore, Storage
 from tests.api.fit_task import make_task, samples, waves
 from tests.checks import refused
 from tests.processes import SECONDS, outside
@@ -153,6 +153,20 @@ def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc
         assert row["value"] == pytest.approx(again.results()["nll"][0]) and row["against"] == pytest.approx(
             run.results()["nll"][0]
         )
+
+
+def test_an_ensemble_alone_has_as_many_members_as_there_is_room_for(fitted: rc.Result, tmp_path: Path) -> None:
+    there = FitStore(fitted.store.root, "waves")
+    mine = FitStore(Storage(str(tmp_path)), "waves")
+    mine.write_plan({key: value for key, value in there.plan().items() if key != "format"})
+    rows = there.decision(1)
+    mine.publish_decision(1, [{**row, "kept": at == 0, "share": float(at == 0)} for at, row in enumerate(rows or [])])
+    result = rc.fit(**HOW, store=str(tmp_path), resume=True)
+    left, [arm] = 320 - result.choice["epochs"].sum(), result.comparison.arms
+    first = rc.load(f"{tmp_path}/runs/waves-deep-ensemble").comparison.arms[0].chains[0]
+    assert len(first) == 2 < len(arm.chains[0]) <= 20 and arm.chains[0][:2] == first and not arm.shares
+    cost = result.results()["gradients"][0] / 96
+    assert 0.5 * left < cost <= left or len(arm.chains[0]) == 20
 
 
 @pytest.mark.long

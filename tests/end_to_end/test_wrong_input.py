@@ -113,8 +113,8 @@ run --budget 40 | --budget is gone since this version: use raychains fit --budge
 fit --budget 10 | --budget must be at least
 fit --lr .1 | --lr must be left out of a fit, got 0.1: a fit chooses it
 fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which is turned into one, got 300
-fit --folds 2 | --folds must be left out for task digits: it
-fit --task mixture25 | --task must be a network's: a density has no examples to hold out; sample it by raychains.run, got
+fit --folds 2 | --folds must be left out for task digits, got 2: only tasks of Task.from_module can be divided
+fit --task mixture25 | --task must be a network's, got 'mixture25': a density has no examples to hold out
 run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
 run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in 20% of each
 evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares with it, got 'a.npy'

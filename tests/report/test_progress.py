@@ -83,7 +83,7 @@ def test_bars_in_a_terminal_name_arm_repeat_and_chain(tmp_path: Path, monkeypatc
     reader.start()
     with os.fdopen(other, "w") as terminal, monkeypatch.context() as patch, unpaged():
         patch.setattr(sys, "stderr", terminal)
-        rc.run(chains=2, epochs=120, **SMALL)
+        rc.run(chains=2, epochs=480, **SMALL)  # long enough to be shown on a fast machine
     reader.join(SECONDS)
     os.close(main)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(said).decode())
