@@ -1,4 +1,4 @@
-"""`fit`: choose method, step size and prior by pilots on held-out data, then sample with what they choose on all data."""
+"""`fit`: choose method, step size and prior by pilots on held-out data, then sample on all data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ TIMED_STEPS = 200
 def fit(call: Call) -> Result:
     """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
-    The result's one arm is a deep ensemble mixed with the candidate that gains most beside it. `Result.choice` is the table of all candidates: what each cost, its held-out log density, and why it was dropped.
+    The result's one arm is a deep ensemble mixed with the candidate that gains most beside it. `Result.choice` is the
+    table of all candidates: what each cost, its held-out log density, and why it was dropped.
 
     Example: ``rc.fit(task="digits", budget=1000).choice``
 
@@ -116,8 +117,8 @@ class _Fitting:
         if self.folder.exists():
             if not options.resume:
                 raise UserError(
-                    f"name must be a new one, got {self.name!r}: the fit exists; continue it with `resume=True` or choose "
-                    "another `name`"
+                    f"name must be a new one, got {self.name!r}: the fit exists; continue it with `resume=True` or "
+                    "choose another `name`"
                 )
             if self.folder.plan().get("about") != self.about:
                 raise planned_otherwise(self.folder)
@@ -258,11 +259,11 @@ class _Fitting:
         return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
 
     def _options(self, name: str, epochs: float) -> dict[str, Any]:
-        """Return the options of `raychains run` that sample with a candidate on all data in so many epochs of all chains."""
+        """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
         return {"task": self.plan.task, **self.plan.shared, **self.plan.final(name, int(epochs))}
 
     def _compare_with_networks(self, result: Result) -> None:
-        """Train plain networks at the cost of the fit and write the table ``reference``: paired differences to the result."""
+        """Train plain networks at the fit's cost; write paired differences to the result, the table ``reference``."""
         own = {"task": self.plan.task, **self.plan.shared, **self.plan.candidates[0].options}
         own |= {"sampler": self.plan.candidates[0].sampler, "epochs": max(1, self.plan.budget // NETWORKS)}
         ours, rows = against.points(_rows(result)), []
@@ -275,8 +276,8 @@ class _Fitting:
                 ends = {"difference": found.value, "low": found.low, "high": found.high}
                 rows.append({"reference": who, "metric": metric, **values, **ends, "epochs": cost})
                 self._say(
-                    f"{metric} {values['value']:.4f} beside {values['against']:.4f} of {REFERENCES[who]} ({cost:.0f} epochs): difference "
-                    f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+                    f"{metric} {values['value']:.4f} beside {values['against']:.4f} of {REFERENCES[who]} "
+                    f"({cost:.0f} epochs): difference {found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
                 )
         result.store.write_table("reference", rows)
 

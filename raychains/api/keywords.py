@@ -1,4 +1,4 @@
-"""The keywords of `rc.run`, `rc.fit`, `rc.compare` and `rc.sweep`: a command's options, and what only Python can pass."""
+"""The keywords of `rc.run`, `rc.fit`, `rc.compare`, `rc.sweep`: a command's options, and what only Python can pass."""
 
 from __future__ import annotations
 

@@ -151,11 +151,11 @@ class Result(InStore):
 
     @property
     def choice(self) -> pd.DataFrame:
-        """The candidates that `raychains.fit` tried before this run, a row for each rung of pilots that one took part in.
+        """The candidates that `raychains.fit` tried before this run, a row for each rung of pilots that one was in.
 
-        Columns: rung, candidate, epochs (what its pilots cost, in passes over all training data), density (mean held-out log density in
-        nats), se (its standard error over examples), mixed (the density of its mixture with the first candidate), share (its share of that
-        mixture, after the last rung of the run's predictive), kept, why.
+        Columns: rung, candidate, epochs (cost of its pilots, in passes over all training data), density (mean held-out
+        log density in nats), se (its standard error over examples), mixed (the density of its mixture with the first
+        candidate), share (its share of that mixture, after the last rung of the run's predictive), kept, why.
 
         Raises:
             UserError: the run was not made by `raychains.fit`.

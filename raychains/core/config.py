@@ -244,10 +244,10 @@ class Run(_OfTask):
 class Fit(_OfTask):
     """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
-    Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are judged by
-    the log density of the examples that are held out; the test split is never read for that. The result is a deep ensemble mixed
-    with the best of them. Writes the plan and every decision to STORE/fits/NAME, and the run STORE/runs/NAME, whose
-    options.json is for raychains run --options. docs/how-to/fit.md
+    Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are
+    judged by the log density of the examples that are held out; the test split is never read for that. The result is a
+    deep ensemble mixed with the best of them. Writes the plan and every decision to STORE/fits/NAME, and the run
+    STORE/runs/NAME, whose options.json is for raychains run --options. docs/how-to/fit.md
 
     Example: raychains fit --task digits --budget 1000
     """
@@ -272,11 +272,11 @@ class Fit(_OfTask):
     minutes: Positive = None
     """Time instead of a budget: it is turned into epochs once, by the first few that are run, and stored."""
     folds: MaybeCount = None
-    """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A task with a
-    split val is judged on that."""
+    """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
+    task with a split val is judged on that."""
     reference: bool = False
-    """Train one AdamW network and a deep ensemble of five as well, each network stopped early and with at most a fifth of the budget,
-    which is not counted; the table reference has paired differences on the examples that the run is evaluated on."""
+    """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
+    budget, which is not counted; the table reference has paired differences on the examples of the run's evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH")] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 

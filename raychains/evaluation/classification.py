@@ -233,7 +233,7 @@ class Average:
 
     @classmethod
     def of(cls, blocks: Iterable[Array], weights: Iterable[float] | None = None) -> Average | None:
-        """Return the average of blocks, of which one is held at a time, equal without ``weights``; None without blocks."""
+        """Return the average of blocks, one held at a time, equal without ``weights``; None without blocks."""
         average = None
         for block, weight in zip(blocks, repeat(1.0) if weights is None else weights, strict=weights is not None):
             average = average if average is not None else cls(block.shape)

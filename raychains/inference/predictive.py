@@ -176,7 +176,8 @@ def import_parts(comparison: Comparison, *, task: bool = True) -> None:
 
 
 class Predictive:
-    """p(y | x) = Σ_s w_s p(y | x, θ_s) over the samples of one arm and one group of repeats, w_s = 1/S unless its chains have shares.
+    """p(y | x) = Σ_s w_s p(y | x, θ_s) over the samples of one arm and one group of repeats; w_s = 1/S unless chains have
+    shares.
 
     Samples are read from the store one at a time at each call, so memory holds one network.
     """
@@ -229,7 +230,8 @@ class Predictive:
             levels: probabilities in (0, 1), as in ``[0.05, 0.5, 0.95]``.
 
         Returns:
-            [n, levels], or [n, outputs, levels] where there are several outputs: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²).
+            [n, levels], or [n, outputs, levels] where there are several outputs: quantiles of the mixture
+            Σ_s w_s N(μ_s(x), σ_s(x)²).
 
         Raises:
             UserError: the task is no regression with Gaussian noise, or a level out of range.

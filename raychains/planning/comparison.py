@@ -44,8 +44,8 @@ class Arm:
     variables: tuple[str, ...] = ()
     """Whose draws it predicts with, of a sampler that has several (``theta``, ``anchor``); empty is all of them."""
     shares: tuple[float, ...] = ()
-    """Share of each chain of a group in the arm's predictive, sum 1, which its samples divide evenly; empty weighs all samples
-    the same."""
+    """Share of each chain of a group in the arm's predictive, sum 1, which its samples divide evenly; empty weighs all
+    samples the same."""
 
     @property
     def repeats(self) -> int:

@@ -33,13 +33,14 @@ LONG_PILOT = 100
 LARGE_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
 """Batch sizes of a network of one's own: 32 with fewer than 10,000 examples."""
 MEMBERS = 0.5
-"""Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early and rarely needs it."""
+"""Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early."""
 LEAST_SHARE = 0.1
-"""Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where chains fail."""
+"""Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where
+chains fail."""
 MOST_MEMBERS, ROOM = 20, 0.9
-"""Members that an ensemble without other chains has at most, and the share of what is left that they are reckoned to take."""
+"""Most members of an ensemble without other chains, and the share of what is left that they are planned to take."""
 PSEUDO = 1
-"""Held-out examples that count for each of two candidates alone: they keep few examples from giving one of them all weight."""
+"""Held-out examples added for each of two candidates alone, so that few examples do not give one of them all weight."""
 CYCLE_STEPS = 500
 """Steps of a cycle at least: a chain of fewer than `CYCLES` times as many has a single one."""
 CYCLES = 4
@@ -52,8 +53,10 @@ UNIT = ("gaussian:1",)
 
 
 def candidates(regression: bool) -> tuple[Variant, ...]:
-    """Return the candidates: the first is the base that every other one is mixed with, the others are in the order in which a tie is
-    decided. Gradients of a regression, divided by its noise, ask for shorter steps."""
+    """Return the candidates: the base, with which every other one is mixed, then the others in the order of ties.
+
+    Gradients of a regression, divided by its noise, ask for shorter steps.
+    """
     lr = 0.01 if regression else 0.03
     eps = ("eps=0.001",)
     return (
@@ -130,7 +133,7 @@ class FitPlan:
         return Preset(name="fit", about=f"pilots of {rung.epochs} epochs", task=self.task, variants=variants)
 
     def final(self, name: str, epochs: int) -> dict[str, Any]:
-        """Return the options of `raychains run` that sample with a candidate on all data, in so many epochs of all chains."""
+        """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
         variant = self.of_length(self.candidate(name), max(2, epochs // self.chains), 1.0)
         own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": self.chains}
         return {**own, **variant.options}
@@ -220,7 +223,7 @@ def _with_prior(variant: Variant, options: Fit) -> Variant:
 
 
 def _rungs(epochs: int, candidates: int, folds: int) -> tuple[Rung, ...]:
-    """Return one rung of so many epochs, or where they are long two that share them: the second has half of the candidates."""
+    """Return one rung of so many epochs; where chains are long two that share them, the second with half the candidates."""
     chains = 2 if folds == 1 else 1
     each = epochs // (candidates * chains * folds)
     if each < LONG_PILOT:
@@ -263,7 +266,7 @@ class Tried:
     """What one rung's pilots of a candidate found."""
 
     log_p: np.ndarray[Any, Any] | None
-    """log p(y | x) of each held-out example under the candidate's predictive, in nats, [examples of all folds]; None: it failed."""
+    """log p(y | x) in nats of each held-out example of all folds under the predictive, [n]; None: it failed."""
     epochs: float
     """What its pilots cost, in epochs of all training examples."""
     failed: str = ""
@@ -303,9 +306,9 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
 
     Each candidate is mixed with the base, the first one, by the weights that stack the two on the held-out examples
     (`raychains.evaluation.weights.stack`), with `PSEUDO` examples for either alone. With ``keep`` above 1 the base and
-    the ``keep`` − 1 best others go on. With 1 the final predictive is chosen: the base mixed with the first of the others whose
-    mixture lies within one standard error of the best one; the other one is left out with a share of less than `LEAST_SHARE`, and
-    the base has at least that.
+    the ``keep`` − 1 best others go on. With 1 the final predictive is chosen: the base mixed with the first of the
+    others whose mixture lies within one standard error of the best one; the other one is left out with a share of less
+    than `LEAST_SHARE`, and the base has at least that.
 
     Args:
         tried: by candidate, the base first, then in the order in which ties are decided.
@@ -370,8 +373,8 @@ Numbers = np.ndarray[Any, Any]
 
 
 def stacked(base: Numbers, other: Numbers) -> float:
-    """Return the share of ``other`` that stacks two predictives, from their log densities [examples], with `PSEUDO` examples of
-    either alone."""
+    """Return the share of ``other`` that stacks two predictives, from their log densities [examples], with `PSEUDO`
+    examples of either alone."""
     alone = np.full((2, PSEUDO), [[0.0], [-np.inf]])
     logs = np.concatenate([np.stack([base, other]), alone, alone[::-1]], axis=1)
     return float(stack(logs)[1])

@@ -1,4 +1,4 @@
-"""Folders of runs, fits and sweeps: plan, tables, report; of a fit its decisions, of a sweep its trials' reports and its best point.
+"""Folders of runs, fits and sweeps: plan, tables, report; a fit's decisions, a sweep's trial reports and best point.
 
 A sweep's reports are immutable files, one per chain and cycle, written before any decision is based on them: a sweep whose
 driver was killed has lost none. Its tables are derived from them at its end.

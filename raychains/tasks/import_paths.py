@@ -36,8 +36,8 @@ def find(path: str) -> Callable[..., Task]:
 def construct(path: str, settings: Mapping[str, Any]) -> Task:
     """Make the task at ``path`` with its JSON arguments.
 
-    A class that states its `Task.settings` is rebuilt by them; any other path by these arguments. A ``val_split`` that it does
-    not take itself is held out of the task that it makes, by the ``split_seed`` beside it (`Task.holding_out`).
+    A class that states its `Task.settings` is rebuilt by them; any other path by these arguments. A ``val_split`` that
+    it does not take itself is held out of the task that it makes, by the ``split_seed`` beside it (`Task.holding_out`).
 
     Raises:
         UserError: as `find`; arguments that do not fit; a function that raises, or returns no task.

@@ -58,7 +58,7 @@ class FromModule(PredictiveTask):
         val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
             each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
         split_seed: of that choice.
-        groups: a number or a text for each training example, [n]; what is held out then are whole groups, such as all rows of a
+        groups: a number or a text for each training example, [n]: whole groups are held out then, such as all rows of a
             patient, a day or a site.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6

@@ -79,7 +79,7 @@ def divide(examples: Array, labels: Array, chosen: Sizes, seed: int) -> Parts:
 
 
 def divide_groups(groups: Array, chosen: Sizes, seed: int) -> Parts:
-    """Return training and held-out parts of whole groups: the fewest groups that make the held-out part as large as asked.
+    """Return parts of whole groups: the fewest groups that make the held-out part as large as asked.
 
     Groups come in the order of a hash of seed and group; one at least is left to train on.
 
