@@ -2,7 +2,8 @@
 
 ``import raychains as rc``; then `rc.fit`, `rc.run`, `rc.compare`, `rc.sweep`, `rc.evaluate`, `rc.draw_report`,
 `rc.load` and `rc.reproduce` for whole runs, `rc.tune` for Ray Tune, `rc.train` for Ray Train, `rc.serve` for Ray Serve,
-`rc.sklearn` for scikit-learn, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first use: the import itself brings in neither torch nor ray.
+`rc.sklearn` for scikit-learn, and `rc.SGLD`, `rc.SGHMC`, … as optimizers in any PyTorch loop. Names are loaded on first
+use: the import itself brings in neither torch nor ray.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ NETWORKS = 5
 REFERENCES = {"network": "one AdamW network", "ensemble": f"a deep ensemble of {NETWORKS}"}
 OPTIONS = "options.json"
 """File in the run's folder with the options by which `raychains run --options` makes the same chains."""
+OF_TASK = ("task_settings", "train_subset", "val_split")
+"""Options that a task which is made already has in it."""
 TIMED_STEPS = 200
 """Steps of the chains by which minutes are turned into epochs, at least."""
 
@@ -106,6 +108,7 @@ class _Fitting:
         require(not self.task.low_dimensional, "task", options.task, density)
         self.root = Storage(options.store)
         self.divisible = _divisible(self.task)
+        self.part = None if self.divisible or "val" in list(self.task.splits()) else self._held_out()
         first = self._plan(options.budget or BUDGET)
         minutes = {} if options.minutes is None else {"minutes": options.minutes}
         about = {**first.to_json(), "spec": self.task.spec().to_json(), **minutes}
@@ -122,6 +125,15 @@ class _Fitting:
                 )
             if self.folder.plan().get("about") != self.about:
                 raise planned_otherwise(self.folder)
+
+    def _held_out(self) -> Task:
+        """Return a task that cannot be divided from outside, made with a part held out."""
+        options = dataclasses.replace(self.options, val_split=fitting.HELD_OUT)
+        try:
+            return methods.make_task(options, options.task, self.given)
+        except UserError as error:
+            allowed = "have a split val, on which candidates are judged, or training examples that can be held out"
+            raise UserError(f"task must {allowed}, got {options.task}: {error}") from None
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
@@ -213,9 +225,8 @@ class _Fitting:
         """Return the task without a fold, the object where workers cannot make it, and the options that make it."""
         if not self.plan.held_out:
             return self.task, self.given, {}
-        if not self.divisible:
-            held: dict[str, Any] = {"val_split": self.plan.held_out}
-            return methods.make_task(dataclasses.replace(self.options, **held), self.options.task), None, held
+        if self.part is not None:
+            return self.part, None, {"val_split": self.plan.held_out}
         task = tasks.give(self.task.holding_out(self.plan.held_out, fold))
         return task, task if self.given is not None else None, {}
 
@@ -229,7 +240,8 @@ class _Fitting:
         given: Task | None = None,
     ) -> Planned:
         """Return the comparison of candidates on a task, evaluated on what is held out."""
-        options = Compare(task=plan.task, chains=chains, **{**plan.shared, **(held or {})})
+        shared = {name: value for name, value in plan.shared.items() if held or name not in OF_TASK}
+        options = Compare(task=plan.task, chains=chains, **{**shared, **(held or {})})
         planned = arms.arms_of(preset, options, None if held else task)
         split = "val" if "val" in list(task.splits()) else planned.comparison.split
         return dataclasses.replace(planned, comparison=dataclasses.replace(planned.comparison, split=split), notes=[])
@@ -251,9 +263,7 @@ class _Fitting:
                 left -= cost
             made.append(default_arms.run(Run(**own), self.given))
         folder = RunStore(self.root, self.name)
-        folder.write_file(
-            OPTIONS, json_bytes({n: list(v) if isinstance(v, tuple) else v for n, v in own.items() if v is not None})
-        )
+        folder.write_file(OPTIONS, json_bytes({name: value for name, value in own.items() if value is not None}))
         folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
         drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
         return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
@@ -307,11 +317,12 @@ class _Fitting:
         try:
             return sampling.execute("fit", options, planned, callback, given, workers, page=page, evaluate=evaluate)
         except ChainsFailed:
-            result = load(RunStore(self.root, name).location(), given)
-            failed = len(result.store.table("failed") or ())
-            if least and len(result.comparison.chains()) - failed < least:
+            folder = RunStore(self.root, name)
+            rows = folder.table("failed")
+            failed = {} if rows is None else {row["digest"]: row["reason"] for row in rows.to_pylist()}
+            if least and len(planned.comparison.chains()) - len(failed) < least:
                 raise
-            return result
+            return dataclasses.replace(load(folder.location(), given), failed=failed)
         except (Interrupted, RayLost) as error:
             raise type(error)(str(error).replace(f"`name={name}`", f"`name={self.name}`")) from None
 
@@ -348,13 +359,12 @@ def _made(result: Result) -> dict[str, int]:
 
 def _tried(result: Result, examples: int) -> list[Tried]:
     """Return what each arm of a run found on the held-out examples."""
-    rows, failed = (result.store.table(name) for name in ("rows", "failed"))
+    rows = result.store.table("rows")
     frame = rows.to_pandas() if rows is not None else pd.DataFrame({"arm": []})
-    reasons = {} if failed is None else {row["digest"]: row["reason"] for row in failed.to_pylist()}
     made, found = _made(result), []
     for arm in result.comparison.arms:
         specs = result.comparison.needed(arm.chains[0])
-        why = [reasons[digest] for digest in specs if digest in reasons]
+        why = [result.failed[digest] for digest in specs if digest in result.failed]
         own = frame[frame["arm"] == arm.name]
         log_p = None
         if len(own) and not why:

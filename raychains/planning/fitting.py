@@ -6,6 +6,7 @@ A decision is a function of held-out log densities alone, so that a fit that is 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ def candidates(regression: bool) -> tuple[Variant, ...]:
         Variant(ENSEMBLE, "AdamW, lr .003", sampler=ENSEMBLE, options={"lr": 0.003, "weight_decay": 0.01}),
         Variant("csghmc", f"lr {lr:g}", sampler="csghmc", options={"lr": lr, "prior": UNIT}),
         Variant("cpsgld", "lr .003", sampler="cpsgld", options={"lr": 0.003, "prior": UNIT, "sampler_settings": eps}),
-        Variant("laplace", f"lr {lr:g}", sampler="laplace", options={"lr": lr, "prior": UNIT}),
+        Variant("laplace", f"lr {lr:g}", sampler="laplace", options={"lr": lr, "prior": UNIT}, schedule="linear"),
     )
 
 
@@ -106,10 +107,8 @@ class FitPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
-        found = dataclasses.asdict(self)
-        found["candidates"] = [_variant_json(v) for v in self.candidates]
-        found["rungs"] = [dataclasses.asdict(r) for r in self.rungs]
-        return {**found, "shared": {n: list(v) if isinstance(v, tuple) else v for n, v in self.shared.items()}}
+        found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return found
 
     @classmethod
     def from_json(cls, data: Any) -> FitPlan:
@@ -119,10 +118,10 @@ class FitPlan:
             UserError: it is none.
         """
         try:
-            own = dict(data)
-            own["candidates"] = tuple(_variant(v) for v in own["candidates"])
-            own["rungs"] = tuple(Rung(**r) for r in own["rungs"])
-            own["shared"] = {n: tuple(v) if isinstance(v, list) else v for n, v in own["shared"].items()}
+            own = {**data, "shared": _with_tuples(data["shared"])}
+            variants = [{**v, "options": _with_tuples(v["options"]), "variables": ()} for v in data["candidates"]]
+            own["candidates"] = tuple(Variant(**v) for v in variants)
+            own["rungs"] = tuple(Rung(**r) for r in data["rungs"])
             return cls(**own)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise UserError(f"plan: not a fit that this version reads ({type(error).__name__}: {error})") from None
@@ -153,15 +152,9 @@ class FitPlan:
         return dataclasses.replace(variant, options=options)
 
 
-def _variant_json(variant: Variant) -> dict[str, Any]:
-    options = {n: list(v) if isinstance(v, tuple) else v for n, v in variant.options.items()}
-    own = {"name": variant.name, "label": variant.label, "sampler": variant.sampler, "schedule": variant.schedule}
-    return {**own, "options": options}
-
-
-def _variant(data: Mapping[str, Any]) -> Variant:
-    options = {n: tuple(v) if isinstance(v, list) else v for n, v in data["options"].items()}
-    return Variant(data["name"], data["label"], data["sampler"], options, (), data["schedule"])
+def _with_tuples(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of options with tuples in place of JSON's lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
 def plan(
@@ -329,13 +322,14 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
     mixtures = {name: mixture(able[base], able[name], share) for name, share in shares.items()}
     mixtures[base], shares[base] = able[base], 1.0
     order = sorted(others, key=lambda name: -float(mixtures[name].mean()))
-    kept = {base: 1.0}
+    kept, tied = {base: 1.0}, list[str]()
     if keep > 1:
         kept |= {name: shares[name] for name in order[: keep - 1]}
     elif others:
         best = mixtures[order[0]]
         behind = {name: _mean_se(best - mixtures[name]) for name in others}
-        chosen = next(name for name in others if behind[name][0] <= behind[name][1])
+        tied = [name for name in others if behind[name][0] <= behind[name][1]]
+        chosen = tied[0]
         share = min(shares[chosen], 1 - LEAST_SHARE)
         parts = {base: 1 - share, chosen: share}
         left = {name: part for name, part in parts.items() if part >= LEAST_SHARE}
@@ -347,14 +341,14 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
         share = kept.get(name, 0.0) if keep == 1 else shares.get(name, 0.0)
         if name not in able:
             why = tried[name].why_not
-        elif name not in kept:
-            why = (
-                f"{mixtures[order[0]].mean() - mixed:.3f} nats behind {order[0]}"
-                if name != base and name != order[0]
-                else "no share"
-            )
-        else:
+        elif name in kept:
             why = "tried longer" if keep > 1 else f"{share:.0%} of the predictive"
+        elif name in (base, *tied[:1]):
+            why = f"a share below {LEAST_SHARE:.0%}"
+        elif name in tied:
+            why = f"tied with {tied[0]}, which comes first"
+        else:
+            why = f"{mixtures[order[0]].mean() - mixed:.3f} nats behind {order[0]}"
         found.append(
             Judged(
                 rung=rung, candidate=name, epochs=tried[name].epochs, density=density, se=se, mixed=mixed, share=share,

@@ -149,10 +149,6 @@ class FitStore(RunStore):
 
     kind: ClassVar[str] = "fit"
 
-    @property
-    def lease_name(self) -> str:
-        return f"fit:{self.name}"
-
     def publish_decision(self, rung: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Make the decision after a rung durable, before it is acted on."""
         found = {"rung": rung, "candidates": [dict(row) for row in rows]}

@@ -24,9 +24,9 @@ def waves() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torc
     return (x[:96], y[:96]), (x[96:], y[96:])
 
 
-def make_task() -> rc.Task:
+def make_task(title: str = "waves") -> rc.Task:
     """Return the posterior of a small network on `waves`."""
-    return rc.Task.from_module(Net, *waves(), "heteroscedastic", name="waves")
+    return rc.Task.from_module(Net, *waves(), "heteroscedastic", name=title)
 
 
 class Net(nn.Sequential):

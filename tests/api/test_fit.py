@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import raychains as rc
+from raychains import samplers
 from raychains.core.config import Run
 from raychains.evaluation import metrics
 from raychains.planning.presets import default_arms
@@ -52,6 +53,7 @@ def test_each_candidate_is_judged_by_the_log_density_of_what_its_pilots_did_not_
             frame = run.store.table("rows").to_pandas()
             for arm in run.comparison.arms:
                 name = next(c for c in rows["candidate"] if arm.name.endswith(f"-{c}"))
+                assert arm.schedule == samplers.method(name).schedule, "pilots are of the method that would be run"
                 own = frame[frame["arm"] == arm.name]
                 found.setdefault(name, []).append(-metrics.POINTS["nll"]({c: own[c].to_numpy() for c in own}))
         for row in rows.itertuples():
@@ -167,6 +169,20 @@ def test_an_ensemble_alone_has_as_many_members_as_there_is_room_for(fitted: rc.R
     assert len(first) == 2 < len(arm.chains[0]) <= 20 and arm.chains[0][:2] == first and not arm.shares
     cost = result.results()["gradients"][0] / 96
     assert 0.5 * left < cost <= left or len(arm.chains[0]) == 20
+
+
+def test_settings_of_a_task_and_a_part_that_the_user_holds_out_are_in_pilots_and_result(tmp_path: Path) -> None:
+    how = {**HOW, "chains": 1, "budget": 100, "store": str(tmp_path)}
+    digits = rc.fit(**{**how, "task": "digits", "task_settings": {"hidden": [8]}, "val_split": 0.2})
+    assert len(digits.choice) == 4 and digits.comparison.split == "test"
+    for name in ("waves", "waves-pilots-1-fold-0"):
+        settings = rc.load(f"{tmp_path}/runs/{name}").comparison.task_spec.settings
+        assert settings["hidden"] == (8,) or settings["hidden"] == [8]
+        assert settings["val_split"] == 100
+    named = rc.fit(**{**how, "task_settings": {"title": "other waves"}, "name": "named", "folds": 1})
+    assert named.comparison.task_spec.settings["title"] == "other waves"
+    part = rc.load(f"{tmp_path}/runs/named-pilots-1-fold-0").comparison.task_spec.settings
+    assert part["title"] == "other waves" and part["val_split"] == 16
 
 
 @pytest.mark.long

@@ -96,7 +96,7 @@ def test_few_examples_keep_both_and_a_candidate_without_use_has_no_share() -> No
     many = {"base": tried(np.full(4000, -1.0)), "other": tried(np.full(4000, -1.5))}
     alone = {j.candidate: j for j in decide(many, 1, 1)}
     assert alone["base"].share == 1 and alone["other"].share == 0
-    assert alone["base"].kept and not alone["other"].kept and alone["other"].why == "no share"
+    assert alone["base"].kept and not alone["other"].kept and alone["other"].why == "a share below 10%"
 
 
 def test_the_first_of_those_within_a_standard_error_of_the_best_mixture_is_chosen() -> None:
