@@ -86,13 +86,19 @@ def names_table() -> str:
     """What each name stands for."""
     rows = ["| name | sampler | schedule | further settings |", "|---|---|---|---|"]
     for name, method in METHODS.items():
-        parts = [f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in method.settings.items()]
+        plain = {k: v for k, v in method.settings.items() if k != "sampler_settings"}
+        given = plain | dict(method.settings.get("sampler_settings", {}))
+        parts = [f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in given.items()]
         if (stop := method.early_stop) is not None:
             parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience}")
+        if method.tuned:
+            parts.append(f"tunes itself for {method.tuned:.0%} of its steps")
         if method.last_epoch_measures:
             parts.append("burn_in = all epochs but the last")
         plan = ", ".join(parts) or "–"
-        rows.append(f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed else ''} | {plan} |")
+        rows.append(
+            f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed and not method.takes('linear') else ''} | {plan} |"
+        )
     return "\n".join(rows)
 
 

@@ -169,8 +169,7 @@ class _Fitting:
             kept = {one.candidate for one in decision if one.kept}
             names = [name for name in names if name in kept]
             self._say(_in_words(rung, decision))
-        shares = {one.candidate: one.share for one in decision if one.kept}
-        result = self._final({name: shares[name] for name in names}, judged)
+        result = self._final({one.candidate: one.share for one in decision if one.kept}, judged)
         if self.options.reference:
             self._compare_with_networks(result)
         return result
@@ -192,7 +191,8 @@ class _Fitting:
         assert self.options.minutes is not None
         first = self._plan(BUDGET)
         epochs = max(2, math.ceil(TIMED_STEPS / first.per_epoch))
-        variants = [first.of_length(first.candidates[1], epochs, 1.0)]
+        chains = next(v for v in first.candidates if v.name not in first.bases)
+        variants = [first.of_length(chains, epochs, 1.0)]
         preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
         watch = _Stopwatch()
         planned = self._compared(first, preset, self.options.chains, self.task)
@@ -209,7 +209,7 @@ class _Fitting:
             return [Judged(**row) for row in stored]
         folds = [self._pilots(rung, names, fold) for fold in range(self.plan.folds)]
         tried = {name: _joined([fold[name] for fold in folds]) for name in names}
-        decision = fitting.decide(tried, rung.number, keep)
+        decision = fitting.decide(tried, rung.number, keep, self.plan.bases)
         self.folder.publish_decision(rung.number, [dataclasses.asdict(one) for one in decision])
         return decision
 
@@ -252,14 +252,14 @@ class _Fitting:
         made: list[Planned] = []
         for name in shares:
             last = len(made) == len(shares) - 1
-            own = self._options(name, left if last else left * fitting.MEMBERS)
-            if name == ENSEMBLE:
+            own = self._options(name, left if last else left * fitting.part(shares[name]))
+            if name in self.plan.bases and not made:
                 first = default_arms.run(Run(**own), self.given)
-                run = self._run(f"{self.name}-{name}", first, self.given, evaluate=False)
+                run = self._run(f"{self.name}-{ENSEMBLE}", first, self.given, evaluate=False)
                 cost = sum(_made(run).values()) / self.task.num_data
                 if last:  # members that stopped early left room for others, in packs of the same width
                     width = first.comparison.arms[0].chains[0][0].pack
-                    own |= {"chains": fitting.members(self.plan.chains, cost, left), "pack": str(width or "none")}
+                    own |= {"chains": fitting.members(own["chains"], cost, left), "pack": str(width or "none")}
                 left -= cost
             made.append(default_arms.run(Run(**own), self.given))
         folder = RunStore(self.root, self.name)

@@ -244,7 +244,7 @@ class Run(_OfTask):
 class Fit(_OfTask):
     """Sample a posterior without tuning: choose method, step size and prior by held-out data, then sample on all data.
 
-    Pilots, short runs of every candidate on a part of the training data, take at most a third of the budget. They are
+    Pilots, short runs of every candidate on a part of the training data, take at most a quarter of the budget. They are
     judged by the log density of the examples that are held out; the test split is never read for that. The result is a
     deep ensemble mixed with the best of them. Writes the plan and every decision to STORE/fits/NAME, and the run
     STORE/runs/NAME, whose options.json is for raychains run --options. docs/how-to/fit.md

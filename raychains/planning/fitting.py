@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 
-PILOTS = 1 / 3
+PILOTS = 1 / 4
 """Share of the budget that pilots may take."""
 HELD_OUT = 1 / 6
 """Share of the training examples that a fold holds out."""
@@ -33,13 +33,16 @@ LONG_PILOT = 100
 """Epochs of a chain from which on pilots have two rungs; shorter ones are not halved once more."""
 LARGE_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
 """Batch sizes of a network of one's own: 32 with fewer than 10,000 examples."""
-MEMBERS = 0.5
-"""Share of what pilots left over that a deep ensemble takes at most beside chains; it stops early."""
+PARTS = (1 / 3, 2 / 3)
+"""Least and most of what pilots left over that the base takes beside another candidate; between them it is its share."""
 LEAST_SHARE = 0.1
 """Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where
 chains fail."""
-MOST_MEMBERS, ROOM = 20, 0.9
-"""Most members of an ensemble without other chains, and the share of what is left that they are planned to take."""
+LONGER = 3
+"""How many times as long as its last pilots a candidate's chains are at most: what held for those may not hold for much
+longer ones. More chains take the rest."""
+MOST_CHAINS, ROOM = 20, 0.9
+"""Most chains of a candidate, and the share of what is left that members of an ensemble alone are planned to take."""
 PSEUDO = 1
 """Held-out examples added for each of two candidates alone, so that few examples do not give one of them all weight."""
 CYCLE_STEPS = 500
@@ -54,18 +57,28 @@ UNIT = ("gaussian:1",)
 
 
 def candidates(regression: bool) -> tuple[Variant, ...]:
-    """Return the candidates: the base, with which every other one is mixed, then the others in the order of ties.
+    """Return the candidates in the order of ties, those that may be the base first.
 
-    Gradients of a regression, divided by its noise, ask for shorter steps.
+    Gradients of a regression, divided by its noise, ask for shorter steps; csghmc's chains diverge on too many of them.
     """
     lr = 0.01 if regression else 0.03
+    bases = [
+        Variant(
+            f"{ENSEMBLE}-{rate:g}",
+            f"AdamW, lr {rate:g}",
+            ENSEMBLE,
+            {"lr": rate, "weight_decay": 0.01},
+            schedule="linear",
+        )
+        for rate in (0.01, 0.02)
+    ]
     eps = ("eps=0.001",)
-    return (
-        Variant(ENSEMBLE, "AdamW, lr .003", sampler=ENSEMBLE, options={"lr": 0.003, "weight_decay": 0.01}),
+    others = [
         Variant("csghmc", f"lr {lr:g}", sampler="csghmc", options={"lr": lr, "prior": UNIT}),
         Variant("cpsgld", "lr .003", sampler="cpsgld", options={"lr": 0.003, "prior": UNIT, "sampler_settings": eps}),
         Variant("laplace", f"lr {lr:g}", sampler="laplace", options={"lr": lr, "prior": UNIT}, schedule="linear"),
-    )
+    ]
+    return (*bases, *others[regression:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +146,15 @@ class FitPlan:
 
     def final(self, name: str, epochs: int) -> dict[str, Any]:
         """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
-        variant = self.of_length(self.candidate(name), max(2, epochs // self.chains), 1.0)
-        own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": self.chains}
+        chains = min(MOST_CHAINS, max(self.chains, epochs // (LONGER * self.rungs[-1].epochs)))
+        variant = self.of_length(self.candidate(name), max(2, epochs // chains), 1.0)
+        own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": chains}
         return {**own, **variant.options}
+
+    @property
+    def bases(self) -> list[str]:
+        """Return the names of the candidates that the others may be mixed with."""
+        return [v.name for v in self.candidates if v.sampler == ENSEMBLE]
 
     def candidate(self, name: str) -> Variant:
         """Return the candidate of a name."""
@@ -294,19 +313,20 @@ class Judged:
     """Why it was dropped, or its part in what follows."""
 
 
-def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
+def decide(tried: Mapping[str, Tried], rung: int, keep: int, bases: Collection[str]) -> list[Judged]:
     """Return every candidate after a rung, the base first and the others by the density of their mixtures with it.
 
-    Each candidate is mixed with the base, the first one, by the weights that stack the two on the held-out examples
-    (`raychains.evaluation.weights.stack`), with `PSEUDO` examples for either alone. With ``keep`` above 1 the base and
-    the ``keep`` − 1 best others go on. With 1 the final predictive is chosen: the base mixed with the first of the
-    others whose mixture lies within one standard error of the best one; the other one is left out with a share of less
-    than `LEAST_SHARE`, and the base has at least that.
+    The base is the best of several, or the first one within one standard error of it. Each other candidate is mixed with
+    it by the weights that stack the two on the held-out examples (`raychains.evaluation.weights.stack`), with `PSEUDO`
+    examples for either alone. With ``keep`` above 1 the base and the ``keep`` − 1 best others go on. With 1 the final
+    predictive is chosen: the base mixed with the first of the others whose mixture lies within one standard error of the
+    best one; the other one is left out with a share of less than `LEAST_SHARE`, and the base has at least that.
 
     Args:
-        tried: by candidate, the base first, then in the order in which ties are decided.
+        tried: by candidate, in the order in which ties are decided.
         rung: the rung's number.
         keep: how many candidates the next rung has.
+        bases: the candidates that may be the base; where all of them failed it is the first of the others.
 
     Raises:
         UserError: no candidate has a predictive.
@@ -317,7 +337,9 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
     if not able:
         reasons = "; ".join(f"{name}: {t.why_not}" for name, t in tried.items())
         raise UserError(f"task must be one that some candidate can sample, got none: {reasons}")
-    base, *others = able  # the base itself, or the first of the others where it failed
+    leading = [name for name in able if name in bases] or list(able)[:1]
+    base = _within_se({name: able[name] for name in leading})[0]
+    others = [name for name in able if name not in leading] + [name for name in leading if name != base]
     shares = {name: stacked(able[base], able[name]) for name in others}
     mixtures = {name: mixture(able[base], able[name], share) for name, share in shares.items()}
     mixtures[base], shares[base] = able[base], 1.0
@@ -326,9 +348,7 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
     if keep > 1:
         kept |= {name: shares[name] for name in order[: keep - 1]}
     elif others:
-        best = mixtures[order[0]]
-        behind = {name: _mean_se(best - mixtures[name]) for name in others}
-        tied = [name for name in others if behind[name][0] <= behind[name][1]]
+        tied = _within_se({name: mixtures[name] for name in others})
         chosen = tied[0]
         share = min(shares[chosen], 1 - LEAST_SHARE)
         parts = {base: 1 - share, chosen: share}
@@ -358,12 +378,24 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int) -> list[Judged]:
     return found
 
 
+def part(share: float) -> float:
+    """Return the part of what pilots left over that the base takes beside another candidate."""
+    return min(max(share, PARTS[0]), PARTS[1])
+
+
 def members(first: int, cost: float, left: float) -> int:
     """Return how many members an ensemble has where the first ones cost so many of the epochs that are left."""
-    return max(first, min(MOST_MEMBERS, int(ROOM * left * first / max(cost, 1e-9))))
+    return max(first, min(MOST_CHAINS, int(ROOM * left * first / max(cost, 1e-9))))
 
 
 Numbers = np.ndarray[Any, Any]
+
+
+def _within_se(log_p: Mapping[str, Numbers]) -> list[str]:
+    """Return the names of those within one standard error, of the paired difference, of the best one."""
+    best = max(log_p.values(), key=lambda values: float(values.mean()))
+    behind = {name: _mean_se(best - values) for name, values in log_p.items()}
+    return [name for name, (mean, se) in behind.items() if mean <= se]
 
 
 def stacked(base: Numbers, other: Numbers) -> float:

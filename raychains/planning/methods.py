@@ -331,6 +331,8 @@ def _lengths(
         if task.takes_batch_size:
             batch_size = options.batch_size if options.batch_size is not None else base.batch_size
             integer("batch_size", batch_size, 1, task.num_data)
+            exact = f"be {task.num_data}, all rows, for a method that tunes itself, or beside another sampler, as sghmc"
+            require(not method.tuned or batch_size == task.num_data, "batch_size", batch_size, exact)
         else:
             require(options.batch_size is None, "batch_size", options.batch_size, no_data)
         unit, length, per_epoch = "steps", options.steps, 1
@@ -386,6 +388,7 @@ def _sampler(
     if method.tuned:
         values["tune"] = steps_in(method.tuned, lengths.steps)
     values.update(base.sampler_settings.get(method.kind, {}))
+    values.update(method.settings.get("sampler_settings", {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
     chosen = settings.pick(settings.read("sampler_settings", options.sampler_settings), kind)

@@ -55,7 +55,8 @@ class MethodPreset:
     full_batch: bool = False
     """True if every step reads all training data, unless the user passes a batch size."""
     fixed: bool = False
-    """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else."""
+    """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else. Of chains that
+    stop early it is the one that comes by itself."""
     draws: int | None = None
     """Draws that a network's chain keeps at the most, evenly spaced, unless the user passes a thinning; None keeps all."""
     last_epoch_measures: bool = False
@@ -64,9 +65,14 @@ class MethodPreset:
     """When an optimiser's chains stop: the loss on held-out training examples grows, and the best weights are the only
     sample; None runs every step."""
 
+    def takes(self, schedule: str) -> bool:
+        """Return whether it can have another schedule than its own."""
+        stops_early = self.early_stop is not None and schedule != "cyclical"  # cycles keep more than the best weights
+        return schedule == self.schedule or not self.fixed or stops_early
+
     def label_under(self, schedule: str) -> str:
         """The name in tables under a schedule: ``cSGLD``, ``Snapshot-SGD``, ``SAM decreasing``."""
-        if self.fixed or schedule == self.schedule:
+        if schedule == self.schedule:
             return self.label
         if schedule == "cyclical" and self.cyclical_label is not None:
             return self.cyclical_label

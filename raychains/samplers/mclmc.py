@@ -65,6 +65,14 @@ class MCLMC(Isokinetic):
     compilable: ClassVar[Mapping[str, int]] = {"_whole_step": 2, "_judged": 0}
     presets: ClassVar[Presets] = {
         "mclmc": MethodPreset(schedule="constant", label="MCLMC", settings={"burn_in": 0}),
+        # Densities: no warm start, and draws whose bias is a few per cent in narrow coordinates, as in blackjax.
+        "tuned-mclmc": MethodPreset(
+            schedule="constant",
+            label="MCLMC, tuned",
+            settings={"burn_in": 0, "sampler_settings": {"energy_error": 0.0005, "preconditioner": "diagonal"}},
+            fixed=True,
+            tuned=0.25,
+        ),
         "mile": MethodPreset(
             schedule="constant",
             label="MILE",

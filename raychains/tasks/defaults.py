@@ -196,7 +196,7 @@ def _stated(name: str, task: Task) -> Defaults:
     general = _general(task, given.get("momentum", 0.9))
     if "lr" in given:
         given["lr"] = _scaled(general.lr, method.kind, float(given["lr"]))
-    compared = (method.kind,) if "sampler" in task.defaults else general.samplers
+    compared = (method.kind,) if "sampler" in task.defaults and not method.tuned else general.samplers
     made = dataclasses.replace(general, samplers=compared, run=run, **given)
     return _with_mapped(made, mapped, type(task).__name__)
 

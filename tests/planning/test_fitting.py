@@ -12,7 +12,7 @@ import pytest
 from raychains.core.config import Fit
 from raychains.core.errors import UserError
 from raychains.planning import fitting
-from raychains.planning.fitting import FitPlan, Tried, decide
+from raychains.planning.fitting import FitPlan, Judged, Tried
 from tests.checks import refused
 
 
@@ -23,18 +23,16 @@ def planned(budget: int = 1000, examples: int = 700, **settings: Any) -> FitPlan
 
 
 @pytest.mark.parametrize("examples", [100, 599, 700, 50_000])
-def test_pilots_take_at_most_a_third_of_the_budget(examples: int) -> None:
+def test_pilots_take_at_most_a_quarter_of_the_budget(examples: int) -> None:
     for budget in (400, 1000, 5000):
         plan = planned(budget, examples)
         pilots = sum(r.candidates * r.chains * r.epochs * plan.folds for r in plan.rungs)
-        assert budget / 6 < pilots <= budget / 3 and len(plan.rungs) == 1 + (budget == 5000)
+        assert budget / 8 < pilots <= budget / 4 and len(plan.rungs) == 1 + (budget == 5000)
         assert plan.folds == (3 if examples < 600 else 1)
         assert [r.candidates for r in plan.rungs] == sorted({r.candidates for r in plan.rungs}, reverse=True)
         for variant in plan.candidates:
-            options = plan.final(variant.name, budget - pilots)
-            assert (
-                options["chains"] * options["epochs"] <= budget - pilots < options["chains"] * (options["epochs"] + 1)
-            )
+            options, left = plan.final(variant.name, budget - pilots), budget - pilots
+            assert options["chains"] * options["epochs"] <= left < options["chains"] * (options["epochs"] + 1)
     least = next(n for n in range(1000) if not refuses(n, examples))
     with refused("budget", f"at least {least} epochs", str(least - 1)):
         planned(least - 1, examples)
@@ -67,6 +65,12 @@ def test_folds_are_refused_where_a_task_has_one_way_to_be_judged() -> None:
 
 def tried(log_p: Any, epochs: float = 1.0) -> Tried:
     return Tried(log_p=np.asarray(log_p, dtype=float), epochs=epochs)
+
+
+def decide(
+    given: dict[str, Tried], rung: int, keep: int, bases: tuple[str, ...] = ("base", "other-base")
+) -> list[Judged]:
+    return fitting.decide(given, rung, keep, bases)
 
 
 RNG = np.random.default_rng(0)
@@ -109,6 +113,31 @@ def test_the_first_of_those_within_a_standard_error_of_the_best_mixture_is_chose
     chosen = [j for j in decide(given, 1, 1) if j.kept]
     mixed = {j.candidate: j.mixed for j in decide(given, 1, 1)}
     assert [j.candidate for j in chosen] == ["base", "a" if mixed["b"] - mixed["a"] < 0.02 else "b"]
+
+
+def test_the_base_is_the_best_of_several_or_the_first_within_a_standard_error() -> None:
+    base, scattered = np.full(400, -1.0), 0.05 + np.random.default_rng(2).normal(size=400)
+    for other, first in ((base + 0.2, "other-base"), (base + scattered - scattered.mean() + 0.01, "base")):
+        found = decide({"base": tried(base), "other-base": tried(other), "good": tried(base - 0.1)}, 1, 1)
+        assert found[0].candidate == first and found[0].mixed == found[0].density
+        assert {j.candidate for j in found} == {"base", "other-base", "good"}, "the other one may be mixed with it"
+
+
+def test_members_that_stop_early_make_room_for_others() -> None:
+    assert [fitting.members(4, cost, 100.0) for cost in (95.0, 40.0, 5.0)] == [4, 9, 20]
+
+
+def test_the_base_takes_its_share_of_what_is_left_within_a_third_and_two_thirds() -> None:
+    assert [fitting.part(share) for share in (0.1, 0.5, 0.9)] == [1 / 3, 0.5, 2 / 3]
+
+
+def test_chains_are_at_most_three_times_as_long_as_the_pilots_that_chose_them() -> None:
+    plan = planned(examples=100)
+    (rung,) = plan.rungs
+    few, many = (plan.final("cpsgld", epochs) for epochs in (100, 20 * 3 * rung.epochs))
+    assert (few["chains"], few["epochs"]) == (4, 25)
+    assert (many["chains"], many["epochs"]) == (20, 3 * rung.epochs)
+    assert plan.final("cpsgld", 10**5)["chains"] == 20
 
 
 def test_the_best_go_on_and_candidates_without_a_finite_density_do_not() -> None:

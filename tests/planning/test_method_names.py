@@ -19,7 +19,7 @@ from tests.spread import spread
 from tests.tasks.made_images import NETWORKS
 
 NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
-sam bsam adamw deep-ensemble mclmc mile swag multiswag laplace"""
+sam bsam adamw deep-ensemble mclmc tuned-mclmc mile swag multiswag laplace"""
 SHORT = {"digits": {"epochs": 8}}
 
 
@@ -256,3 +256,12 @@ def test_a_wrong_setting_is_one_line(options: dict[str, Any], words: tuple[str, 
 def test_settings_of_the_task_make_another_task() -> None:
     plan = default_arms.run(Run(task="gaussian", sampler="sgld", task_settings=("correlation=.5", "dim=3"))).comparison
     assert plan.task_spec.settings["covariance"] == [[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]]
+
+
+def test_members_of_an_ensemble_may_have_any_schedule_without_cycles() -> None:
+    (arm,) = default_arms.run(Run(sampler="deep-ensemble", schedule="linear", lr=0.01)).comparison.arms
+    assert arm.schedule == "linear" and arm.label.startswith("Deep ensemble linear")
+    assert {spec.early_stop is not None for spec in arm.chains[0]} == {True}
+    for wrong in ({"sampler": "deep-ensemble", "schedule": "cyclical"}, {"sampler": "csgld", "schedule": "linear"}):
+        with refused("schedule must be", wrong["sampler"], wrong["schedule"]):
+            default_arms.run(Run(**wrong))

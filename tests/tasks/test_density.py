@@ -39,6 +39,10 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 3)), RNG.integers(0, 2, size=12)
 
 
+DECIDED = {"lr": 0.01, "batch_size": 1, "schedule": "constant", "momentum": 0.5}
+"""What among a task's defaults says that its sampler takes steps of an `lr`."""
+
+
 def bowl(x: Tensor) -> Tensor:
     return -(x**2).sum() / 2
 
@@ -215,15 +219,32 @@ def test_a_run_says_how_many_rows_a_step_reads() -> None:
         assert spec.sampler.settings["num_data"] == task.num_data
         return spec.batch_size
 
-    assert batch_size(logistic()) == 12 and batch_size(logistic(), batch_size=5) == 5 and batch_size(make()) == 1
+    assert batch_size(logistic()) == 12 and batch_size(make()) == 1
+    assert batch_size(logistic(), sampler="sghmc", batch_size=5) == 5
     few = logistic(defaults={"batch_size": 4})
     assert batch_size(few) == 4 and batch_size(few, batch_size=6) == 6
     for wrong, allowed in ((0, "of at least 1"), (13, "[1, 12]"), (2.5, "an integer")):
         with refused("batch_size", allowed, str(wrong)):
             batch_size(logistic(), batch_size=wrong)
+    with refused("batch_size must be 12, all rows", "tunes itself", "another sampler", "5"):
+        batch_size(logistic(), batch_size=5)
     with refused("weight_decay"):
         batch_size(logistic(), weight_decay=0.1)
     assert batch_size(logistic(log_prior=None), weight_decay=0.1) == 12
+
+
+@pytest.mark.parametrize("more", [{"dim": 1}, *({"defaults": {n: v}} for n, v in DECIDED.items()), {}])
+def test_a_density_is_sampled_by_mclmc_that_tunes_itself_unless_its_task_speaks_of_steps(more: dict[str, Any]) -> None:
+    task = make(**more) if "dim" not in more else rc.Task.from_log_density(lambda x: -(x**2).sum(), dim=1)
+    (spec,) = default_arms.run(Run(task="own", chains=1, steps=400), task).comparison.chains().values()
+    own = spec.sampler.settings
+    if more:
+        assert spec.sampler.kind == "sghmc"
+        return
+    assert spec.sampler.kind == "mclmc" and (spec.steps, own["tune"]) == (200, 50)
+    assert own["energy_error"] == 0.0005 and own["preconditioner"] == "diagonal"
+    compared = default_arms.compare(Compare(task="own", steps=400), task).comparison
+    assert {arm.sampler for arm in compared.arms} == {"sgld", "sghmc"}
 
 
 def test_a_run_has_a_constant_step_size_unless_the_method_or_the_user_says_otherwise() -> None:
@@ -232,7 +253,7 @@ def test_a_run_has_a_constant_step_size_unless_the_method_or_the_user_says_other
         return spec.schedule.kind
 
     assert [schedule(), schedule(sampler="sgld"), schedule(sampler="csghmc")] == ["constant", "constant", "cyclical"]
-    assert schedule(schedule="decreasing") == "decreasing"
+    assert schedule(sampler="sghmc", schedule="decreasing") == "decreasing"
     compared = default_arms.compare(Compare(task="own", steps=400), make()).comparison
     assert {arm.schedule for arm in compared.arms} == {"cyclical", "decreasing"}
     task = make(defaults={"sampler": "csgld"})

@@ -108,7 +108,9 @@ def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, 
 
 def _schedule(preset: Preset, variant: Variant) -> str:
     method = methods.named(variant.sampler)
-    return method.schedule if method.fixed else variant.schedule or preset.schedule
+    if variant.schedule and method.takes(variant.schedule):
+        return variant.schedule
+    return method.schedule if method.fixed else preset.schedule
 
 
 def _schedules(preset: Preset) -> list[str]:

@@ -88,7 +88,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     method = methods.named(sampler)
     schedule = methods.schedule_of(options, method, base)
     methods.check_used(options, [sampler], [schedule])
-    if method.fixed and options.schedule not in (None, method.schedule):
+    if options.schedule is not None and not method.takes(path_of("schedules", options.schedule)):
         raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
     methods.check_scheduled(options, [path_of("schedules", schedule)])
     return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
