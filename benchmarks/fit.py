@@ -7,7 +7,8 @@ pilots are part of its budget. Differences are paired over the test rows of all 
 rows, and p values are corrected by Holm for the number of problems. What is finished is kept in --store: the same
 command goes on.
 
---budget E is the epochs of all chains together, --only names problems, --splits their number.
+--budget E is the epochs of all chains together, --lr the step size of the ensemble beside which a fit is held, --only
+names problems, --splits their number.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from raychains.evaluation import metrics  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 Problem = tuple[Callable[[], nn.Module], tuple[Tensor, Tensor], tuple[Tensor, Tensor], str]
-LR, MEMBERS, BATCH = 0.003, 5, 32
+MEMBERS, BATCH = 5, 32
 LEVEL = 0.05
 
 
@@ -158,7 +159,7 @@ def nll(result: rc.Result) -> Array:
     return np.asarray(metrics.POINTS["nll"]({name: rows[name].to_numpy() for name in rows}), dtype=float)
 
 
-def fitted(problem: Problem, name: str, split: int, budget: int, store: str) -> dict[str, Any]:
+def fitted(problem: Problem, name: str, split: int, budget: int, lr: float, store: str) -> dict[str, Any]:
     """Return what a fit and an ensemble of equal cost predict on one split, with one member alone."""
     task = rc.Task.from_module(*problem, name="problem")
     about = {"task": task, "store": store, "backend": "process", "progress": False, "resume": True}
@@ -166,10 +167,10 @@ def fitted(problem: Problem, name: str, split: int, budget: int, store: str) -> 
     began = time.monotonic()
     posterior = rc.fit(**about, budget=budget, name=stem)
     took = time.monotonic() - began
-    ensemble = {**about, "sampler": "deep-ensemble", "lr": LR, "weight_decay": 0.01, "pack": "auto"}
+    ensemble = {**about, "sampler": "deep-ensemble", "lr": lr, "weight_decay": 0.01, "pack": "auto"}
     ensemble |= {"epochs": budget // MEMBERS, "batch_size": min(BATCH, task.num_data)}
-    several = rc.run(**ensemble, chains=MEMBERS, name=f"{stem}-ensemble")
-    single = rc.run(**ensemble, chains=1, name=f"{stem}-single")
+    several = rc.run(**ensemble, chains=MEMBERS, name=f"{stem}-ensemble-{lr:g}")
+    single = rc.run(**ensemble, chains=1, name=f"{stem}-single-{lr:g}")
     choice = posterior.choice
     shares = {row.candidate: round(row.share, 2) for row in choice[choice["kept"]].itertuples() if row.share}
     found: dict[str, Any] = {"seconds": took, "shares": shares, "failed": len(posterior.failed)}
@@ -199,6 +200,7 @@ def holm(p: list[float]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=int, default=1000)
+    parser.add_argument("--lr", type=float, default=0.003)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--store", default="fit-benchmark")
@@ -212,7 +214,7 @@ def main() -> None:
     for name in options.only:
         splits = []
         for split in range(options.splits):
-            one = fitted(PROBLEMS[name](split), name, split, options.budget, options.store)
+            one = fitted(PROBLEMS[name](split), name, split, options.budget, options.lr, options.store)
             splits.append(one)
             means = ", ".join(f"{who} {values.mean():.3f}" for who, values in one["rows"].items())
             shares = ", ".join(f"{who} {part:.0%}" for who, part in one["shares"].items())
@@ -234,7 +236,7 @@ def main() -> None:
         f"differences over the ensemble's gains on one network {sum(differences) / gains:.2f}; median difference "
         f"{statistics.median(differences):+.3f}"
     )
-    Path(options.store, f"results-{options.budget}.json").write_text(json.dumps(results, indent=1))
+    Path(options.store, f"results-{options.budget}-{options.lr:g}.json").write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

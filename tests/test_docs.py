@@ -177,4 +177,4 @@ def test_python_compiles() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(PAGES["README.md"].splitlines()) < 150
+    assert len(PAGES["README.md"].splitlines()) < 120

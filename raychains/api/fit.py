@@ -16,7 +16,7 @@ import pandas as pd
 from raychains import tasks
 from raychains.api import sampling
 from raychains.api.drivers import KeepOpen, origin, planned_otherwise, worker_pool, workers_of
-from raychains.api.keywords import Call, FitKeywords, accepts
+from raychains.api.keywords import ALONE, Call, FitKeywords, accepts, read
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Compare, Fit, Run
@@ -66,9 +66,28 @@ def fit(call: Call) -> Result:
         Interrupted: the user stopped the fit; what was computed is kept.
         ChainsFailed: all chains of every candidate were given up.
     """
+    return _fit(call)
+
+
+def sample(task: Task, **settings: Any) -> Result:
+    """Fit as `fit` does, without progress, evaluation of the result and page.
+
+    Args:
+        task: the task itself.
+        settings: options of `fit`.
+
+    Raises:
+        UserError, Interrupted, ChainsFailed: as `fit`.
+    """
+    with ALONE:
+        call = read(Fit, None, {"progress": False, **settings, "task": task}, ("callback", "progress", "worker_pool"))
+        return _fit(call, page=False)
+
+
+def _fit(call: Call, *, page: bool = True) -> Result:
     check_refused(call.options, "of a fit")
     with rooted(call.options.data_root), call.callbacks() as called:
-        fitting_of = _Fitting(call.options, call.task, call.worker_pool, called)
+        fitting_of = _Fitting(call.options, call.task, call.worker_pool, called, page)
         with fitting_of.connected():
             return fitting_of.all()
 
@@ -97,6 +116,8 @@ class _Fitting:
     """The task where the user passed the object itself."""
     pool: Any
     callback: CallbackList
+    page: bool = True
+    """Whether the result is evaluated and has a page."""
 
     def __post_init__(self) -> None:
         options = self.options
@@ -266,7 +287,9 @@ class _Fitting:
         folder.write_file(OPTIONS, json_bytes({name: value for name, value in own.items() if value is not None}))
         folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
         drop: dict[str, Any] = {"on_divergence": "drop-chain"} if self.options.on_divergence == "stop" else {}
-        return self._run(self.name, _together(made, shares), self.given, page=True, least=1, **drop)
+        return self._run(
+            self.name, _together(made, shares), self.given, page=self.page, evaluate=self.page, least=1, **drop
+        )
 
     def _options(self, name: str, epochs: float) -> dict[str, Any]:
         """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""

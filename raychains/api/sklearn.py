@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from raychains import samplers
-from raychains.api import sampling
+from raychains.api import fit, sampling
 from raychains.api.keywords import ALONE
 from raychains.core.errors import ChainsFailed, UserError, renamed, require, shown
-from raychains.core.validation import as_number, is_int, is_number
+from raychains.core.validation import as_number, integer, is_int, is_number
 from raychains.inference.intervals import mixture_quantiles
 from raychains.models import MLP
 from raychains.tasks import Task
@@ -31,14 +32,19 @@ if TYPE_CHECKING:
 __all__ = ["PosteriorClassifier", "PosteriorRegressor"]
 
 Array = np.ndarray[Any, Any]
-EPOCHS, LR, EPS = 100, 0.003, 1e-3
-"""Defaults of ``epochs``, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
+AUTO = "auto"
+"""The method that is chosen by held-out data, as `raychains.fit` does."""
+FEW = 30
+"""Examples below which nothing is held out, and ``auto`` is ``cpsgld``."""
+AUTO_EPOCHS, EPOCHS, LR, EPS = 250, 100, 0.003, 1e-3
+"""Defaults of ``epochs``, of a fit and of a method, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
 BATCH = 32
 MEMBERS = "deep-ensemble:300,20"
 """The deep ensemble at which chains of some methods start: at most 300 epochs, stopped after 20 without a lower loss; ours."""
-PSGLD = ("psgld", "cpsgld")
+OF_METHOD = {"psgld": {"eps": EPS}, "cpsgld": {"eps": EPS}, "mile": {"energy_error": 0.01}}
+"""Samplers' settings by method. MILE's own energy error of .1 biases longer chains of these networks too much."""
 SEEDS = 2**31 - 1
-NAMED = {"sampler": "method", "seed": "random_state"}
+NAMED = {"sampler": "method", "seed": "random_state", "budget": "epochs*chains"}
 """Arguments of the estimators by the options of `run` that they are."""
 OWN = {"task", "workers", "store", "resume", "repeats", "backend"}
 """Arguments of a run that ``options`` cannot have."""
@@ -56,7 +62,7 @@ class _PosteriorEstimator(BaseEstimator):
     def __init__(
         self,
         *,
-        method: str = "cpsgld",
+        method: str = AUTO,
         chains: int = 4,
         epochs: int | None = None,
         lr: float | None = None,
@@ -95,30 +101,15 @@ class _PosteriorEstimator(BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(SEEDS)
-        preset = samplers.METHODS.get(self.method) if isinstance(self.method, str) else None
-        whole = preset is not None and preset.full_batch
-        settings = {
-            "sampler": self.method,
-            "chains": self.chains,
-            "epochs": EPOCHS if self.epochs is None else self.epochs,
-            "lr": LR if self.lr is None else self.lr,
-            **({} if whole else {"batch_size": min(BATCH, n)}),
-            **({} if "prior" in (self.options or {}) else {"weight_decay": 1 / n}),
-            "seed": int(seed),
-            "backend": self.backend,
-            "pack": "auto",
-            **({"sampler_settings": {"eps": EPS}} if self.method in PSGLD else {}),
-            **(self.options or {}),
-        }
-        if preset is not None and "init_from" in preset.settings and settings.get("init_from") is None:
-            settings["init_from"] = MEMBERS
-            if is_number(settings["lr"]):
-                settings["lr"] = {self.method: settings["lr"], "deep-ensemble": LR}
+        common = {"chains": self.chains, "seed": int(seed), "backend": self.backend, "pack": "auto"}
+        chosen = self.method == AUTO and n >= FEW
+        settings = common | (self._of_fit() if chosen else self._of_run(n))
+        sampled = fit.sample if chosen else sampling.sample
         own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
         with self._stored() as store, ALONE:  # a fit's task replaces that of the fit before
             try:
                 with renamed(own):
-                    result = sampling.sample(task, store=store, resume=True, **settings)
+                    result = sampled(task, store=store, resume=True, **settings)
             except ChainsFailed as error:
                 if self.store is not None:
                     raise
@@ -129,6 +120,35 @@ class _PosteriorEstimator(BaseEstimator):
             self.posterior_: PosteriorPredictive = result.posterior().double()
             if self.store is not None:
                 self.run_ = str(result.path)
+
+    def _of_fit(self) -> dict[str, Any]:
+        """Return the options of a fit that chooses the method."""
+        require(self.lr is None, "lr", self.lr, "be left out with method 'auto', which chooses it")
+        epochs, chains = as_number(AUTO_EPOCHS if self.epochs is None else self.epochs), as_number(self.chains)
+        for name, value in (("epochs", epochs), ("chains", chains)):
+            integer(name, value, 1)
+        return {"budget": epochs * chains, **(self.options or {})}
+
+    def _of_run(self, n: int) -> dict[str, Any]:
+        """Return the options of a run of the method on n examples."""
+        method = "cpsgld" if self.method == AUTO else self.method
+        preset = samplers.METHODS.get(method) if isinstance(method, str) else None
+        whole = preset is not None and preset.full_batch
+        epochs = EPOCHS * math.ceil(n / BATCH) if whole else EPOCHS  # as many gradients with either batch
+        settings = {
+            "sampler": method,
+            "epochs": epochs if self.epochs is None else self.epochs,
+            "lr": LR if self.lr is None else self.lr,
+            **({} if whole else {"batch_size": min(BATCH, n)}),
+            **({} if "prior" in (self.options or {}) else {"weight_decay": 1 / n}),
+            **({"sampler_settings": OF_METHOD[method]} if method in OF_METHOD else {}),
+            **(self.options or {}),
+        }
+        if preset is not None and "init_from" in preset.settings and settings.get("init_from") is None:
+            settings["init_from"] = MEMBERS
+            if is_number(settings["lr"]):
+                settings["lr"] = {method: settings["lr"], "deep-ensemble": LR}
+        return settings
 
     @contextlib.contextmanager
     def _stored(self) -> Iterator[str]:
@@ -152,18 +172,21 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
     Predictions are those of the mixture of all samples.
 
     Args:
-        method: a sampling method of `raychains.run`, such as ``cpsgld``, ``csghmc`` or ``sgld``. The default divides
-            steps by the gradients' size; others need an ``lr`` of their own. Chains of ``mile`` start at members of a deep
-            ensemble, of at most 300 epochs with a step size of .003.
-        chains: number of chains.
-        epochs: of each chain; default 100.
-        lr: initial step size; default .003.
+        method: ``auto`` chooses by held-out data and mixes a deep ensemble with what predicts best beside it, as
+            `raychains.fit` does; of fewer than 30 examples it is ``cpsgld``. Or a sampling method of `raychains.run`:
+            ``cpsgld`` divides steps by the gradients' size; others need an ``lr`` of their own. Chains of ``mile`` start
+            at members of a deep ensemble, of at most 300 epochs with a step size of .003.
+        chains: number of chains; of ``auto`` the least.
+        epochs: of each chain; default 100, of methods that read all examples in every step as many as make as many
+            steps. Of ``auto``, times ``chains``, the epochs of all that it tries and samples; default 250.
+        lr: initial step size; default .003. ``auto`` takes none.
         hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.
         backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
             ``process``: in this process, without importing Ray.
         store: the run store to keep; default a temporary one. A fit that the store holds already is not repeated.
-        options: further options of `raychains.run`, as in ``{"batch_size": 100}``; they replace those above.
+        options: further options of `raychains.run`, of ``auto`` those of `raychains.fit`, as in ``{"batch_size": 100}``;
+            they replace those above.
 
     Raises:
         UserError: on fitting, a setting out of range.

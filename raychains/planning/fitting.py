@@ -21,6 +21,7 @@ from raychains.evaluation.weights import stack
 from raychains.planning import draws
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
+from raychains.tasks.defaults import LARGE_BATCH, SMALL_BATCH, SMALL_DATA
 
 PILOTS = 1 / 4
 """Share of the budget that pilots may take."""
@@ -31,14 +32,12 @@ FEW = 600
 FOLDS = 3
 LONG_PILOT = 100
 """Epochs of a chain from which on pilots have two rungs; shorter ones are not halved once more."""
-LARGE_BATCH, SMALL_BATCH, SMALL = 128, 32, 10_000
-"""Batch sizes of a network of one's own: 32 with fewer than 10,000 examples."""
 PARTS = (1 / 3, 2 / 3)
 """Least and most of what pilots left over that the base takes beside another candidate; between them it is its share."""
 LEAST_SHARE = 0.1
 """Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where
 chains fail."""
-LONGER = 3
+LONGER = 4
 """How many times as long as its last pilots a candidate's chains are at most: what held for those may not hold for much
 longer ones. More chains take the rest."""
 MOST_CHAINS, ROOM = 20, 0.9
@@ -213,7 +212,8 @@ def plan(
     require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(tried)} candidates")
     shared = _shared(options)
     if options.batch_size is None and batch_size is None:
-        shared["batch_size"] = min(SMALL_BATCH if examples < SMALL else LARGE_BATCH, examples)
+        learned = examples if has_val else int(examples * (1 - HELD_OUT))
+        shared["batch_size"] = min(SMALL_BATCH if examples < SMALL_DATA else LARGE_BATCH, max(1, learned))
     return FitPlan(
         task=options.task,
         budget=budget,

@@ -40,6 +40,8 @@ class _Identity:
     """Identifies the data: a hash of them and of the split."""
     origin: tuple[str, Mapping[str, Any]] | None = None
     """Import path and JSON arguments of the function that made the task, where that is how it is rebuilt."""
+    untuned: str | None = None
+    """The method of a run that names none and states nothing of its steps; None is that of `defaults`."""
     defaults: Mapping[str, Any] | Defaults = MappingProxyType({})
     """Values of options that the user leaves out, by their names in `raychains.core.config.Run` (``{"epochs": 40, "lr": .05,
     "batch_size": 128, "sampler": "csghmc"}``); built-in tasks state a whole `raychains.tasks.defaults.Defaults`."""

@@ -33,6 +33,8 @@ class Defaults:
     """The methods that `raychains compare` compares."""
     run: str = "csghmc"
     """The method that `raychains run` samples with."""
+    untuned: str | None = None
+    """The same where the user states nothing of the steps (`STEPS`), one that needs no step size of theirs; None is ``run``."""
     schedule: str | None = None
     """The step size's schedule in `raychains run`; None is the method's own."""
     lr: Rates
@@ -58,6 +60,11 @@ class Defaults:
     """N that Entropy-MCMC's η holds for: with fewer data it is larger, since lr/(ηN) must not be."""
     of_sampler: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By sampler, other values of the fields above, where its paper has other settings than the task's."""
+
+    def method(self, options: Run) -> str:
+        """Return the method of a run: as the user names it, else by what they state of its steps."""
+        stated = any(getattr(options, name) not in (None, ()) for name in STEPS)
+        return options.sampler or (self.untuned if self.untuned is not None and not stated else self.run)
 
     def of(self, sampler: str) -> Defaults:
         """Return the settings under one sampler."""
@@ -129,6 +136,11 @@ def density(eta: float, **settings: Any) -> Defaults:
     return Defaults(**given, sampler_settings={**own, "bsam": {"m_sharpness": 1}})
 
 
+STEPS = ("lr", "final_lr", "momentum", "schedule", "schedule_settings", "sampler_settings", "batch_size")
+"""Options by which a user speaks of a method's steps: they are csghmc's of a network, SGHMC's of a density."""
+LARGE_BATCH, SMALL_BATCH, SMALL_DATA = 128, 32, 10_000
+"""Batch sizes of a network of one's own: 32 with fewer than 10,000 examples, where no step size has to fit it."""
+
 LATE: Mapping[str, Any] = {"gamma": 1.0, "decay": 100.0, "noise_from": 0.75, "epochs_per_sample": 10}
 """cSG-MCMC §5.2: noise in the last quarter, 20 samples of 200 epochs. The step size's fall to a hundredth is ours."""
 SMALL: Mapping[str, Any] = {"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "epochs_per_sample": 4}
@@ -196,8 +208,10 @@ def _stated(name: str, task: Task) -> Defaults:
     general = _general(task, given.get("momentum", 0.9))
     if "lr" in given:
         given["lr"] = _scaled(general.lr, method.kind, float(given["lr"]))
-    compared = (method.kind,) if "sampler" in task.defaults and not method.tuned else general.samplers
-    made = dataclasses.replace(general, samplers=compared, run=run, **given)
+    compared = (method.kind,) if "sampler" in task.defaults else general.samplers
+    untuned = general.untuned if not task.defaults.keys() & {"sampler", *STEPS} else task.untuned
+    of_sampler = {kind: {k: v for k, v in own.items() if k not in given} for kind, own in general.of_sampler.items()}
+    made = dataclasses.replace(general, samplers=compared, run=run, untuned=untuned, of_sampler=of_sampler, **given)
     return _with_mapped(made, mapped, type(task).__name__)
 
 
@@ -229,16 +243,23 @@ def _general(task: Task, momentum: float = 0.9) -> Defaults:
     """Settings for any density or network, which are ours."""
     if task.low_dimensional:
         rates_of = density_rates(0.01, decreasing=0.05, gradient=1)
-        return density(1.0, lr=rates_of, steps=20_000, batch_size=task.minibatch)
+        return density(1.0, lr=rates_of, steps=20_000, batch_size=task.minibatch, untuned=task.untuned)
+    own_prior = task.prior is not None or task.own_prior
+    rates_of = network_rates(0.05, momentum=momentum)
+    robust: dict[str, Any] = {"batch_size": min(SMALL_BATCH, task.num_data)} if task.num_data < SMALL_DATA else {}
+    robust |= {} if own_prior else {"weight_decay": 1 / task.num_data}
+    robust |= {"lr": {**rates_of, ("cyclical", "psgld"): 0.003}, "sampler_settings": {"psgld": {"eps": 0.001}}}
     return Defaults(
-        lr=network_rates(0.05, momentum=momentum),
+        untuned="cpsgld",
+        of_sampler={"psgld": robust},
+        lr=rates_of,
         epochs=40,
-        batch_size=128,
+        batch_size=LARGE_BATCH,
         exploration=0.8,
         samples_per_cycle=3,
         cycle_thinning=0.5,
         repeats=1,
-        weight_decay=0.0 if task.prior is not None or task.own_prior else 1e-4,
+        weight_decay=0.0 if own_prior else 1e-4,
         decreasing=SMALL,
         sampler_settings={"emcmc": {"eta": 20 / task.num_data}},
     )

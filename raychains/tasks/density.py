@@ -75,8 +75,8 @@ class FromLogDensity(LogDensity):
         name: what the run is called, 1 to 60 letters, digits, spaces, dots or dashes.
         version: part of the identity, for changes that leave the values at the few points as they were.
         defaults: values of options that are left out of a run, as in ``{"steps": 10_000}``. Unless they say otherwise there
-            is one repeat, and the sampler is MCLMC that tunes itself; in one dimension, or with ``lr``, ``batch_size``,
-            ``schedule`` or ``momentum`` among them, it is SGHMC of a constant step size.
+            is one repeat, and the sampler is MCLMC that tunes itself; in one dimension, or where they or a run state
+            ``lr``, ``momentum``, ``schedule`` or ``batch_size``, it is SGHMC of a constant step size.
 
     Raises:
         UserError: a function that cannot be sampled, or a setting out of range.
@@ -117,8 +117,9 @@ class FromLogDensity(LogDensity):
         self.num_data = 1 if self._data is None else _rows(self._data)
         self.minibatch, self.own_prior = self.num_data, log_prior is not None
         given = checked_defaults(defaults)
-        noisy = self.dim < 2 or bool(given.keys() & {"lr", "batch_size", "schedule", "momentum"})
-        self.defaults = {"sampler": "sghmc" if noisy else "tuned-mclmc", "schedule": "constant", "repeats": 1, **given}
+        self.defaults = {"sampler": "sghmc", "schedule": "constant", "repeats": 1, **given}
+        steps = self.dim < 2 or bool(given.keys() & {"sampler", "schedule", "lr", "momentum", "batch_size"})
+        self.untuned = None if steps else "tuned-mclmc"
         starts = self.starts(TRIED, torch.Generator().manual_seed(0))
         self._try(starts[0] if init is None else self._init)
         values = self._try_together(starts)

@@ -27,7 +27,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, -2.0]
 Y = 100 + 20 * X[:, 0] + 3 * RNG.normal(size=60)
 LABELS = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0, "yes", "no")
-QUICK: dict[str, Any] = {"backend": "process", "chains": 2, "epochs": 60, "hidden": (16,)}
+QUICK: dict[str, Any] = {"method": "cpsgld", "backend": "process", "chains": 2, "epochs": 60, "hidden": (16,)}
+AUTO: dict[str, Any] = {**QUICK, "method": "auto", "epochs": 150}
 
 
 def regressor(**settings: Any) -> Any:
@@ -63,6 +64,43 @@ def test_scikit_learns_own_checks_pass(name: str, check: str) -> None:
     estimator, run = CHECKS[name, check]
     small = {} if check.endswith("_train") else {"chains": 1, "epochs": 20}
     run(clone(estimator).set_params(**small))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "check"), list(CHECKS), ids=lambda value: str(value))
+def test_scikit_learns_own_checks_pass_where_the_method_is_chosen(name: str, check: str) -> None:
+    estimator, run = CHECKS[name, check]
+    run(clone(estimator).set_params(**AUTO))
+
+
+def test_the_method_is_chosen_by_held_out_data_and_predictions_are_of_the_mixture(tmp_path: Path) -> None:
+    fitted = regressor(**AUTO, store=str(tmp_path)).fit(X, Y)
+    choice = rc.load(fitted.run_).choice
+    kept = choice[choice["kept"]].set_index("candidate")["share"]
+    assert len(choice) == 4 and kept.sum() == pytest.approx(1) and kept.index[0].startswith("deep-ensemble")
+    z = torch.from_numpy((X - X.mean(0)) / X.std(0))
+    weights, means, _ = (t.numpy() for t in fitted.posterior_.gaussians(z))
+    assert (len(set(weights.round(9))) > 1) == (len(kept) > 1), "chains count by their candidate's share"
+    mean = (weights[:, None] * means[..., 0]).sum(0) / weights.sum() * Y.std() + Y.mean()
+    np.testing.assert_allclose(fitted.predict(X), mean, rtol=1e-10)
+    assert rc.sklearn.PosteriorRegressor().method == rc.sklearn.PosteriorClassifier().method == "auto"
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "chains").rglob("*.safetensors")}
+    again = regressor(**AUTO, store=str(tmp_path)).fit(X, Y)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "chains").rglob("*.safetensors")} == before
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+    for settings, words in (
+        ({"lr": 0.1}, ("lr must be left out with method 'auto'", "0.1")),
+        ({"epochs": 20}, ("epochs*chains must be at least", "for 4 candidates", "40")),
+        ({"epochs": 0}, ("epochs must be an integer of at least 1", "0")),
+        ({"options": {"thinning": 3}}, ("thinning must be left out of a fit", "3")),
+    ):
+        with refused(*words):
+            regressor(**AUTO | settings).fit(X, Y)
+
+
+def test_with_few_examples_nothing_is_held_out() -> None:
+    few, plain = (regressor(method=m).fit(X[:20], Y[:20]) for m in ("auto", "cpsgld"))
+    np.testing.assert_array_equal(few.predict(X), plain.predict(X))
 
 
 def test_a_regression_is_the_mixture_of_its_samples_in_the_targets_unit() -> None:
@@ -187,7 +225,7 @@ sys.modules["ray"] = None
 import numpy as np
 import raychains as rc
 x = np.random.default_rng(0).normal(size=(30, 2))
-fitted = rc.sklearn.PosteriorRegressor(backend="process", chains=2, epochs=20).fit(x, x[:, 0])
+fitted = rc.sklearn.PosteriorRegressor(backend="process", chains=2, epochs=100).fit(x, x[:, 0])
 print(fitted.predict(x[:2], return_std=True))
 """
 
@@ -227,5 +265,5 @@ def test_gradients_of_mile_are_of_all_data(tmp_path: Path) -> None:
     fitted = regressor(method="mile", epochs=None, store=str(tmp_path)).fit(X, Y)
     chains = rc.load(fitted.run_).comparison.chains().values()
     lengths = {(spec.batch_size, spec.steps) for spec in chains if spec.sampler.kind == "mclmc"}
-    assert lengths == {(60, 50)}
+    assert lengths == {(60, 100)}, "as many gradients as with batches of 32"
     assert fitted.score(X, Y) > 0.9

@@ -136,7 +136,7 @@ def test_runs_of_one_process_wait_for_one_another(tmp_path: Path) -> None:
 
 def test_a_cross_validation_in_threads_is_that_of_one_thread() -> None:
     x = X.double().numpy()
-    estimator = rc.sklearn.PosteriorRegressor(backend="process", chains=1, epochs=20, hidden=(4,))
+    estimator = rc.sklearn.PosteriorRegressor(method="cpsgld", backend="process", chains=1, epochs=20, hidden=(4,))
     alone = cross_val_score(estimator, x, x[:, 0], cv=4)
     with joblib.parallel_backend("threading", n_jobs=4):
         np.testing.assert_array_equal(cross_val_score(estimator, x, x[:, 0], cv=4, error_score="raise"), alone)

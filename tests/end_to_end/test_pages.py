@@ -1,4 +1,4 @@
-"""Python on README.md and on the docs' first pages runs as written; the README's dependencies are the packaged ones."""
+"""Python on README.md and on the docs' first pages runs as written; the listed dependencies are the packaged ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def here(folder: Path, runs: str) -> Iterator[Path]:
 
 
 BLOCKS: dict[str, Callable[[Names], bool]] = {
-    "README.md 0": lambda names: names["p"].shape == (1297, 10),
+    "README.md 0": lambda names: names["intervals"].shape == (len(names["x"]) - 250, 2),
     "README.md 1": lambda names: len(names["samples"]) == 12,
     "docs/get-started/first-run.md 0": lambda names: names["out"].probabilities.shape == (100, 2),
     "docs/how-to/local-learning-coefficient.md 1": lambda names: Path("step400.pt").is_file(),
@@ -70,6 +70,17 @@ def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
 
 
 @pytest.mark.long
+def test_python_on_the_page_on_estimators_runs_from_top_to_bottom() -> None:
+    page = (ROOT / "docs" / "how-to" / "scikit-learn.md").read_text(encoding="utf-8")
+    names: Names = {}
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(compile(code, "scikit-learn.md", "exec"), names)
+    assert (
+        len(names["mean"]) == len(names["y_test"]) and names["model"].predict(names["table"]).shape == names["y"].shape
+    )
+
+
+@pytest.mark.long
 def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,7 +105,8 @@ def test_all_python_of_the_readme_runs() -> None:
 def test_the_dependency_table_is_the_packaged_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packaged = {re.match(r"[\w-]+(\[[\w,]+\])?", d)[0] for d in project["dependencies"]}  # type: ignore[index]
-    table = README.partition("## Dependencies")[2].partition("##")[0]
+    page = (ROOT / "docs" / "concepts" / "code.md").read_text(encoding="utf-8")
+    table = page.partition("## Dependencies")[2].partition("##")[0]
     listed = {
         name.strip()
         for row in re.findall(r"^\| ([^|]+) \|", table, flags=re.M)

@@ -220,14 +220,14 @@ def test_a_run_says_how_many_rows_a_step_reads() -> None:
         return spec.batch_size
 
     assert batch_size(logistic()) == 12 and batch_size(make()) == 1
-    assert batch_size(logistic(), sampler="sghmc", batch_size=5) == 5
     few = logistic(defaults={"batch_size": 4})
     assert batch_size(few) == 4 and batch_size(few, batch_size=6) == 6
     for wrong, allowed in ((0, "of at least 1"), (13, "[1, 12]"), (2.5, "an integer")):
         with refused("batch_size", allowed, str(wrong)):
             batch_size(logistic(), batch_size=wrong)
+    assert batch_size(logistic(), batch_size=5) == 5
     with refused("batch_size must be 12, all rows", "tunes itself", "another sampler", "5"):
-        batch_size(logistic(), batch_size=5)
+        batch_size(logistic(), sampler="tuned-mclmc", batch_size=5)
     with refused("weight_decay"):
         batch_size(logistic(), weight_decay=0.1)
     assert batch_size(logistic(log_prior=None), weight_decay=0.1) == 12
@@ -243,8 +243,13 @@ def test_a_density_is_sampled_by_mclmc_that_tunes_itself_unless_its_task_speaks_
         return
     assert spec.sampler.kind == "mclmc" and (spec.steps, own["tune"]) == (200, 50)
     assert own["energy_error"] == 0.0005 and own["preconditioner"] == "diagonal"
+    for option, value in DECIDED.items():
+        (spec,) = (
+            default_arms.run(Run(task="own", steps=400, chains=1, **{option: value}), task).comparison.chains().values()
+        )
+        assert spec.sampler.kind == "sghmc", "a run that speaks of steps"
     compared = default_arms.compare(Compare(task="own", steps=400), task).comparison
-    assert {arm.sampler for arm in compared.arms} == {"sgld", "sghmc"}
+    assert {arm.sampler for arm in compared.arms} == {"sghmc"}
 
 
 def test_a_run_has_a_constant_step_size_unless_the_method_or_the_user_says_otherwise() -> None:
@@ -253,7 +258,7 @@ def test_a_run_has_a_constant_step_size_unless_the_method_or_the_user_says_other
         return spec.schedule.kind
 
     assert [schedule(), schedule(sampler="sgld"), schedule(sampler="csghmc")] == ["constant", "constant", "cyclical"]
-    assert schedule(sampler="sghmc", schedule="decreasing") == "decreasing"
+    assert schedule(schedule="decreasing") == "decreasing"
     compared = default_arms.compare(Compare(task="own", steps=400), make()).comparison
     assert {arm.schedule for arm in compared.arms} == {"cyclical", "decreasing"}
     task = make(defaults={"sampler": "csgld"})

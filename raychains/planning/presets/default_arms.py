@@ -84,7 +84,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     """
     task = methods.make_task(options, options.task, task)
     base = methods.defaults(options.task, task)
-    sampler = options.sampler if options.sampler is not None else base.run
+    sampler = base.method(options)
     method = methods.named(sampler)
     schedule = methods.schedule_of(options, method, base)
     methods.check_used(options, [sampler], [schedule])
