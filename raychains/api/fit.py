@@ -96,15 +96,18 @@ def _fit(call: Call, *, page: bool = True) -> Result:
 class _Stopwatch:
     """A callback that measures how long chains run."""
 
+    slots: int = 0
     began: float = math.nan
     ended: float = math.nan
+    busy: float = 0.0
+    """Chain seconds."""
 
     def on(self, event: RunEvent) -> None:
         """Note the time of what begins and ends sampling."""
         if isinstance(event, Ready):
-            self.began = time.monotonic()
+            self.slots, self.began = event.slots, time.monotonic()
         elif isinstance(event, ChainFinished):
-            self.ended = time.monotonic()
+            self.ended, self.busy = time.monotonic(), self.busy + event.seconds
 
 
 @dataclass
@@ -228,18 +231,25 @@ class _Fitting:
         stored = self.folder.decision(rung.number)
         if stored is not None:
             return [Judged(**row) for row in stored]
-        folds = [self._pilots(rung, names, fold) for fold in range(self.plan.folds)]
+        folds, watches = [], [_Stopwatch() for _ in range(self.plan.folds)]
+        for fold, watch in enumerate(watches):
+            folds.append(self._pilots(rung, names, fold, watch))
+        if all(watch.slots > 1 and watch.busy for watch in watches):
+            busy, whole = (
+                sum(s) for s in zip(*((w.busy, w.slots * (w.ended - w.began)) for w in watches), strict=True)
+            )
+            self._say(f"pilots {rung.number}: {watches[0].slots} chains at once, {busy / whole:.0%} of the time")
         tried = {name: _joined([fold[name] for fold in folds]) for name in names}
         decision = fitting.decide(tried, rung.number, keep, self.plan.bases)
         self.folder.publish_decision(rung.number, [dataclasses.asdict(one) for one in decision])
         return decision
 
-    def _pilots(self, rung: Rung, names: list[str], fold: int) -> dict[str, Tried]:
+    def _pilots(self, rung: Rung, names: list[str], fold: int, watch: _Stopwatch) -> dict[str, Tried]:
         """Run a rung's pilots on one fold; return what each candidate found."""
         task, given, held = self._on_fold(fold)
         preset = self.plan.pilots(rung, names)
         planned = self._compared(self.plan, preset, rung.chains, task, held, given)
-        result = self._run(f"{self.name}-{rung.name(fold)}", planned, given)
+        result = self._run(f"{self.name}-{rung.name(fold)}", planned, given, watch)
         return dict(zip(names, _tried(result, self.task.num_data), strict=True))
 
     def _on_fold(self, fold: int) -> tuple[Task, Task | None, dict[str, Any]]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from raychains.models import MLP
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.api.result import Result
     from raychains.inference import PosteriorPredictive
 
 __all__ = ["PosteriorClassifier", "PosteriorRegressor"]
@@ -104,7 +105,7 @@ class _PosteriorEstimator(BaseEstimator):
         common = {"chains": self.chains, "seed": int(seed), "backend": self.backend, "pack": "auto"}
         chosen = self.method == AUTO and n >= FEW
         settings = common | (self._of_fit() if chosen else self._of_run(n))
-        sampled = fit.sample if chosen else sampling.sample
+        sampled: Callable[..., Result] = fit.sample if chosen else sampling.sample
         own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
         with self._stored() as store, ALONE:  # a fit's task replaces that of the fit before
             try:
