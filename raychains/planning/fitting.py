@@ -52,7 +52,7 @@ DRAWS = 12
 EXPLORATION = {1: 0.6, CYCLES: 0.8}
 """β by the number of cycles."""
 
-UNIT = ("gaussian:1",)
+UNIT, DECAY = ("gaussian:1",), {"weight_decay": 0.01}
 
 
 def candidates(regression: bool) -> tuple[Variant, ...]:
@@ -62,13 +62,7 @@ def candidates(regression: bool) -> tuple[Variant, ...]:
     """
     lr = 0.01 if regression else 0.03
     bases = [
-        Variant(
-            f"{ENSEMBLE}-{rate:g}",
-            f"AdamW, lr {rate:g}",
-            ENSEMBLE,
-            {"lr": rate, "weight_decay": 0.01},
-            schedule="linear",
-        )
+        Variant(f"{ENSEMBLE}-{rate:g}", f"AdamW, lr {rate:g}", ENSEMBLE, {"lr": rate, **DECAY}, schedule="linear")
         for rate in (0.01, 0.02)
     ]
     eps = ("eps=0.001",)
@@ -145,7 +139,7 @@ class FitPlan:
 
     def final(self, name: str, epochs: int) -> dict[str, Any]:
         """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
-        chains = min(MOST_CHAINS, max(self.chains, epochs // (LONGER * self.rungs[-1].epochs)))
+        chains = max(self.chains, min(MOST_CHAINS, epochs // (LONGER * self.rungs[-1].epochs)))
         variant = self.of_length(self.candidate(name), max(2, epochs // chains), 1.0)
         own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": chains}
         return {**own, **variant.options}

@@ -64,6 +64,7 @@ class Defaults:
     def method(self, options: Run) -> str:
         """Return the method of a run: as the user names it, else by what they state of its steps."""
         stated = any(getattr(options, name) not in (None, ()) for name in STEPS)
+        stated |= self.epochs is None and options.batch_size is not None  # noise in a density's gradients
         return options.sampler or (self.untuned if self.untuned is not None and not stated else self.run)
 
     def of(self, sampler: str) -> Defaults:
@@ -136,7 +137,7 @@ def density(eta: float, **settings: Any) -> Defaults:
     return Defaults(**given, sampler_settings={**own, "bsam": {"m_sharpness": 1}})
 
 
-STEPS = ("lr", "final_lr", "momentum", "schedule", "schedule_settings", "sampler_settings", "batch_size")
+STEPS = ("lr", "final_lr", "momentum", "schedule", "schedule_settings", "sampler_settings")
 """Options by which a user speaks of a method's steps: they are csghmc's of a network, SGHMC's of a density."""
 LARGE_BATCH, SMALL_BATCH, SMALL_DATA = 128, 32, 10_000
 """Batch sizes of a network of one's own: 32 with fewer than 10,000 examples, where no step size has to fit it."""

@@ -138,6 +138,7 @@ def test_chains_are_at_most_four_times_as_long_as_the_pilots_that_chose_them() -
     assert (few["chains"], few["epochs"]) == (4, 25)
     assert (many["chains"], many["epochs"]) == (20, 4 * rung.epochs)
     assert plan.final("cpsgld", 10**5)["chains"] == 20
+    assert planned(examples=100, chains=30).final("cpsgld", 10**5)["chains"] == 30
 
 
 def test_the_best_go_on_and_candidates_without_a_finite_density_do_not() -> None:

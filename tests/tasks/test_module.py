@@ -496,6 +496,30 @@ def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("defaults", "options", "found"),
+    [
+        ({}, {}, ("psgld", 0.003, 32, 1.0)),
+        ({"batch_size": 10, "epochs": 6, "weight_decay": 0.5}, {}, ("psgld", 0.003, 10, None)),
+        ({}, {"batch_size": 7, "prior": ("gaussian:2",)}, ("psgld", 0.003, 7, 2.0)),
+        ({"lr": 0.02}, {}, ("sghmc", 0.02, 40, None)),
+        ({}, {"lr": 0.02}, ("sghmc", 0.02, 40, None)),
+        ({}, {"momentum": 0.5}, ("sghmc", 0.05, 40, None)),
+        ({"sampler": "csgld"}, {}, ("sgld", 0.5, 40, None)),
+    ],
+)
+def test_a_run_that_states_nothing_of_its_steps_has_a_method_that_needs_nothing(
+    defaults: dict[str, Any], options: dict[str, Any], found: tuple[Any, ...]
+) -> None:
+    """pSGLD under the prior N(0, 1); whoever speaks of step sizes speaks of csghmc's."""
+    task = classify(defaults=defaults)
+    (spec,) = default_arms.run(Run(task="own", chains=1, **options), task).comparison.chains().values()
+    kind, lr, batch, sd = found
+    assert (spec.sampler.kind, spec.schedule.settings["lr"], spec.batch_size) == (kind, lr, batch)
+    decay = defaults.get("weight_decay", 1e-4) if sd is None else 1 / (task.num_data * sd**2)
+    assert spec.sampler.settings["weight_decay"] == pytest.approx(decay)
+
+
+@pytest.mark.parametrize(
     ("defaults", "said"),
     [
         ({"momentum": 1.0}, "momentum among the defaults of task"),
