@@ -216,7 +216,7 @@ class _Fitting:
         first = self._plan(BUDGET)
         epochs = max(2, math.ceil(TIMED_STEPS / first.per_epoch))
         chains = next(v for v in first.candidates if v.name not in first.bases)
-        variants = [first.of_length(chains, epochs, 1.0)]
+        variants = [first.of_length(chains, epochs, first.per_epoch)]
         preset = Preset(name="fit", about="the epochs that minutes allow", task=first.task, variants=variants)
         watch = _Stopwatch()
         planned = self._compared(first, preset, self.options.chains, self.task)

@@ -108,6 +108,8 @@ class FitPlan:
     rungs: tuple[Rung, ...]
     per_epoch: int
     """Steps of an epoch on all training examples."""
+    per_pilot_epoch: int
+    """Steps of an epoch of pilots, at least."""
     shared: Mapping[str, Any] = field(default_factory=dict)
     """Options that all chains share."""
 
@@ -134,13 +136,13 @@ class FitPlan:
 
     def pilots(self, rung: Rung, names: Sequence[str]) -> Preset:
         """Return the comparison of the candidates of these names in a rung."""
-        variants = [self.of_length(v, rung.epochs, 1 - self.held_out) for v in self.candidates if v.name in names]
+        variants = [self.of_length(v, rung.epochs, self.per_pilot_epoch) for v in self.candidates if v.name in names]
         return Preset(name="fit", about=f"pilots of {rung.epochs} epochs", task=self.task, variants=variants)
 
     def final(self, name: str, epochs: int) -> dict[str, Any]:
         """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
         chains = max(self.chains, min(MOST_CHAINS, epochs // (LONGER * self.rungs[-1].epochs)))
-        variant = self.of_length(self.candidate(name), max(2, epochs // chains), 1.0)
+        variant = self.of_length(self.candidate(name), max(2, epochs // chains), self.per_epoch)
         own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": chains}
         return {**own, **variant.options}
 
@@ -153,11 +155,11 @@ class FitPlan:
         """Return the candidate of a name."""
         return next(v for v in self.candidates if v.name == name)
 
-    def of_length(self, variant: Variant, epochs: int, examples: float) -> Variant:
-        """Return a candidate whose chains have so many epochs of a share of all training examples."""
+    def of_length(self, variant: Variant, epochs: int, per_epoch: int) -> Variant:
+        """Return a candidate whose chains have so many epochs of so many steps."""
         options = {**variant.options, "epochs": epochs}
         if samplers.method(variant.sampler).schedule == "cyclical":
-            steps = max(1, int(epochs * self.per_epoch * examples))
+            steps = epochs * per_epoch
             cycles = CYCLES if steps >= CYCLES * CYCLE_STEPS else 1
             kept = max(1, min(DRAWS, int(0.9 * (1 - EXPLORATION[cycles]) * steps)))
             options |= draws.cyclical(steps, kept, cycles, EXPLORATION[cycles])
@@ -205,9 +207,10 @@ def plan(
     least = math.ceil(_spent(_rungs(0, len(tried), folds), folds) / PILOTS)
     require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(tried)} candidates")
     shared = _shared(options)
+    learned = examples if has_val else int(examples * (1 - HELD_OUT))
     if options.batch_size is None and batch_size is None:
-        learned = examples if has_val else int(examples * (1 - HELD_OUT))
         shared["batch_size"] = min(SMALL_BATCH if examples < SMALL_DATA else LARGE_BATCH, max(1, learned))
+    batch = shared.get("batch_size") or batch_size or examples
     return FitPlan(
         task=options.task,
         budget=budget,
@@ -216,7 +219,8 @@ def plan(
         chains=options.chains,
         candidates=tried,
         rungs=rungs,
-        per_epoch=math.ceil(examples / (shared.get("batch_size") or batch_size or examples)),
+        per_epoch=math.ceil(examples / batch),
+        per_pilot_epoch=max(1, learned // batch),
         shared=shared,
     )
 
