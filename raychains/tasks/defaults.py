@@ -210,7 +210,8 @@ def _stated(name: str, task: Task) -> Defaults:
     if "lr" in given:
         given["lr"] = _scaled(general.lr, method.kind, float(given["lr"]))
     compared = (method.kind,) if "sampler" in task.defaults else general.samplers
-    untuned = general.untuned if not task.defaults.keys() & {"sampler", *STEPS} else task.untuned
+    stated = not task.low_dimensional and bool(task.defaults.keys() & {"sampler", *STEPS})
+    untuned = None if stated else task.untuned  # a density has seen to it itself
     of_sampler = {kind: {k: v for k, v in own.items() if k not in given} for kind, own in general.of_sampler.items()}
     made = dataclasses.replace(general, samplers=compared, run=run, untuned=untuned, of_sampler=of_sampler, **given)
     return _with_mapped(made, mapped, type(task).__name__)
@@ -251,8 +252,8 @@ def _general(task: Task, momentum: float = 0.9) -> Defaults:
     robust |= {} if own_prior else {"weight_decay": 1 / task.num_data}
     robust |= {"lr": {**rates_of, ("cyclical", "psgld"): 0.003}, "sampler_settings": {"psgld": {"eps": 0.001}}}
     return Defaults(
-        untuned="cpsgld",
-        of_sampler={"psgld": robust},
+        untuned=task.untuned,
+        of_sampler={} if task.untuned is None else {"psgld": robust},
         lr=rates_of,
         epochs=40,
         batch_size=LARGE_BATCH,

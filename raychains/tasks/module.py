@@ -88,6 +88,8 @@ class FromModule(PredictiveTask):
         UserError: a model or data that do not fit one another, or a setting out of range.
     """
 
+    untuned = "cpsgld"
+
     def __init__(
         self,
         model_fn: Callable[[], nn.Module],
