@@ -46,6 +46,8 @@ NETWORKS = 5
 REFERENCES = {"network": "one AdamW network", "ensemble": f"a deep ensemble of {NETWORKS}"}
 OPTIONS = "options.json"
 """File in the run's folder with the options by which `raychains run --options` makes the same chains."""
+LAPLACE = "laplace"
+"""The method that not every network, likelihood and prior can have."""
 OF_TASK = ("task_settings", "train_subset", "val_split")
 """Options that a task which is made already has in it."""
 TIMED_STEPS = 200
@@ -133,7 +135,10 @@ class _Fitting:
         self.root = Storage(options.store)
         self.divisible = _divisible(self.task)
         self.part = None if self.divisible or "val" in list(self.task.splits()) else self._held_out()
+        self.without: dict[str, str] = {}
         first = self._plan(options.budget or BUDGET)
+        self.without = self._without(first)
+        first = self._plan(first.budget)
         minutes = {} if options.minutes is None else {"minutes": options.minutes}
         about = {**first.to_json(), "spec": self.task.spec().to_json(), **minutes}
         self.name = options.name or run_name(options.task, digest_of(about))
@@ -149,6 +154,24 @@ class _Fitting:
                 )
             if self.folder.plan().get("about") != self.about:
                 raise planned_otherwise(self.folder)
+
+    def _without(self, plan: FitPlan) -> dict[str, str]:
+        """Return why the network or its prior cannot have some of the candidates, by name.
+
+        Raises:
+            UserError: an option that no candidate can have.
+        """
+        found = {}
+        for variant in plan.candidates:
+            own = Run(**{"task": plan.task, **plan.shared, **plan.final(variant.name, plan.budget)})
+            schedule = variant.schedule or None
+            try:
+                methods.resolve(own, task=self.task, name=plan.task, sampler=variant.sampler, schedule=schedule)
+            except UserError as error:
+                if variant.sampler != LAPLACE:
+                    raise
+                found[variant.name] = str(error)
+        return found
 
     def _held_out(self) -> Task:
         """Return a task that cannot be divided from outside, made with a part held out."""
@@ -179,6 +202,7 @@ class _Fitting:
             batch_size=None
             if tasks.is_own(self.task.spec())
             else methods.defaults(self.options.task, self.task).batch_size,
+            without=self.without,
         )
 
     def all(self) -> Result:
@@ -208,6 +232,8 @@ class _Fitting:
         )
         rungs = ", then ".join(f"{r.candidates} candidates of {r.epochs} epochs" for r in plan.rungs)
         self._say(f"fit of {plan.budget:,} epochs: {rungs}, then the best on all data")
+        for name, why in self.without.items():
+            self._say(f"{name} is not tried: {why}")
         return plan
 
     def _affordable(self) -> int:

@@ -180,6 +180,7 @@ def plan(
     several_folds: bool,
     regression: bool,
     batch_size: int | None,
+    without: Collection[str] = (),
 ) -> FitPlan:
     """Return the plan of a fit.
 
@@ -191,6 +192,7 @@ def plan(
         several_folds: other parts of the training examples can be held out.
         regression: the task predicts numbers.
         batch_size: the task's; None chooses one by the number of examples.
+        without: candidates that the network cannot have.
 
     Raises:
         UserError: a budget too small for pilots and chains, or folds that cannot be made.
@@ -202,7 +204,7 @@ def plan(
         folds = 1
     elif folds is None:
         folds = FOLDS if examples < FEW else 1
-    tried = tuple(_with_prior(v, options) for v in candidates(regression))
+    tried = tuple(_with_prior(v, options) for v in candidates(regression) if v.name not in without)
     rungs = _rungs(int(budget * PILOTS), len(tried), folds)
     least = math.ceil(_spent(_rungs(0, len(tried), folds), folds) / PILOTS)
     require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(tried)} candidates")

@@ -139,6 +139,7 @@ def test_wrong_inputs_are_one_line_and_a_fit_of_the_same_name_is_kept(fitted: rc
         ({"minutes": 1.0}, ("budget must be left out beside `minutes`", "320")),
         ({"lr": 0.1}, ("lr must be left out of a fit", "0.1", "a fit chooses it")),
         ({"task": "mixture25"}, ("task must be a network's", "mixture25")),
+        ({"prior": "laplace:-1"}, ("laplace",)),
         ({"folds": 0}, ("folds must be an integer of at least 1", "0")),
         ({"address": "host:1"}, ("address must be left out with", "backend=process")),
         ({"store": store}, ("name must be a new one", "waves", "resume=True")),
@@ -186,7 +187,11 @@ def test_settings_of_a_task_and_a_part_that_the_user_holds_out_are_in_pilots_and
         settings = rc.load(f"{tmp_path}/runs/{name}").comparison.task_spec.settings
         assert settings["hidden"] == (8,) or settings["hidden"] == [8]
         assert settings["val_split"] == 100
-    named = rc.fit(**{**how, "task_settings": {"title": "other waves"}, "name": "named", "folds": 1})
+    others = {"task_settings": {"title": "other waves"}, "name": "named", "folds": 1, "prior": "laplace:1"}
+    named = rc.fit(**{**how, **others})
+    assert set(named.choice["candidate"]) == {"deep-ensemble-0.01", "deep-ensemble-0.02", "cpsgld"}, (
+        "laplace takes none"
+    )
     assert named.comparison.task_spec.settings["title"] == "other waves"
     part = rc.load(f"{tmp_path}/runs/named-pilots-1-fold-0").comparison.task_spec.settings
     assert part["title"] == "other waves" and part["val_split"] == 16
