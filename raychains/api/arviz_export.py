@@ -363,6 +363,7 @@ def _predictive(
                 put("log_likelihood", name, i, rows[name])
         if target is not None:
             observed = {target: rows[target]}
+        if target is not None and predicts in ("classes", "gaussian"):
             drawn = _drawn(block, predicts, np.random.default_rng([seed, i]))
             put("posterior_predictive", target, i, drawn.reshape(rows[target].shape))
     groups: Groups = {"observed_data": observed}

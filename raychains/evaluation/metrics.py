@@ -90,6 +90,7 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "low_entropy": lambda rows: low_entropy(rows["entropy"]),
     "confidence": lambda rows: rows["confidence"],
     "rmse": lambda rows: rows["squared_error"],
+    "label_error": lambda rows: rows["label_error"],
     "crps": lambda rows: rows["crps"],
     "nll_gaussian": lambda rows: -rows["log_p_gaussian"],
     "rmse_original": lambda rows: rows["squared_error"] * rows["scale"] ** 2,

@@ -59,7 +59,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(model output [n, …], targets [n, …]) to the mean over the n examples of −log p(y | x, θ)."""
 
 
-class _Targeted(Sharded):
+class Targeted(Sharded):
     """Base of splits with real targets, and a name."""
 
     kind: ClassVar[str]
@@ -78,7 +78,7 @@ class _Targeted(Sharded):
         return len(self.targets)
 
 
-class Regression(_Targeted):
+class Regression(Targeted):
     """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
 
     The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean is
@@ -165,7 +165,7 @@ class Regression(_Targeted):
         return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
 
 
-class Pointwise(_Targeted):
+class Pointwise(Targeted):
     """A split under any likelihood −log p(y | x, θ) = loss(f_θ(x), y), evaluated example by example.
 
     The predictive's NLL of an example is −log (1/S) Σ_s exp(−loss_s): a density only where the loss has the constants
@@ -254,6 +254,14 @@ def mixed(log_p: Array, weights: Array | None) -> Array:
         return np.logaddexp.accumulate(log_p + logs, axis=0) - np.log(np.cumsum(weights))[:, None]
 
 
+def averages(means: Array, weights: Array | None) -> Array:
+    """Return the (weighted) mean of the first 1, 2, … samples' means, [samples, n, outputs]; nan while weights are 0."""
+    if weights is None:
+        return np.cumsum(means, axis=0) / np.arange(1, len(means) + 1)[:, None, None]
+    with np.errstate(invalid="ignore"):
+        return np.cumsum(weights[:, None, None] * means, axis=0) / np.cumsum(weights)[:, None, None]
+
+
 def log_densities(blocks: Array, targets: Array) -> Array:
     """Return log N(y; μ, σ²I) of targets [n, outputs] under blocks [..., n, outputs + 1], [..., n], in nats."""
     z = (targets - blocks[..., :-1]) / blocks[..., -1:]
@@ -280,13 +288,7 @@ def reduce_regression(
     log_p = log_densities(stacked, targets)
     running = mixed(log_p, w)
     cdf = torch.special.ndtr(torch.from_numpy(z)).numpy()
-    if w is None:
-        averages = np.cumsum(means, axis=0) / np.arange(1, len(blocks) + 1)[:, None, None]
-        pit = cdf.mean(0)
-    else:
-        with np.errstate(invalid="ignore"):  # nan while the weights are 0
-            averages = np.cumsum(w[:, None, None] * means, axis=0) / np.cumsum(w)[:, None, None]
-        pit = np.tensordot(w, cdf, 1)
+    pit = cdf.mean(0) if w is None else np.tensordot(w, cdf, 1)
     each = {"target": targets, "mean": mean, "std": std, "pit": pit}
     rows = {
         **{name: values[:, 0] if k == 1 else values for name, values in each.items()},
@@ -296,7 +298,7 @@ def reduce_regression(
         "crps": crps(means, sigmas, targets, w).mean(1),
         **({} if scale is None else {"scale": np.full(len(targets), scale)}),
     }
-    squared = ((targets - averages) ** 2).mean(2).sum(1)
+    squared = ((targets - averages(means, w)) ** 2).mean(2).sum(1)
     return Reduced(rows=rows, curves={"rmse": squared, "nll": -running.sum(1)})
 
 

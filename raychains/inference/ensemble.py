@@ -184,6 +184,15 @@ def noise_to_json(noise: float | OutputNoise | None) -> Any:
     return {"kind": SOFTPLUS, "floor": noise.floor} if isinstance(noise, OutputNoise) else noise
 
 
+def _likelihood(given: Any, kind: str) -> Any:
+    """Return the likelihood of an ensemble's kind, from an object or a file's JSON."""
+    if kind != "distribution":
+        return require(given is None, "likelihood", given, "be left out: only kind distribution has it")
+    from raychains.tasks.likelihoods import Distributed, distributed_from_json  # what other ensembles do without
+
+    return given if isinstance(given, Distributed) else distributed_from_json(given)
+
+
 log = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -194,7 +203,7 @@ class PosteriorPredictive(nn.Module):
     """The equally weighted (or weighted) average over samples of a posterior, p(y | x) = Σ_s w_s p(y | x, θ_s).
 
     ``forward(x)`` takes inputs [n, …] and gives `Classified` (probabilities, entropy, expected entropy, mutual
-    information) or `Regressed` (mean, variance, aleatoric, epistemic). Samples are stacked on axis 0 of buffers and run
+    information) or `Regressed` (mean, variance, aleatoric, epistemic; also of a distribution). Samples are stacked on axis 0 of buffers and run
     several at a time by `torch.func.vmap` where that pays and memory allows, else one after another; the result is the
     same up to rounding. `to`, `half`, autocast, `no_grad`
     and `state_dict` work as for any module; dropout is off and BatchNorm uses each sample's own statistics, also after
@@ -208,8 +217,9 @@ class PosteriorPredictive(nn.Module):
         weights: w_s ≥ 0 per sample; default equal. They are divided by their sum.
         prepare: what is done to uint8 images, ``{"kind": "normalise", "mean": […], "std": […]}`` per channel on the scale
             [0, 1]; floating inputs are taken as prepared already. Default nothing.
-        kind: classification, where the network gives logits [n, …, classes]; or regression, where it gives means [n] or
-            [n, outputs] under Gaussian noise.
+        kind: classification, where the network gives logits [n, …, classes]; regression, where it gives means [n] or
+            [n, outputs] under Gaussian noise; or distribution, where the ``likelihood`` says what its outputs mean.
+        likelihood: a `raychains.tasks.likelihoods.Distributed`, or how a file states one of raychains'.
         noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
             None where each sample has its own, ``log_noise`` = log σ.
         chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
@@ -234,12 +244,14 @@ class PosteriorPredictive(nn.Module):
         prepare: Mapping[str, Any] | None = None,
         kind: str = "classification",
         noise: float | OutputNoise | Mapping[str, Any] | None = None,
+        likelihood: Any = None,
         chunk: int | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
         require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
         networks.check_tensors(samples, shared)
-        one_of("kind", kind, ("classification", "regression"))
+        one_of("kind", kind, ("classification", "regression", "distribution"))
+        self.likelihood = _likelihood(likelihood, kind)
         require(noise is None or kind == "regression", "noise", noise, "be left out: only a regression has it")
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
@@ -297,6 +309,7 @@ class PosteriorPredictive(nn.Module):
         network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
         stacked, shared = files.tensors(file, about, where)
         settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
+        settings["likelihood"] = about.get("likelihood")
         kind = about.get("kind", "classification")
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
@@ -319,7 +332,9 @@ class PosteriorPredictive(nn.Module):
         """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
         with _ONE_AT_A_TIME:
             outputs = self._chunks(x)
-            return classify(outputs) if self.kind == "classification" else regress(self._gaussians(outputs))
+            if self.kind == "classification":
+                return classify(outputs)
+            return regress(self._gaussians(outputs) if self.likelihood is None else self._moments(outputs))
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``."""
@@ -329,6 +344,7 @@ class PosteriorPredictive(nn.Module):
 
     def gaussians(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; means μ_s [S, n, outputs]; σ_s [S, n or 1, 1]) of a regression."""
+        require(self.likelihood is None, "kind", self.kind, "be regression: a distribution has its own spread")
         with _ONE_AT_A_TIME:
             weights, means, sigmas = zip(*self._gaussians(self._chunks(x)), strict=True)
             return torch.cat(weights), torch.cat(means), torch.cat(sigmas)
@@ -347,6 +363,13 @@ class PosteriorPredictive(nn.Module):
                 assert known is not None
                 yield weights, outputs, known[done : done + len(raw)].view(-1, 1, 1)
             done += len(raw)
+
+    def _moments(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Chunks of (weights [k], means, standard deviations [k, n, targets]) of the likelihood's distributions."""
+        for weights, raw in chunks:
+            wide = raw.to(torch.promote_types(raw.dtype, torch.float32))
+            found = self.likelihood.distribution(wide.unsqueeze(-1) if wide.ndim == 2 else wide.flatten(2))
+            yield weights, found.mean, found.variance.sqrt()
 
     def noises(self) -> Tensor:
         """Return σ_s of a regression's noise, [S], in the target's unit, where it is the same at all inputs.

@@ -19,6 +19,7 @@ from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive, noise_to_json
 from raychains.inference.predictive import Selection, as_in_chain
 from raychains.store import initial_states
+from raychains.tasks.likelihoods import distributed_to_json
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -59,6 +60,8 @@ def export(
     if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES):
         raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     kind = _kind(task)
+    if "likelihood" in kind:
+        kind["likelihood"] = distributed_to_json(kind["likelihood"])
     shared = common(selection)
     network, size = networks.named(task), len(selection.records)
     about = {
@@ -107,8 +110,10 @@ def _kind(task: Any) -> dict[str, Any]:
         return {"kind": "classification"}
     if task.predicts == "gaussian":
         return {"kind": "regression", "noise": noise_to_json(task.noise)}
+    if task.predicts == "distribution":
+        return {"kind": "distribution", "likelihood": task.likelihood}
     raise UserError(
-        f"task must be a classification or a regression with Gaussian noise, got one that predicts {task.predicts}: "
+        f"task must be a classification or a regression with a known likelihood, got one that predicts {task.predicts}: "
         "what its likelihood says of an input is known to its own code alone"
     )
 

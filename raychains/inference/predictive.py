@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -194,13 +194,13 @@ class Predictive:
         """Return probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
 
         Inputs of bytes (uint8) are prepared as the task does it; others are taken as prepared already. Of a regression
-        the mean of `mean_and_std`.
+        and of a likelihood that is a distribution the mean of `mean_and_std`: of labels their probabilities.
 
         Raises:
             UserError: the task's likelihood is the user's own function, of which only `outputs` is known.
         """
         task = self._selection.task
-        if task.predicts == "gaussian":
+        if task.predicts in ("gaussian", "distribution"):
             return self.mean_and_std(x)[0]
         if task.predicts != "classes":
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
@@ -215,12 +215,16 @@ class Predictive:
     def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
 
-        Both [n], or [n, outputs] where there are several: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²).
+        Both [n], or [n, outputs] where there are several: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²), or of that of
+        the likelihood's distributions.
 
         Raises:
-            UserError: the task is no regression with Gaussian noise.
+            UserError: the task predicts neither.
         """
-        mean, std = moments(self._gaussians(x, "mean_and_std"), self._selection.weights)
+        if self._selection.task.predicts == "distribution":
+            mean, std = self._distribution_moments(x)
+        else:
+            mean, std = moments(self._gaussians(x, "mean_and_std"), self._selection.weights)
         return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
 
     def quantiles(self, x: Any, levels: Sequence[float]) -> np.ndarray[Any, Any]:
@@ -244,6 +248,20 @@ class Predictive:
         weights = np.ones(len(stacked)) if self._selection.weights is None else np.asarray(self._selection.weights)
         found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], weights, levels)
         return found[:, 0] if found.shape[1] == 1 else found
+
+    def _distribution_moments(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``, [n, targets]."""
+        inputs, task = self._inputs(x), cast(Any, self._selection.task)
+        found = []
+        for tensors in self._selection.completed():
+            out = outputs(self._model, tensors, inputs).double()
+            each = task.likelihood.distribution(out.reshape(len(out), -1))
+            found.append((each.mean.numpy(), each.variance.numpy()))
+        means, variances = (np.stack(parts) for parts in zip(*found, strict=True))
+        given = self._selection.weights
+        share = np.full(len(means), 1 / len(means)) if given is None else np.asarray(given) / np.sum(given)
+        mean = np.tensordot(share, means, 1)
+        return mean, np.sqrt(np.tensordot(share, variances + (means - mean) ** 2, 1))
 
     def _gaussians(self, x: Any, asked: str) -> list[np.ndarray[Any, Any]]:
         """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""

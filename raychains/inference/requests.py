@@ -250,13 +250,15 @@ def _asked(fields: Mapping[str, Any], accepted: Accepted) -> dict[str, Any]:
     level, quantiles = fields.get("intervals"), fields.get("quantiles")
     if level is not None:
         if accepted.kind != "classification":
-            raise Refused(400, "intervals must be left out for a regression: ask for quantiles")
+            other = "ask for quantiles" if accepted.kind == "regression" else "the answer holds mean and sd"
+            raise Refused(400, f"intervals must be left out for a {accepted.kind}: {other}")
         if not is_number(level) or not 0 < level < 1:
             raise Refused(400, f"intervals must be a probability between 0 and 1, as in 0.9, got {shown(level)}")
     if quantiles is None:
         return {"level": level}
     if accepted.kind != "regression":
-        raise Refused(400, "quantiles must be left out for a classification: ask for intervals")
+        other = "ask for intervals" if accepted.kind == "classification" else "the answer holds mean and sd"
+        raise Refused(400, f"quantiles must be left out for a {accepted.kind}: {other}")
     ok = isinstance(quantiles, list) and 0 < len(quantiles) <= LEVELS
     if not ok or not all(is_number(q) and LOWEST <= q <= 1 - LOWEST for q in quantiles):
         raise Refused(
@@ -317,7 +319,7 @@ def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> 
         arrays = _averages(type(found)(*(t[part].cpu() for t in found)))
         if samples is not None:
             arrays |= _spread(posterior, question, samples, part)
-        if posterior.kind == "regression" and found[0].shape[1] == 1:
+        if posterior.kind != "classification" and found[0].shape[1] == 1:
             arrays = {name: array[:, 0] for name, array in arrays.items()}
         finite = all(np.isfinite(array).all() for array in arrays.values())
         answers.append(arrays if finite else Refused(422, "inputs give predictions that are not finite numbers"))

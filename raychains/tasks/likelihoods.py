@@ -1,4 +1,4 @@
-"""Likelihoods of a network's outputs: classes, Gaussian noise of one or of each input's own size, or a user's loss function."""
+"""Likelihoods of a network's outputs: classes, Gaussian noise, torch distributions, or a user's loss function."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
+from torch.distributions import Distribution
 from torch.nn import functional as F
 
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import as_number, is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.distributed import Distributed as OfDistributions
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
 from raychains.tasks.user_dataset import UserDataset
 
@@ -274,6 +276,179 @@ class Heteroscedastic(Likelihood):
         return _regression(self, model, data)
 
 
+class Distributed(Likelihood):
+    """p(y | x, θ) is a torch distribution of the network's outputs, of all targets of an example together.
+
+    To write: `name` and `distribution`, and for labels of 0 and 1 ``labels = True``; an instance goes to
+    ``Task.from_module(…, loss=)``.
+    """
+
+    predicts = "distribution"
+    labels: bool = False
+    """Whether targets are 0 or 1, so that wrong ones are counted."""
+
+    @abstractmethod
+    def distribution(self, outputs: Tensor) -> Distribution:
+        """Return p(y | x, θ) of outputs [..., n, width]: a distribution with the batch [..., n] and the event [targets].
+
+        It is asked in every step: give ``validate_args=False``.
+        """
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        y = _flat(targets, 1)
+        try:
+            found = self.distribution(_flat(outputs, 1))
+            shapes = tuple(found.batch_shape), tuple(found.event_shape)
+            why = f"its distribution is of {list(shapes[0])} examples with {list(shapes[1])} targets each"
+            ok = shapes == ((len(y),), tuple(y.shape[1:]))
+        except Exception as error:
+            ok, why = False, format_error(error, kind=True)
+        if not ok or targets.is_complex():
+            raise UserError(
+                f"loss {self.name} needs outputs [n, …] that fit targets [n] or [n, targets], got outputs "
+                f"{list(outputs.shape)} and targets {list(targets.shape)}: {why}"
+            )
+
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
+        y = _flat(targets, 1).double()
+        support: Any = self.distribution(_flat(outputs, 1)).support
+        ok = support.check(y) & y.isfinite().all(1)
+        if not bool(ok.all()):
+            at = int((~ok).nonzero()[0, 0])
+            raise UserError(
+                f"{name} must hold targets of the likelihood {self.name}, got {y[at].tolist()} at index {at}"
+            )
+
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        return -self._log_prob(outputs, targets, 1).mean()
+
+    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+        return -self._log_prob(outputs, targets, 2)
+
+    def _log_prob(self, outputs: Tensor, targets: Tensor, axis: int) -> Tensor:
+        wide = _flat(outputs.to(torch.promote_types(outputs.dtype, torch.float32)), axis)
+        found: Tensor = self.distribution(wide).log_prob(_flat(targets, axis).to(wide.dtype))
+        return found
+
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
+        return OfDistributions(
+            model=model,
+            inputs=data,
+            targets=data.targets,
+            distribution=self.distribution,
+            labels=self.labels,
+            fingerprint=f"{data.fingerprint}/{self.name}",
+        )
+
+
+class Bernoulli(Distributed):
+    """y_j | x, θ ~ Bernoulli(logistic(f_j)), independent labels of 0 or 1: outputs and targets [n] or [n, labels].
+
+    Mean NLL of a batch, in nats: the binary cross-entropy of an example, summed over its labels.
+    """
+
+    name, labels = "bernoulli", True
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        return _independent(distributions.Bernoulli(logits=outputs, validate_args=False))
+
+
+class Poisson(Distributed):
+    """y_j | x, θ ~ Poisson(exp f_j), independent counts: outputs and targets [n] or [n, counts]."""
+
+    name = "poisson"
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        return _independent(distributions.Poisson(outputs.exp(), validate_args=False))
+
+
+class NegativeBinomial(Distributed):
+    """Counts with the mean μ_j = exp f_j and the variance μ_j + μ_j²/r_j, r_j = softplus(f_{k+j}) + 1e-6: outputs [n, 2k],
+    targets [n] (k = 1) or [n, k].
+
+    Source: Hilbe 2011, the parametrisation NB2.
+    """
+
+    name = "negative-binomial"
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        log_mean, raw = _halves(outputs)
+        r = F.softplus(raw) + FLOOR
+        return _independent(distributions.NegativeBinomial(r, logits=log_mean - r.log(), validate_args=False))
+
+
+class StudentT(Distributed):
+    """y_j | x, θ ~ f_j + σ_j·t_ν, heavy tails for targets with outliers: outputs [n, 2k], σ_j = softplus(f_{k+j}) + 1e-6,
+    targets [n] (k = 1) or [n, k].
+
+    Args:
+        df: ν, the degrees of freedom; above 2 the predictive has a standard deviation.
+    """
+
+    def __init__(self, df: float = 4.0) -> None:
+        require(is_number(df) and df > 0, "df", df, "be a finite number above 0: the degrees of freedom")
+        self.df = float(df)
+        self.name = f"student-t, df {self.df!r}"
+
+    def distribution(self, outputs: Tensor) -> Distribution:
+        mean, raw = _halves(outputs)
+        return _independent(distributions.StudentT(self.df, mean, F.softplus(raw) + FLOOR, validate_args=False))
+
+
+NAMED: Mapping[str, type[Distributed]] = {
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+    "student-t": StudentT,
+}
+"""Likelihoods that are torch distributions, by the loss's name."""
+
+
+def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
+    """Return a likelihood of `NAMED` as a file states it.
+
+    Raises:
+        UserError: a class of the user's own, which no file names.
+    """
+    name = next((name for name, kind in NAMED.items() if type(likelihood) is kind), None)
+    if name is None:
+        raise UserError(
+            f"task must have a likelihood of raychains to be written to a file, got {type(likelihood).__name__}: use "
+            "`Result.posterior`, which is in memory"
+        )
+    return {"name": name, **({"df": likelihood.df} if isinstance(likelihood, StudentT) else {})}
+
+
+def distributed_from_json(data: Any) -> Distributed:
+    """Return the likelihood that `distributed_to_json` wrote.
+
+    Raises:
+        UserError: it is none.
+    """
+    ok = isinstance(data, Mapping) and data.get("name") in NAMED
+    require(ok, "likelihood", data, f"name one of {', '.join(NAMED)}")
+    settings = {name: value for name, value in data.items() if name != "name"}
+    known = {"df"} if data["name"] == "student-t" else set()
+    require(settings.keys() <= known, "likelihood", data, "have settings that this version knows")
+    return NAMED[data["name"]](**settings)
+
+
+def _flat(values: Tensor, axis: int) -> Tensor:
+    """Return values [..., n, …] with one axis behind that of the examples, the one before ``axis``."""
+    return values.unsqueeze(axis) if values.ndim == axis else values.flatten(axis)
+
+
+def _halves(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first and the second half of outputs [..., 2k]."""
+    width = outputs.shape[-1]
+    require(width % 2 == 0, "outputs", width, "be an even number: two for each target")
+    return outputs[..., : width // 2], outputs[..., width // 2 :]
+
+
+def _independent(each: Distribution) -> Distribution:
+    return distributions.Independent(each, 1, validate_args=False)
+
+
 class LossFunction(Likelihood):
     """−log p(y | x, θ) = loss(f_θ(x), y), of which only the mean over a batch can be asked.
 
@@ -323,13 +498,15 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
         return loss
+    if isinstance(loss, str) and loss in NAMED:
+        return NAMED[loss]()
     if callable(loss):
         return LossFunction(loss)
     require(
         isinstance(loss, str) and loss == "cross_entropy",
         "loss",
         loss,
-        "be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function of outputs and targets",
+        f"be 'cross_entropy', 'gaussian', 'heteroscedastic', {', '.join(map(repr, NAMED))} or a function of outputs and targets",
     )
     return Classes()
 

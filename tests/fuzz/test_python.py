@@ -144,7 +144,7 @@ CASES: list[tuple[str, str, str, str]] = [
     ("rc.PosteriorPredictive.load", "file", "NUL", "file must be a path"),
     ("rc.Task.from_module", "defaults", "'x'", "defaults must be a dict of options by name"),
     ("rc.Task.from_module", "version", "10**5000", "version must be a text or an integer"),
-    ("rc.Task.from_module", "loss", "array empty", "loss must be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function"),
+    ("rc.Task.from_module", "loss", "array empty", "loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'"),
     ("rc.Task.from_log_density", "dim", "10**12", "dim must be at most 10,000,000"),
     ("rc.Task.from_log_density", "names", "huge range", "names must be 2 different texts"),
     ("rc.run", "sample_only", "escape", "sample_only must be left out without `init_from`, got '\\x1b[31mred\\nx': the other"),

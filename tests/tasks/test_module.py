@@ -441,7 +441,7 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"train_set": (INFINITE, LABELS)}, ("train_set must hold examples with a finite loss", "at index 3")),
     (regress, {"val": (X, Y_GAPS), "loss": squares}, ("val must hold examples with a finite loss, got nan at index 45",)),
     (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
-    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic' or a function", "'hinge'")),
+    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'", "'hinge'")),
     (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
     (classify, {"name": "a/b"}, ("name must be 1 to 60 letters",)),
     (classify, {"name": "digits"}, ("name must not be that of a built-in task",)),
