@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from raychains.core import gpus
-from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import Array, Metric, Reduced, add_curves, gather, normalised
-from raychains.evaluation.regression import Inputs, Targeted, averages, mixed, outputs
+from raychains.evaluation.base import Array, Metric, Reduced, normalised
+from raychains.evaluation.regression import Inputs, Measured, averages, mixed, outputs
 
 
-class Distributed(Targeted):
+class Distributed(Measured):
     """A split whose targets have a torch distribution p(y | f_θ(x)), one sample of θ at a time.
 
     The predictive of S samples is the mixture (1/S) Σ_s p(y | f_s(x)), or one with weights: its log density is exact, its
@@ -56,9 +55,8 @@ class Distributed(Targeted):
     ) -> None:
         flat = targets.double().reshape(len(targets), -1)
         super().__init__(model=model, inputs=inputs, targets=flat, fingerprint=fingerprint)
-        self._distribution = distribution
-        self._measured = self.of_labels if labels else self.numbers
-        self.metrics = self._measured  # type: ignore[misc]  # this split's alone
+        self._distribution, self._labels = distribution, labels
+        self._measure_by(self.of_labels if labels else self.numbers)
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log p, means and variances, [examples of the shard, 1 + 2·targets], float64."""
@@ -85,15 +83,7 @@ class Distributed(Targeted):
             "squared_error": ((targets - mean) ** 2).mean(1),
             "log_p": running[-1],
         }
-        if self._measured is self.of_labels:
+        if self._labels:
             rows |= {"label_error": ((mean > 0.5) != (targets > 0.5)).mean(1), "brier": rows["squared_error"]}
         squared = ((targets - averages(means, w)) ** 2).mean(2).sum(1)
         return Reduced(rows=rows, curves={"rmse": squared, "nll": -running.sum(1)})
-
-    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
-        rows = gather(parts)
-        return [{metric.name: measures.of_points(metric.name, rows) for metric in self._measured}]
-
-    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
-        sums, n = add_curves(parts), len(self.targets)
-        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]

@@ -78,7 +78,25 @@ class Targeted(Sharded):
         return len(self.targets)
 
 
-class Regression(Targeted):
+class Measured(Targeted):
+    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of RMSE and NLL."""
+
+    _measured: tuple[Metric, ...]
+
+    def _measure_by(self, metrics: tuple[Metric, ...]) -> None:
+        """Set the metrics of this split, beside which a task's user may put others."""
+        self._measured = self.metrics = metrics  # type: ignore[misc]  # this split's alone
+
+    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
+        rows = gather(parts)
+        return [{metric.name: measures.of_points(metric.name, rows) for metric in self._measured}]
+
+    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
+        sums, n = add_curves(parts), len(self.targets)
+        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
+
+
+class Regression(Measured):
     """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
 
     The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean is
@@ -143,8 +161,7 @@ class Regression(Targeted):
         flat = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
         super().__init__(model=model, inputs=inputs, targets=flat, fingerprint=fingerprint)
         self._noise, self._scale = noise, scale
-        self._measured = type(self).metrics if scale is None else (*type(self).metrics, *self.original)
-        self.metrics = self._measured  # type: ignore[misc]  # those of a scale are this split's alone
+        self._measure_by(type(self).metrics if scale is None else (*type(self).metrics, *self.original))
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return means and σ, [examples of the shard, outputs + 1], float64."""
@@ -155,14 +172,6 @@ class Regression(Targeted):
 
     def log_likelihoods(self, block: Array, shard: int) -> Array:
         return log_densities(block, self.targets[self._range(shard)])
-
-    def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
-        rows = gather(parts)
-        return [{metric.name: measures.of_points(metric.name, rows) for metric in self._measured}]
-
-    def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
-        sums, n = add_curves(parts), len(self.targets)
-        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
 
 
 class Pointwise(Targeted):
