@@ -233,7 +233,7 @@ class _Fitting:
         rungs = ", then ".join(f"{r.candidates} candidates of {r.epochs} epochs" for r in plan.rungs)
         self._say(f"fit of {plan.budget:,} epochs: {rungs}, then the best on all data")
         for name, why in self.without.items():
-            self._say(f"{name} is not tried: {why}")
+            self._say(f"{name} is left out: {why.rpartition(': ')[2]}")
         return plan
 
     def _affordable(self) -> int:

@@ -267,7 +267,10 @@ class Predictive:
         """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""
         task: Any = self._selection.task
         if task.predicts != "gaussian":
-            raise UserError(f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}")
+            other = "; mean_and_std has what it predicts" if task.predicts == "distribution" else ""
+            raise UserError(
+                f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}{other}"
+            )
         inputs = self._inputs(x)
         return [gaussians(self._model, t, inputs, task.noise) for t in self._selection.completed()]
 

@@ -20,7 +20,7 @@ from raychains.evaluation.distributed import Distributed as OfDistributions
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
 from raychains.tasks.user_dataset import UserDataset
 
-LEARNED = "learned"
+LEARNED, COUNTS = "learned", "be whole numbers of at least 0"
 
 
 class Likelihood(ABC):
@@ -286,6 +286,10 @@ class Distributed(Likelihood):
     predicts = "distribution"
     labels: bool = False
     """Whether targets are 0 or 1, so that wrong ones are counted."""
+    allowed: str = "lie in its distribution's support"
+    """What targets must do, for a message."""
+    per_target: int | None = None
+    """Outputs for each target, for a message."""
 
     @abstractmethod
     def distribution(self, outputs: Tensor) -> Distribution:
@@ -296,17 +300,21 @@ class Distributed(Likelihood):
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         y = _flat(targets, 1)
-        try:
-            found = self.distribution(_flat(outputs, 1))
-            shapes = tuple(found.batch_shape), tuple(found.event_shape)
-            why = f"its distribution is of {list(shapes[0])} examples with {list(shapes[1])} targets each"
-            ok = shapes == ((len(y),), tuple(y.shape[1:]))
-        except Exception as error:
-            ok, why = False, format_error(error, kind=True)
-        if not ok or targets.is_complex():
+        wide, k = _flat(outputs, 1), y.shape[1]
+        if targets.is_complex() or self.per_target not in (None, wide.shape[1] / k):
             raise UserError(
-                f"loss {self.name} needs outputs [n, …] that fit targets [n] or [n, targets], got outputs "
-                f"{list(outputs.shape)} and targets {list(targets.shape)}: {why}"
+                f"model_fn must give {k * (self.per_target or 1)} outputs for each example under loss {self.name}, "
+                f"{self.per_target} for each of {k} real targets, got {wide.shape[1]}"
+            )
+        try:
+            found = self.distribution(wide)
+        except Exception as error:
+            raise UserError(f"loss {self.name} failed on {wide.shape[1]} outputs: {format_error(error)}") from None
+        shapes = tuple(found.batch_shape), tuple(found.event_shape)
+        if shapes != ((len(y),), (k,)):
+            raise UserError(
+                f"loss {self.name} must return a distribution with the batch [n] and the event [{k}], the targets of an "
+                f"example, got the batch {list(shapes[0])} and the event {list(shapes[1])} for n = {len(y)}"
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
@@ -316,7 +324,7 @@ class Distributed(Likelihood):
         if not bool(ok.all()):
             at = int((~ok).nonzero()[0, 0])
             raise UserError(
-                f"{name} must hold targets of the likelihood {self.name}, got {y[at].tolist()} at index {at}"
+                f"targets of {name} must {self.allowed} for loss {self.name}, got {y[at].tolist()} at index {at}"
             )
 
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -347,19 +355,28 @@ class Bernoulli(Distributed):
     Mean NLL of a batch, in nats: the binary cross-entropy of an example, summed over its labels.
     """
 
-    name, labels = "bernoulli", True
+    name, labels, allowed, per_target = "bernoulli", True, "be 0 or 1", 1
 
     def distribution(self, outputs: Tensor) -> Distribution:
         return _independent(distributions.Bernoulli(logits=outputs, validate_args=False))
+
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        """Return diag(p(1 − p))."""
+        p = _flat(outputs, 1).double().sigmoid()
+        return torch.diag_embed(p * (1 - p))
 
 
 class Poisson(Distributed):
     """y_j | x, θ ~ Poisson(exp f_j), independent counts: outputs and targets [n] or [n, counts]."""
 
-    name = "poisson"
+    name, allowed, per_target = "poisson", COUNTS, 1
 
     def distribution(self, outputs: Tensor) -> Distribution:
         return _independent(distributions.Poisson(outputs.exp(), validate_args=False))
+
+    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
+        """Return diag(μ)."""
+        return torch.diag_embed(_flat(outputs, 1).double().exp())
 
 
 class NegativeBinomial(Distributed):
@@ -369,7 +386,7 @@ class NegativeBinomial(Distributed):
     Source: Hilbe 2011, the parametrisation NB2.
     """
 
-    name = "negative-binomial"
+    name, allowed, per_target = "negative-binomial", COUNTS, 2
 
     def distribution(self, outputs: Tensor) -> Distribution:
         log_mean, raw = _halves(outputs)
@@ -384,6 +401,8 @@ class StudentT(Distributed):
     Args:
         df: ν, the degrees of freedom; above 2 the predictive has a standard deviation.
     """
+
+    allowed, per_target = "be finite", 2
 
     def __init__(self, df: float = 4.0) -> None:
         require(is_number(df) and df > 0, "df", df, "be a finite number above 0: the degrees of freedom")
@@ -440,9 +459,8 @@ def _flat(values: Tensor, axis: int) -> Tensor:
 
 def _halves(outputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first and the second half of outputs [..., 2k]."""
-    width = outputs.shape[-1]
-    require(width % 2 == 0, "outputs", width, "be an even number: two for each target")
-    return outputs[..., : width // 2], outputs[..., width // 2 :]
+    first, second = outputs.chunk(2, dim=-1)
+    return first, second
 
 
 def _independent(each: Distribution) -> Distribution:
@@ -506,7 +524,8 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         isinstance(loss, str) and loss == "cross_entropy",
         "loss",
         loss,
-        f"be 'cross_entropy', 'gaussian', 'heteroscedastic', {', '.join(map(repr, NAMED))} or a function of outputs and targets",
+        f"be 'cross_entropy', 'gaussian', 'heteroscedastic', {', '.join(map(repr, NAMED))} or a function of outputs and "
+        "targets",
     )
     return Classes()
 

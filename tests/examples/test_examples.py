@@ -165,3 +165,21 @@ def test_a_transformers_checkpoints_have_their_learning_coefficients(run: Run) -
     assert float(rows[5][2]) > 0 and float(rows[5][2]) < float(rows[4][2]), (
         "of the attention alone it is less than of all"
     )
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the tables are needed")
+def test_a_fit_of_several_labels_and_of_counts_predicts_both(tmp_path: Path) -> None:
+    main = runpy.run_path(str(EXAMPLES / "labels_and_counts.py"))["main"]
+    tables = Path(os.environ["RAYCHAINS_DATA"]) / "practice"
+    labels = main("labels", str(tables / "yeast.csv.gz"), "300", str(tmp_path))
+    beside = labels.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    assert (
+        labels.results()["label_error"][0] < 0.22
+    )  # always saying the more frequent value of each label has .30 … .23
+    assert beside.loc[("ensemble", "nll"), "high"] < 0, "on these labels a posterior predicts better"
+    counts = main("counts", str(tables / "randhie.csv.gz"), "300", str(tmp_path))
+    rows = counts.store.table("rows").to_pandas()
+    assert (rows["std"] ** 2 > rows["mean"]).all() and rows["mean"].mean() == pytest.approx(
+        rows["target"].mean(), rel=0.2
+    )

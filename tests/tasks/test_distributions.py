@@ -192,22 +192,27 @@ def test_a_likelihood_of_ones_own_is_one_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loss", "y", "width", "words"),
     [
-        ("bernoulli", RNG.integers(0, 2, (N, 3)), 2, ("loss bernoulli", "outputs [4, 2] and targets [4, 3]")),
+        (
+            "bernoulli",
+            RNG.integers(0, 2, (N, 3)),
+            2,
+            ("model_fn must give 3 outputs for each example under loss bernoulli", "got 2"),
+        ),
         (
             "bernoulli",
             np.full((N, 2), 0.5),
             2,
-            ("train_set must hold targets of the likelihood bernoulli", "[0.5, 0.5]"),
+            ("targets of train_set must be 0 or 1", "bernoulli", "[0.5, 0.5]"),
         ),
         (
             "poisson",
             -RNG.poisson(2.0, N) - 1,
             1,
-            ("train_set must hold targets of the likelihood poisson", "at index 0"),
+            ("targets of train_set must be whole numbers", "at index 0"),
         ),
         ("poisson", np.where(np.arange(N) == 7, np.nan, 1), 1, ("train_set", "nan", "index 7")),
-        ("student-t", SIGNAL, 3, ("loss student-t, df 4.0", "an even number", "got 3")),
-        ("negative-binomial", RNG.poisson(2.0, N), 1, ("loss negative-binomial", "an even number", "got 1")),
+        ("student-t", SIGNAL, 3, ("model_fn must give 2 outputs", "loss student-t, df 4.0", "got 3")),
+        ("negative-binomial", RNG.poisson(2.0, N), 1, ("model_fn must give 2 outputs", "negative-binomial", "got 1")),
         ("bernouli", SIGNAL, 1, ("loss must be", "'bernoulli'", "'student-t'", "bernouli")),
     ],
 )
@@ -216,6 +221,25 @@ def test_targets_and_outputs_that_do_not_fit_are_one_line(
 ) -> None:
     with refused(*words):
         task(loss, y, width)
+
+
+@pytest.mark.parametrize("kind", [likelihoods.Bernoulli, likelihoods.Poisson])
+def test_the_fisher_information_is_the_hessian(kind: Any) -> None:
+    """Of both it is the same for all targets, so that it needs no average."""
+    outputs, y = torch.from_numpy(RNG.normal(size=(4, 3))), torch.ones(4, 3).double()
+    found = kind().fisher(nn.Identity(), outputs)
+    for i in range(4):
+        hessian = torch.func.hessian(lambda f, i=i: kind().loss(nn.Identity(), f[None], y[i : i + 1]))(outputs[i])
+        torch.testing.assert_close(found[i], hessian)
+
+
+def test_a_distribution_of_another_shape_is_one_line() -> None:
+    class Wrong(Located):
+        def distribution(self, outputs: Tensor) -> distributions.Distribution:
+            return distributions.Normal(outputs, 1.0)
+
+    with refused("loss located must return a distribution with the batch [n] and the event [1]", "the batch [4, 1]"):
+        task(Wrong(), SIGNAL, 1)
 
 
 def test_a_file_states_a_likelihood_and_nothing_else() -> None:
