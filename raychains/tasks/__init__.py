@@ -69,7 +69,7 @@ forget, give, give_again, travels = task_cache.forget, task_cache.give, task_cac
 takes = import_paths.takes
 
 
-def make(name: str, /, **settings: object) -> Task:
+def make(name: str, **settings: object) -> Task:
     """Make the task of a short name, or of an import path ``module:name``.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 from torch.nn import functional as F
 
-from raychains.core.errors import UserError, format_error, require
+from raychains.core.errors import UserError, format_error, near_miss, require, shown
 from raychains.core.validation import as_number, is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
@@ -304,7 +304,7 @@ class Distributed(Likelihood):
         if targets.is_complex() or self.per_target not in (None, wide.shape[1] / k):
             raise UserError(
                 f"model_fn must give {k * (self.per_target or 1)} outputs for each example under loss {self.name}, "
-                f"{self.per_target} for each of {k} real targets, got {wide.shape[1]}"
+                f"{self.per_target} for each target, got {wide.shape[1]}"
             )
         try:
             found = self.distribution(wide)
@@ -520,13 +520,12 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         return NAMED[loss]()
     if callable(loss):
         return LossFunction(loss)
-    require(
-        isinstance(loss, str) and loss == "cross_entropy",
-        "loss",
-        loss,
-        f"be 'cross_entropy', 'gaussian', 'heteroscedastic', {', '.join(map(repr, NAMED))} or a function of outputs and "
-        "targets",
-    )
+    if not isinstance(loss, str) or loss != "cross_entropy":
+        names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED)
+        raise UserError(
+            f"loss must be {', '.join(map(repr, names))} or a function of outputs and targets, got "
+            f"{shown(loss)}{near_miss(loss, names)}"
+        )
     return Classes()
 
 

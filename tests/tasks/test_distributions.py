@@ -213,7 +213,7 @@ def test_a_likelihood_of_ones_own_is_one_class(tmp_path: Path) -> None:
         ("poisson", np.where(np.arange(N) == 7, np.nan, 1), 1, ("train_set", "nan", "index 7")),
         ("student-t", SIGNAL, 3, ("model_fn must give 2 outputs", "loss student-t, df 4.0", "got 3")),
         ("negative-binomial", RNG.poisson(2.0, N), 1, ("model_fn must give 2 outputs", "negative-binomial", "got 1")),
-        ("bernouli", SIGNAL, 1, ("loss must be", "'bernoulli'", "'student-t'", "bernouli")),
+        ("bernouli", SIGNAL, 1, ("loss must be", "'student-t'", "bernouli", "did you mean 'bernoulli'?")),
     ],
 )
 def test_targets_and_outputs_that_do_not_fit_are_one_line(

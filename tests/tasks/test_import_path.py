@@ -40,7 +40,7 @@ def small():
     return Digits(train=60, hidden=[4])
 
 
-def anything(name="", **settings):
+def anything(**settings):
     return make_task(**settings)
 
 
@@ -149,9 +149,9 @@ def test_arguments_come_from_task_settings_whatever_they_are_called() -> None:
     (spec,) = {s.task for s in planned.chains().values()}
     assert ChainSpec.from_json(next(iter(planned.chains().values())).to_json()).task == spec
     free = default_arms.run(
-        Run(task="own_things:anything", task_settings=("train=33", "name=mine"), epochs=8, batch_size=11, cycles=1)
+        Run(task="own_things:anything", task_settings=("train=33",), epochs=8, batch_size=11, cycles=1)
     )
-    assert dict(free.comparison.task_spec.settings) == {"train": 33, "name": "mine"}
+    assert dict(free.comparison.task_spec.settings) == {"train": 33}
 
 
 def test_comparisons_take_it_too() -> None:
