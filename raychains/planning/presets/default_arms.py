@@ -89,7 +89,8 @@ def run(options: Run, task: Task | None = None) -> Planned:
     schedule = methods.schedule_of(options, method, base)
     methods.check_used(options, [sampler], [schedule])
     if options.schedule is not None and not method.takes(path_of("schedules", options.schedule)):
-        raise UserError(f"schedule must be {method.schedule} for {sampler}, got {options.schedule!r}")
+        allowed = "one without cycles" if method.early_stop is not None else method.schedule
+        raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
     methods.check_scheduled(options, [path_of("schedules", schedule)])
     return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
 
